@@ -2,7 +2,7 @@
 
 package index
 
-// weights say how much each feature counts. They were fitted to 1250 questions about 29 conversations.
+// weights are the weights of the features. They were fitted to 1250 questions about 29 conversations.
 var weights = featureVector{
 	0.491,  // turn
 	0.439,  // turn-other

@@ -16,7 +16,7 @@ import (
 	"remora/test/scripted"
 )
 
-// upstream answers as it is told to, and keeps what reaches it.
+// upstream answers with the next answer that was set, and records requests.
 type upstream struct {
 	server *scripted.Server
 
@@ -36,17 +36,17 @@ func (u *upstream) nextAnswer(text string) {
 	u.answer = text
 }
 
-// client speaks for all conversations, one request after the other.
+// client sends the requests of all conversations, one after the other.
 type client struct {
 	url      string
 	upstream *upstream
 	http     *http.Client
 }
 
-// refused is the status of answers to questions: a turn that failed is no part of what was said.
+// refused is the status of answers to questions: failed turns are not recalled.
 const refused = http.StatusPaymentRequired
 
-// speak holds the conversations through the proxy: each session is one request with all but its last turn, which is the answer.
+// speak plays the conversations through the proxy: each session is one request with all but its last turn, which is the answer.
 func (c *client) speak(ctx context.Context, all []*corpus.Conversation) error {
 	for _, conv := range all {
 		for i := range conv.Sessions {
@@ -66,7 +66,7 @@ func (c *client) speak(ctx context.Context, all []*corpus.Conversation) error {
 	return nil
 }
 
-// ask asks every question in a session of its own.
+// ask asks every question in a new session.
 func (c *client) ask(ctx context.Context, all []*corpus.Conversation) (*pass, error) {
 	p := &pass{told: make([][]string, len(all))}
 	for i, conv := range all {
@@ -113,14 +113,14 @@ func (c *client) send(ctx context.Context, conv *corpus.Conversation, session st
 	return resp.StatusCode, errors.Join(err, resp.Body.Close())
 }
 
-// told returns what arrived last beside the question.
+// told returns the text of the last request without the question.
 func (u *upstream) told(question string) (string, error) {
 	all := u.server.Requests()
 	var body struct {
 		Messages []struct{ Content json.RawMessage }
 	}
 	if len(all) == 0 || json.Unmarshal(all[len(all)-1].Body, &body) != nil || len(body.Messages) == 0 {
-		return "", errors.New("what reached upstream is no request")
+		return "", errors.New("upstream got no valid request")
 	}
 	var texts []string
 	for _, m := range body.Messages {
@@ -134,7 +134,7 @@ func (u *upstream) told(question string) (string, error) {
 	return strings.TrimSpace(text[:at] + text[at+len(question):]), nil
 }
 
-// plainText is a text, or the texts of a list of parts.
+// plainText returns a text, or the texts of a list of parts.
 func plainText(content json.RawMessage) string {
 	var text string
 	if json.Unmarshal(content, &text) == nil {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// hookTimes are how long recall took in each layer, by the proxy's own metrics.
+// hookTimes are the durations of recall by layer, from the proxy's metrics.
 type hookTimes map[string]*hookTime
 
 type hookTime struct {
@@ -19,10 +19,10 @@ type hookTime struct {
 	buckets        []bucket
 }
 
-// bucket is how many calls took at most so many seconds.
+// bucket is the number of calls that took at most a number of seconds.
 type bucket struct{ most, count float64 }
 
-// recallMetric finds the histogram of the hook in what Prometheus reads.
+// recallMetric matches the hook's histogram on the metrics page, metricLabel one of its labels.
 var (
 	recallMetric = regexp.MustCompile(`^remora_layer_hook_duration_seconds_(bucket|sum|count)\{(.*)\} (\S+)$`)
 	metricLabel  = regexp.MustCompile(`(\w+)="([^"]*)"`)
@@ -76,7 +76,7 @@ func (t *hookTime) mean() time.Duration {
 	return time.Duration(t.seconds / max(1, t.count) * float64(time.Second))
 }
 
-// quantile is about how long that share of the calls took at most, straight within a bucket.
+// quantile estimates a quantile of the durations, by linear interpolation within a bucket.
 func (t *hookTime) quantile(q float64) time.Duration {
 	slices.SortFunc(t.buckets, func(a, b bucket) int { return int(a.count - b.count) })
 	from, before := 0.0, 0.0

@@ -14,31 +14,31 @@ import (
 	"remora/test/recall/corpus"
 )
 
-// charactersPerToken is how budgets are counted: not by a tokenizer, so that figures of different models compare.
+// charactersPerToken defines the tokens of budgets: without a tokenizer, so that figures of different models are comparable.
 const charactersPerToken = 4
 
-// leastQuote is how long a line has to be that has only a part of a turn, in characters.
+// leastQuote is the minimum length of a line that quotes a part of a turn, in characters.
 const leastQuote = 24
 
 // measurement holds the results of one configuration's passes.
 type measurement struct {
 	layers        layers
 	conversations []*corpus.Conversation
-	byTokens      map[int]*pass // a pass that serves several is told once and cut
-	byItems       map[int]*pass // empty where ranks cannot be seen
+	byTokens      map[int]*pass // a pass that serves several is made once, and its texts are shortened
+	byItems       map[int]*pass // empty if items do not vary
 }
 
 // figures are sums over questions, of shares from 0 to 1.
 type figures struct {
 	questions           int
-	covered             map[int]float64 // by tokens: the share of the evidence turns that were told within
-	recall              map[int]float64 // by items: the same among the first so many
+	covered             map[int]float64 // by tokens: the share of the evidence turns recalled within them
+	recall              map[int]float64 // by items: the share of the evidence turns among the first items
 	firstHit, sessionDC float64         // the first session has evidence; NDCG of the first five
-	tokens              float64         // told with 1,000 allowed
-	empty               int             // nothing was told then
+	tokens              float64         // recalled with a budget of 1,000
+	empty               int             // questions for which nothing was recalled then
 }
 
-// judge works out the figures of each category and of each language, by their names, and of all questions under "".
+// judge returns the figures by category and by language, and those of all questions under "".
 func (m *measurement) judge() map[string]*figures {
 	all := map[string]*figures{}
 	for i, c := range m.conversations {
@@ -55,7 +55,7 @@ func (m *measurement) judge() map[string]*figures {
 	return all
 }
 
-// usual is the budget whose use the table shows.
+// usual is the budget of the last columns of the table, in tokens.
 const usual = 1000
 
 func (m *measurement) add(f *figures, said *transcript, conversation, question int) {
@@ -75,7 +75,7 @@ func (m *measurement) add(f *figures, said *transcript, conversation, question i
 		return
 	}
 
-	var sessions []string // as the ranking meets them
+	var sessions []string // in the order of the ranking
 	for _, items := range itemSteps {
 		found := said.find(m.byItems[items].told[conversation][question])
 		f.recall[items] += share(found, evidence)
@@ -91,7 +91,7 @@ func (m *measurement) add(f *figures, said *transcript, conversation, question i
 	f.sessionDC += gain(sessions, wanted)
 }
 
-// gain is the normalised discounted cumulative gain of the first five sessions.
+// gain returns the normalised discounted cumulative gain of the first five sessions.
 func gain(sessions []string, wanted map[string]bool) float64 {
 	const first = 5
 	got, best := 0.0, 0.0
@@ -126,7 +126,7 @@ func firstCharacters(text string, n int) string {
 	return text
 }
 
-// transcript finds turns in what was told.
+// transcript finds turns of a conversation in recalled texts.
 type transcript struct {
 	turns   []turn
 	session map[string]string // by turn
@@ -135,7 +135,7 @@ type transcript struct {
 
 type turn struct {
 	id, session, text string
-	number            int // in its session, from 1: so items are numbered that were imported
+	number            int // in its session, from 1: the number of the imported item
 	day               string
 }
 
@@ -156,17 +156,17 @@ func newTranscript(c *corpus.Conversation) *transcript {
 	return t
 }
 
-// flat is a text in one line, with single spaces.
+// flat returns a text in one line, with single spaces.
 func flat(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // lineHead matches the beginning of a line: its date, and a name that ends with the item's number.
 var lineHead = regexp.MustCompile(`^\W*\[(\d{4}-\d{2}-\d{2})(?:[ ,]+\S*?(\d+))?\]`)
 
-// lineFrame matches a line around its quotation: marks of a list, speaker, quotation marks.
+// lineFrame matches a line. Its group is the quotation, without list marks, speaker and quotation marks.
 var lineFrame = regexp.MustCompile(`^\W*(?:\[[^\]]*\]\W*)?(?:(?:user|assistant|a model said|the model said): *)?["“]?(.*?)["”]?$`)
 
-// find returns the turns that a text tells. A turn is told by a line that has its words, or a part of them, and, where the
-// line names an item, is that item.
+// find returns the turns that a text contains. A line contains a turn if it has its words or a part of them and, if the line has an
+// item's number, the number of the turn.
 func (t *transcript) find(text string) map[string]bool {
 	found := map[string]bool{}
 	for line := range strings.Lines(text) {
@@ -189,14 +189,14 @@ func (t *transcript) find(text string) map[string]bool {
 	return found
 }
 
-// cutSpeaker takes the name from before what somebody said.
+// cutSpeaker removes the speaker's name from a line.
 func cutSpeaker(line string) (said string, ok bool) {
 	const longest = 40 // bytes
 	name, said, ok := strings.Cut(line, ": ")
 	return said, ok && len(name) <= longest
 }
 
-// newSessions returns the sessions of turns that are not among those met before: most turns first, then the newest.
+// newSessions returns the sessions of turns that are not in before: those with most turns first, then the newest.
 func (t *transcript) newSessions(found map[string]bool, before []string) []string {
 	turns := map[string]int{}
 	for id := range found {

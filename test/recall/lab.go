@@ -34,7 +34,7 @@ type lab struct {
 	progress      io.Writer
 }
 
-// measure asks all questions, once for each amount that may be told.
+// measure asks all questions, once for each budget.
 func (l *lab) measure(ctx context.Context) (*measurement, error) {
 	m := &measurement{layers: l.layers, conversations: l.conversations, byTokens: map[int]*pass{}, byItems: map[int]*pass{}}
 	if !l.layers.variesTokens() {
@@ -68,14 +68,14 @@ func (l *lab) measure(ctx context.Context) (*measurement, error) {
 
 // pass is the recalled text for every question under one configuration.
 type pass struct {
-	told  [][]string      // by conversation and question, what arrived beside the question, a message after the other
-	times []time.Duration // from sending a question to its answer, which is an error without a body
+	told  [][]string      // by conversation and question: the text of the request without the question
+	times []time.Duration // from the question to its answer, which is an error without a body
 	hooks hookTimes
 }
 
-// pass has a store and a proxy of its own, so that what was asked before is not there to be found.
+// pass runs with a new store and proxy, so that earlier questions are not recalled.
 func (l *lab) pass(ctx context.Context, tokens, items int) (p *pass, err error) {
-	_, _ = fmt.Fprintf(l.progress, "%s: at most %d tokens, %d items\n", l.layers.name, tokens, items) // only for those who watch
+	_, _ = fmt.Fprintf(l.progress, "%s: at most %d tokens, %d items\n", l.layers.name, tokens, items) // progress only
 	dir, err := os.MkdirTemp(l.dir, "pass-")
 	if err != nil {
 		return nil, err
@@ -139,14 +139,14 @@ func (l *lab) importConversations(ctx context.Context, dir string, config []byte
 	return nil
 }
 
-// message is one of Chat Completions.
+// message is a message of Chat Completions.
 type message struct {
 	Role    string `json:"role"`
 	Content string `json:"content"`
 }
 
-// messages returns the messages of a session: the first speaker of a conversation is the user, the other the model, and
-// each has its name, as in recorded conversations of several people.
+// messages returns the messages of a session: the first speaker of the conversation is the user, the other the model. Each message
+// begins with the speaker's name, as in recorded conversations of several people.
 func messages(c *corpus.Conversation, s *corpus.Session) []message {
 	all := make([]message, len(s.Turns))
 	for i := range s.Turns {
@@ -159,10 +159,10 @@ func messages(c *corpus.Conversation, s *corpus.Session) []message {
 	return all
 }
 
-// sessionID names a session to the proxy; the conversation is the resource.
+// sessionID returns the id of a session for the proxy. The conversation is the resource.
 func sessionID(c *corpus.Conversation, name string) string { return c.Name + "/" + name }
 
-// writeMessages writes conversations as `proxy transcript --import` takes them. All that was said in a session has its date.
+// writeMessages writes conversations in the format of `remora transcript --import`. All messages of a session have its date.
 func writeMessages(w io.Writer, all []*corpus.Conversation) error {
 	enc := json.NewEncoder(w)
 	for _, c := range all {

@@ -12,16 +12,15 @@ import (
 //go:embed layers/*.yaml
 var shippedLayers embed.FS
 
-// layers are a part of a configuration that is measured. In it ${tokens} and ${items} stand for how much may be told: a
-// file that has them is measured several times.
+// layers are a measured part of a configuration. In it ${tokens} and ${items} are budgets: a file with them is measured several
+// times.
 type layers struct {
 	name   string
 	config string
-	spoken bool // its layers learn only from what passes the proxy: conversations are sent through it, not imported
+	spoken bool // its layers learn only from traffic: conversations are sent through the proxy, not imported
 }
 
-// What may be told, in the runs of layers that have ${tokens} and ${items}. Where one is varied the other is so large that it
-// does not matter.
+// The budgets of runs with ${tokens} and ${items}. While one varies, the other is too large to matter.
 var (
 	tokenSteps = []int{500, 1000, 2000, 4000}
 	itemSteps  = []int{1, 2, 3, 5, 10, 20, 50}
@@ -48,11 +47,11 @@ func readLayers(names string) ([]layers, error) {
 	return all, nil
 }
 
-// variesTokens and variesItems report whether a run for each step tells more than one.
+// variesTokens and variesItems report whether the configuration has the budget.
 func (l *layers) variesTokens() bool { return strings.Contains(l.config, "${tokens}") }
 func (l *layers) variesItems() bool  { return strings.Contains(l.config, "${items}") }
 
-// with is the configuration for so many tokens and items.
+// with returns the configuration with budgets.
 func (l *layers) with(tokens, items int) string {
 	return strings.NewReplacer("${tokens}", strconv.Itoa(tokens), "${items}", strconv.Itoa(items)).Replace(l.config)
 }

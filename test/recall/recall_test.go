@@ -71,8 +71,8 @@ func TestGain(t *testing.T) {
 	}
 }
 
-// TestFigures: what was told is worked out by hand. The first question has its turn at any budget but the smallest, the second
-// not at all, the third one of two.
+// TestFigures compares figures with values computed by hand. The first question's turn is recalled with all budgets but the smallest,
+// the second's with none, and one of the third's two.
 func TestFigures(t *testing.T) {
 	c := conversation()
 	filler := strings.Repeat("x", 2000) + "\n"
@@ -95,8 +95,8 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// TestThroughTheProxy is the short form of make recall: two sessions that are spoken through the proxy, and imported ones of
-// which the layers that are shipped tell nothing.
+// TestThroughTheProxy is a short `make recall`: two sessions sent through the proxy, and imported ones that the default layers do not
+// recall.
 func TestThroughTheProxy(t *testing.T) {
 	t.Parallel()
 	configs, err := readLayers("shipped,observational")
@@ -121,7 +121,7 @@ func TestThroughTheProxy(t *testing.T) {
 	}
 }
 
-// TestImportedItemsAreNumberedAsTurns: by that, and by the date, a line that names its item is told from one like it.
+// TestImportedItemsAreNumberedAsTurns: number and date distinguish a line from an equal one.
 func TestImportedItemsAreNumberedAsTurns(t *testing.T) {
 	var b strings.Builder
 	if err := writeMessages(&b, []*corpus.Conversation{conversation()}); err != nil {

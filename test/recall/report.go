@@ -59,7 +59,7 @@ func (m *measurement) row(b *strings.Builder, name string, f *figures) {
 	fmt.Fprintf(b, " %.0f | %.1f %% |\n", f.tokens/n, 100*float64(f.empty)/n)
 }
 
-// ranked writes a figure that needs ranks.
+// ranked writes a figure that is only known if items vary.
 func (m *measurement) ranked(b *strings.Builder, value float64) {
 	if len(m.byItems) == 0 {
 		b.WriteString(" - |")
@@ -68,7 +68,7 @@ func (m *measurement) ranked(b *strings.Builder, value float64) {
 	fmt.Fprintf(b, " %.3f |", value)
 }
 
-// times prints the time of recall with the usual budget. It differs between machines and runs.
+// times prints the time of recall with the usual budget. It varies between machines and runs.
 func (m *measurement) times(b *strings.Builder) {
 	p := m.byTokens[usual]
 	for _, layer := range slices.Sorted(maps.Keys(p.hooks)) {

@@ -9,24 +9,24 @@ import (
 
 // dialogue is a long conversation over many sessions, with questions about it.
 type dialogue struct {
-	part      string // what it is reported under: its name, or the language of generated ones
+	part      string // name in the report: its own, or the language of generated ones
 	fold      int    // conversations of one fold are left out together
 	generated bool
 	turns     []index.Turn
 	questions []question
 }
 
-// question asks for what some turns of a dialogue say.
+// question is a question about some turns of a dialogue.
 type question struct {
 	text     string
 	category corpus.Category
 	evidence []int // turns
 }
 
-// folds are how many parts the conversations are divided into: as many as LoCoMo files that are shared for development have.
+// folds is the number of parts of the conversations: that of the conversations in a LoCoMo development file.
 const folds = 5
 
-// everyTenth thins the questions about generated conversations: they have few wordings, and the rest says nothing new.
+// everyTenth selects the questions about generated conversations: they have few wordings, so the others add nothing.
 const everyTenth = 10
 
 // dialogues returns the conversations of some files, and the generated ones if wanted.
@@ -53,7 +53,7 @@ func dialogues(paths []string, generated bool) ([]dialogue, error) {
 	return all, err
 }
 
-// newDialogue takes a conversation as the proxy indexes it, and every n-th of its questions.
+// newDialogue returns a conversation as the proxy indexes it, with every n-th of its questions.
 func newDialogue(c *corpus.Conversation, fold, n int) dialogue {
 	d := dialogue{part: c.Name, fold: fold}
 	at := map[string]int{}

@@ -9,16 +9,16 @@ import (
 	"remora/memory/index"
 )
 
-// sample is a question with what every turn of its dialogue is scored by.
+// sample is a question with the features of all turns of its dialogue.
 type sample struct {
 	dialogue int
 	question *question
-	features []float32 // of all turns, one after the other
+	features []float32 // of all turns, consecutively
 	sessions []int     // of each turn
 	count    int       // turns
 }
 
-// samplesOf works out the samples of all questions. A dialogue's turns stand in sample order, so that evidence names them.
+// samplesOf computes the samples of all questions. Turns have the same indexes as in their dialogue.
 func samplesOf(all []dialogue) []sample {
 	width := len(index.Features())
 	var samples []sample
@@ -43,7 +43,7 @@ func samplesOf(all []dialogue) []sample {
 	return samples
 }
 
-// scores are the turns' scores, nil where nothing of the question matches.
+// scores returns the turns' scores, nil if no turn matches the question.
 func (s *sample) scores(weights []float32) []float32 {
 	if len(s.features) == 0 {
 		return nil
@@ -60,7 +60,7 @@ func (s *sample) scores(weights []float32) []float32 {
 	return out
 }
 
-// softmax turns scores into shares of one.
+// softmax replaces scores by their softmax.
 func softmax(scores []float32) {
 	top := float32(math.Inf(-1))
 	for _, s := range scores {
@@ -76,8 +76,8 @@ func softmax(scores []float32) {
 	}
 }
 
-// Weights are fitted by Adam over the cross-entropy of a softmax over a dialogue's turns against its evidence. Half of
-// the loss is the sessions', each with the sum of its turns.
+// Weights are fitted with Adam. The loss is the cross-entropy between the softmax over a dialogue's turns and its evidence. Half of it
+// is that of sessions, each with the sum of its turns.
 const (
 	learningRate = .05
 	batchSize    = 64
@@ -133,7 +133,7 @@ func (s *sample) descend(weights, gradient []float32) {
 	}
 	width := len(weights)
 	for i, p := range shares {
-		// Of the sessions' loss: a turn has its share of its session, and the session its share of the dialogue.
+		// The sessions' loss: a turn's share of its session times the session's share of the dialogue.
 		in := sessions[s.sessions[i]]
 		d := p - sessionShare*p*wanted[s.sessions[i]]/max(in, 1e-12)
 		if d > 1e-7 || d < -1e-7 {
@@ -151,13 +151,13 @@ func addTo(sum, row []float32, times float32) {
 	}
 }
 
-// How the hidden layers of the second stage are fitted, to what the first has left: each from another beginning.
+// Parameters of fitting the hidden layers of the second stage, each from another start.
 const (
 	hiddenRate  = .01
 	hiddenDecay = 1e-3
 )
 
-// model scores in both stages.
+// model holds the weights of both stages.
 type model struct {
 	weights  []float32
 	networks []network
@@ -171,7 +171,7 @@ func fitModel(samples []*sample) model {
 	return m
 }
 
-// network is the hidden layer: for each unit the weights of the features, a bias, and the weight of its output.
+// network is a hidden layer: for each unit the weights of the features, a bias, and the weight of its output.
 type network []float32
 
 func (n network) unit(k int) []float32 {
@@ -179,7 +179,7 @@ func (n network) unit(k int) []float32 {
 	return n[k*width : (k+1)*width]
 }
 
-// add returns the hidden layer's addition to a turn's score. outputs gets the outputs of the units.
+// add returns the hidden layer's addition to a turn's score, and stores the outputs of the units in outputs.
 func (n network) add(row, outputs []float32) float32 {
 	sum := float32(0)
 	for k := range index.Units {
@@ -194,11 +194,11 @@ func (n network) add(row, outputs []float32) float32 {
 	return sum
 }
 
-// final is a sample as the second stage sees it.
+// final is a sample for the second stage.
 type final struct {
 	*sample
 	first []float32 // scores of the first stage
-	turns []int     // the best of them
+	turns []int     // the best turns
 }
 
 func finalOf(s *sample, weights []float32) final {
@@ -215,7 +215,7 @@ func finalOf(s *sample, weights []float32) final {
 	return f
 }
 
-// fitNetwork fits a hidden layer to what the first stage has left.
+// fitNetwork fits a hidden layer to the remaining errors of the first stage.
 func fitNetwork(samples []*sample, weights []float32, seed uint64) network {
 	width := len(weights) + 2
 	n := make(network, index.Units*width)
@@ -295,7 +295,7 @@ func (f *final) descendNetwork(n, gradient network) {
 	}
 }
 
-// rescored are a sample's scores after both stages: those beyond the finalists stay behind them.
+// rescored returns a sample's scores after both stages. Turns that are not finalists stay below them.
 func (s *sample) rescored(m model) []float32 {
 	f := finalOf(s, m.weights)
 	if f.first == nil {

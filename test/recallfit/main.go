@@ -1,9 +1,9 @@
-// Command recallfit fits the weights by which memory/index ranks turns, and writes them. It fits them five times as well, each
-// time without a fifth of the conversations, to say how good they are on what they were not fitted to: where a file has five
-// conversations, one is left out at a time.
+// Command recallfit fits the weights with which memory/index ranks turns. It evaluates them by cross-validation: it fits them five
+// times without a fifth of the conversations, and measures them on those. With -write it fits them to all conversations, and writes
+// them.
 //
-//	go run ./test/recallfit                                                    judges only: what generated conversations alone give
-//	go run ./test/recallfit -write memory/index/weights.go locomo.json         and conversations of LoCoMo's format, together
+//	go run ./test/recallfit                                               evaluate weights of the generated conversations
+//	go run ./test/recallfit -write memory/index/weights.go locomo.json    fit also to conversations in LoCoMo's format, and write
 package main
 
 import (
@@ -26,15 +26,15 @@ func main() { process.Main("recallfit", run) }
 func run(_ context.Context, args []string, stdout, stderr io.Writer) error {
 	f := flag.NewFlagSet("recallfit", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	write := f.String("write", "", "write the weights to this `FILE`; without it they are judged only")
-	generated := f.Bool("generated", true, "fit to generated conversations, too")
+	write := f.String("write", "", "write the weights to this `FILE`; without it they are only evaluated")
+	generated := f.Bool("generated", true, "fit to generated conversations too")
 	alone := f.Bool("alone", false, "write weights that were fitted to generated conversations alone")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
 	if *write != "" && f.NArg() == 0 && !*alone {
-		return errors.New("-write: want files of conversations, as LOCOMO=locomo.json for make: weights that were fitted to generated ones alone " +
-			"would replace better ones (-alone writes them all the same)")
+		return errors.New("-write: want files of conversations, as LOCOMO=locomo.json for make: weights of generated ones alone " +
+			"would replace better ones (-alone writes them anyway)")
 	}
 	all, err := dialogues(f.Args(), *generated)
 	if err != nil {
@@ -58,7 +58,7 @@ func run(_ context.Context, args []string, stdout, stderr io.Writer) error {
 	return writeModel(*write, fitModel(every), len(all), len(samples))
 }
 
-// leaveOut prints how well each conversation's questions are answered by weights that were fitted to the other folds.
+// leaveOut prints the results for each conversation's questions, with weights that were fitted to the other folds.
 func leaveOut(w io.Writer, all []dialogue, samples []sample) error {
 	var work sync.WaitGroup
 	judged := make([]figures, len(samples))
@@ -107,7 +107,7 @@ func writeModel(path string, m model, dialogues, questions int) error {
 
 package index
 
-// weights say how much each feature counts. They were fitted to %d questions about %d conversations.
+// weights are the weights of the features. They were fitted to %d questions about %d conversations.
 var weights = featureVector{
 `, questions, dialogues)
 	for i, name := range index.Features() {

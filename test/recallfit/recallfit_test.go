@@ -15,7 +15,7 @@ import (
 	"remora/memory/index"
 )
 
-// TestWeightsOfTheIndex: the weights that are built in find what they found when they were fitted, in three languages.
+// TestWeightsOfTheIndex: the built-in weights find as much as when they were fitted, in three languages.
 func TestWeightsOfTheIndex(t *testing.T) {
 	all, err := dialogues(nil, true)
 	if err != nil {
@@ -44,7 +44,7 @@ func TestWeightsOfTheIndex(t *testing.T) {
 	}
 }
 
-// TestFit: weights that are fitted to some conversations find the evidence of others, and come out as source.
+// TestFit: weights fitted to some conversations find the evidence of others, and are written as source.
 func TestFit(t *testing.T) {
 	all, err := dialogues(nil, true)
 	if err != nil {
@@ -78,7 +78,7 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// TestWeightsAreNotLost: weights that were fitted with conversations of files are not replaced by such that were fitted without.
+// TestWeightsAreNotLost: weights fitted to generated conversations alone do not replace those fitted to files.
 func TestWeightsAreNotLost(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "weights.go")
 	err := run(t.Context(), []string{"-write", path}, io.Discard, io.Discard)

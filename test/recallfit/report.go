@@ -10,10 +10,10 @@ import (
 	"unicode/utf8"
 )
 
-// budgets are how many tokens a recall may take.
+// budgets are the sizes of a recall, in tokens.
 var budgets = []int{500, 1000, 2000, 4000}
 
-// figures are how well questions are answered, each a mean.
+// figures are results for questions; each is a mean.
 type figures struct {
 	questions               int
 	at5, at10, at20, at50   float64
@@ -34,14 +34,14 @@ func (f *figures) add(o figures) {
 	}
 }
 
-// What a line costs beside its text, in tokens: its number and who speaks, and once for each session the date and the
-// session's number. The text is a quarter of its characters.
+// Tokens of a line besides its text: its number and speaker, and once per session the date and the session's number. The text has a
+// quarter of its characters in tokens.
 const (
 	lineTokens    = 6
 	sessionTokens = 9
 )
 
-// judge measures how well a ranking by these scores finds the evidence of a question.
+// judge returns the figures of a ranking by scores for a question.
 func judge(d *dialogue, q *question, scores []float32, sessions []int) figures {
 	f := figures{questions: 1}
 	if scores == nil {
@@ -88,7 +88,7 @@ func judge(d *dialogue, q *question, scores []float32, sessions []int) figures {
 	return f
 }
 
-// table is figures by name.
+// table holds figures by name.
 type table struct {
 	w    io.Writer
 	rows map[string]*figures
@@ -102,7 +102,7 @@ func (t *table) add(name string, f figures) {
 	t.rows[name].add(f)
 }
 
-// print prints the rows by name, and the sum last.
+// print prints the rows sorted by name, then the sum.
 func (t *table) print(title string) error {
 	if t.all.questions == 0 {
 		return nil

@@ -20,32 +20,32 @@ const model = "gpt-5"
 // maxAnswer limits the bytes read of an answer.
 const maxAnswer = 64 << 20
 
-// agent plays the client of one session: it resends its history with every request, as agents do.
+// agent is the client of one session. It resends its history with every request.
 type agent struct {
 	http    *http.Client
 	url     string // of the proxy, without a path
 	dialect wire.Dialect
 	session *session
-	cue     func(*step) // tells the upstream what to answer next
-	own     ledger      // of what the client sends by itself
-	dry     bool        // nothing is sent: answers are as recorded
+	cue     func(*step) // sets upstream's next answer
+	own     ledger      // of the client's own requests
+	dry     bool        // send nothing: use the recorded answers
 
 	head    []byte // of a body, up to the history
 	history []entry
 	answers int
-	// What went wrong.
+	// Numbers of unexpected answers.
 	refused, degraded, changed int
 	reason                     string // of the first refusal
 }
 
-// entry is one element of the history and how many answers were given before it and with it.
+// entry is one element of the history, with the number of answers up to it.
 type entry struct {
 	raw    []byte
 	answer int
-	said   *string // what it says, once that was asked for
+	said   *string // its text, cached
 }
 
-// play sends every request of the session. Its error is one of the way; what an answer says of the proxy is counted.
+// play sends every request of the session. It returns transport errors; other problems of answers are counted.
 func (a *agent) play(ctx context.Context) error {
 	a.head = a.opening()
 	for i := range a.session.steps {
@@ -62,7 +62,7 @@ func (a *agent) play(ctx context.Context) error {
 	return nil
 }
 
-// opening is the beginning of every body: agents send the same tools and instructions each time.
+// opening returns the beginning of every body: agents send the same tools and instructions each time.
 func (a *agent) opening() []byte {
 	b := []byte(`{"model":"` + model + `","metadata":{"replay":`)
 	b = append(wire.AppendString(b, a.session.name), '}')
@@ -103,7 +103,7 @@ func (a *agent) body() []byte {
 	return append(b, "]}"...)
 }
 
-// said returns the texts of the history, one per item.
+// said returns the texts of the history's items.
 func (a *agent) said(t *texts) []string {
 	all := make([]string, len(a.history))
 	for i := range a.history {
@@ -120,7 +120,7 @@ func (a *agent) said(t *texts) []string {
 	return all
 }
 
-// take does to the history what happened to it.
+// take applies a change to the history.
 func (a *agent) take(in input) error {
 	if in.compact != nil {
 		a.compact(in.compact)
@@ -129,11 +129,11 @@ func (a *agent) take(in input) error {
 	return a.add(in.item)
 }
 
-// add appends an item as the dialect spells it.
+// add appends an item, converted to the dialect.
 func (a *agent) add(it wire.Item) error {
 	items, err := it.Convert(a.dialect)
 	if err != nil {
-		return fmt.Errorf("spell an item of kind %d as %s: %w", it.Kind, a.dialect, err)
+		return fmt.Errorf("convert an item of kind %d to %s: %w", it.Kind, a.dialect, err)
 	}
 	for _, it := range items {
 		a.history = append(a.history, entry{raw: it.Raw, answer: a.answers})
@@ -171,7 +171,7 @@ func (a *agent) say(role wire.Role, text string) {
 	a.history = append(a.history, entry{raw: raw, answer: a.answers})
 }
 
-// ask sends the history and adds the answer to it as it came.
+// ask sends the history, and adds the answer to it unchanged.
 func (a *agent) ask(ctx context.Context, st *step) error {
 	a.cue(st)
 	if a.dry {
@@ -212,7 +212,7 @@ func (a *agent) ask(ctx context.Context, st *step) error {
 	}
 	reply, err := wire.FoldBody(a.dialect, body)
 	if err != nil || len(reply.Choices) == 0 {
-		return errors.Join(errors.New("answer can't be read"), err)
+		return errors.Join(errors.New("read answer: no choice"), err)
 	}
 	if !same(reply.Choices[0], &st.answer) {
 		a.changed++
@@ -223,7 +223,7 @@ func (a *agent) ask(ctx context.Context, st *step) error {
 	return nil
 }
 
-// recall adds the recorded answer where none came, so that the session goes on.
+// recall adds the recorded answer, so that the session can continue without one.
 func (a *agent) recall(st *step) {
 	add := func(raw []byte) { a.history = append(a.history, entry{raw: raw, answer: a.answers}) }
 	said := st.answer.Text != "" || len(st.answer.Calls) == 0
@@ -253,7 +253,7 @@ func (a *agent) recall(st *step) {
 	add(append(raw, "]}"...))
 }
 
-// spell is a recorded call in the agent's dialect.
+// spell returns a recorded call in the agent's dialect.
 func (a *agent) spell(c scripted.Call) []byte {
 	custom := a.session.isCustom(c.Name)
 	kind, input := "function", "arguments"
@@ -272,7 +272,7 @@ func (a *agent) spell(c scripted.Call) []byte {
 	return fmt.Appendf(nil, `{"type":%q,"call_id":%s,%s}`, kind+"_call", id, made)
 }
 
-// same reports whether the client got what the model said: its text and calls, and nothing of the proxy's own.
+// same reports whether the client got the model's text and calls, and nothing else.
 func same(got []wire.Item, want *scripted.Answer) bool {
 	var text strings.Builder
 	calls := 0

@@ -10,7 +10,7 @@ import (
 	"remora/wire/dialects"
 )
 
-// What a compaction keeps is whole answers with what follows them, in either dialect.
+// TestAgentCompacts: a compaction keeps whole answers with the items after them, in both dialects.
 func TestAgentCompacts(t *testing.T) {
 	s, err := parse(strings.NewReader(recording), "file")
 	if err != nil {
@@ -56,7 +56,7 @@ func TestAgentCompacts(t *testing.T) {
 	}
 }
 
-// An answer that is not what the model said is noticed, also if only a call of a layer's tool is too many.
+// TestSame: any difference from the model's answer is detected, such as an additional call of a layer's tool.
 func TestSame(t *testing.T) {
 	s, err := parse(strings.NewReader(chatRecording), "file")
 	if err != nil {

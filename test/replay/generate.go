@@ -12,15 +12,15 @@ import (
 	"strings"
 )
 
-// profile is the shape of a generated session. The shapes below come to what was recorded of five real sessions: 2,458
-// items, 952 tool calls, 24 user texts, rounds of up to hundreds of items, a full history of 83 thousand tokens a request.
+// profile is the shape of a generated session. The profiles together match five recorded sessions: 2,458 items, 952 tool calls, 24
+// user messages, runs of up to hundreds of items, a full history of 83,000 tokens per request.
 type profile struct {
 	name    string
 	seed    uint64
 	rounds  []int // answers between one user text and the next
-	compact []int // the answers after which the client compacts its history
-	way     way   // in which it does
-	huge    []int // KiB of the largest tool results, spread over the session
+	compact []int // answers after which the client compacts its history
+	way     way   // how it compacts it
+	huge    []int // sizes of the largest tool results in KiB, spread over the session
 	scale   float64
 }
 
@@ -28,8 +28,8 @@ type profile struct {
 type way uint8
 
 const (
-	toOneMessage way = iota // all of it becomes a user's message
-	toPrompts               // what users have said stays, and a summary follows
+	toOneMessage way = iota // everything becomes one user message
+	toPrompts               // user messages are kept, and a summary follows
 	keepingSix              // a summary, and the last six answers
 )
 
@@ -43,7 +43,7 @@ func profiles() []profile {
 	}
 }
 
-// sampleProfile is the session that is shipped: as long as the others, with smaller results and one of 64 KiB.
+// sampleProfile is the profile of the shipped session: as long as the others, with smaller results and one of 64 KiB.
 func sampleProfile() profile {
 	return profile{name: "sample", seed: 6, rounds: []int{3, 25, 90, 40, 6}, compact: []int{130}, way: keepingSix, huge: []int{64}, scale: 0.25}
 }
@@ -51,7 +51,7 @@ func sampleProfile() profile {
 //go:embed sessions/sample.jsonl
 var sampleFile embed.FS
 
-// sample is the shipped session.
+// sample returns the shipped session.
 func sample() ([]*session, error) {
 	raw, err := sampleFile.ReadFile("sessions/sample.jsonl")
 	if err != nil {
@@ -60,9 +60,9 @@ func sample() ([]*session, error) {
 	return parse(bytes.NewReader(raw), "sample")
 }
 
-// seeded are the profiles for other sessions of the same shapes; with 0, those that the targets and figures are for.
+// seeded returns the profiles for other sessions of the same shapes; with 0, those of the targets and the published figures.
 func seeded(seed uint64) []profile {
-	const apart = 1000 // from those of the other profiles
+	const apart = 1000 // distance between the seeds of profiles
 	all := profiles()
 	for i := range all {
 		all[i].seed += apart * seed
@@ -70,7 +70,7 @@ func seeded(seed uint64) []profile {
 	return all
 }
 
-// generated are the sessions of the profiles, read as any recording is.
+// generated returns the sessions of the profiles, parsed like a recording.
 func generated(seed uint64) ([]*session, error) {
 	var b bytes.Buffer
 	if err := writeSessions(&b, seeded(seed)); err != nil {
@@ -79,7 +79,7 @@ func generated(seed uint64) ([]*session, error) {
 	return parse(&b, "generated")
 }
 
-// writeSessions writes sessions in the format of README.md, the same for the same profiles.
+// writeSessions writes sessions in the format of README.md. They are deterministic for the profiles.
 func writeSessions(w io.Writer, list []profile) error {
 	out := bufio.NewWriter(w)
 	for i := range list {
@@ -102,12 +102,12 @@ type author struct {
 	calls  int
 	total  int // answers of the session
 	files  []string
-	known  []string   // what was read and said, the latest last: paths, identifiers, numbers
-	reads  [][]string // the lines of files that were read, the latest last
-	edited []string   // files that were changed
+	known  []string   // strings met so far, the latest last: paths, identifiers, numbers
+	reads  [][]string // lines of the files read so far, the latest last
+	edited []string   // changed files
 }
 
-// object is one line. Names are sorted, which makes lines the same each time.
+// object is one line. Its names are sorted, so lines are deterministic.
 type object map[string]any
 
 func (g *author) line(o object) {
@@ -133,7 +133,7 @@ func (g *author) write() error {
 			g.loop()
 		}
 		g.answer++
-		if i%2 == 0 { // beside an answer without calls, which costs a request of its own
+		if i%2 == 0 { // with an answer without calls, notes cost an additional request
 			g.note("working-memory_update", object{"done": object{fmt.Sprintf("round %d", i+1): g.clause()}})
 		}
 		g.line(object{"type": "message", "role": "assistant", "content": g.conclusion()})
@@ -141,7 +141,7 @@ func (g *author) write() error {
 	return g.err
 }
 
-// note adds a call of a layer's tool by the model. It is written with the answer behind it.
+// note adds the model's call of a layer's tool, which belongs to the next answer.
 func (g *author) note(name string, arguments object) {
 	raw, err := json.Marshal(arguments)
 	if err != nil && g.err == nil {
@@ -150,7 +150,7 @@ func (g *author) note(name string, arguments object) {
 	g.line(object{"type": "layer_call", "name": name, "arguments": string(raw)})
 }
 
-// loop is one answer with calls, and their results.
+// loop adds one answer with calls, and their results.
 func (g *author) loop() {
 	g.answer++
 	if g.IntN(18) == 0 {
@@ -200,12 +200,12 @@ func (g *author) loop() {
 	}
 }
 
-// learn remembers some of the distinctive strings of a text, which the agent may come back to: no times, and of
-// places in files the files.
+// learn records some of the distinctive strings of a text, which the agent may use again. It leaves out times, and line numbers after
+// file names.
 func (g *author) learn(text string, most int) {
 	var all []string
 	for _, s := range distinctive(text) {
-		s, _, _ = strings.Cut(s, ":") // of a place in a file, the file
+		s, _, _ = strings.Cut(s, ":") // a file, without its line number
 		if !isPlain(s) && strings.Trim(s, "0123456789-TZ") != "" {
 			all = append(all, s)
 		}
@@ -215,15 +215,15 @@ func (g *author) learn(text string, most int) {
 	}
 }
 
-// What an agent comes back to, in hundredths and in places of a list: what it has just met, what it met hours ago, and a few
-// things of any age. With these, a window of 40 to 80 items cuts somewhat less than in recorded sessions (5 % against 8 %), and
-// more of what it cuts is far back.
+// The age of the strings that an agent uses again, in percent and in positions of a list: mostly recent ones, some old ones, and a few
+// of any age. With these, a window of 40 to 80 items cuts fewer of them than in recorded sessions (5 % against 8 %), and a larger part
+// of those is old.
 const (
 	recent, recentAge         = 68, 10
 	earlier, leastAge, oldAge = 30, 100, 50
 )
 
-// back is how far back in a list of so many the agent reaches.
+// back returns the distance from the end of a list of n of the element that the agent uses.
 func (g *author) back(n int) int {
 	switch at := g.IntN(100); {
 	case at < recent:
@@ -234,7 +234,7 @@ func (g *author) back(n int) int {
 	return g.IntN(n)
 }
 
-// salted returns a result with some lines that the agent has met before: important things are met more than once.
+// salted returns a result with some strings that the agent has met before: important ones occur more than once.
 func (g *author) salted(result string) string {
 	lines := strings.Split(result, "\n")
 	for i := range lines {
@@ -245,7 +245,7 @@ func (g *author) salted(result string) string {
 	return strings.Join(lines, "\n")
 }
 
-// recalled is something that the agent has met before. It has then met it again.
+// recalled returns a string that the agent has met before, and makes it the latest one.
 func (g *author) recalled() string {
 	if len(g.known) == 0 {
 		return g.identifier()
@@ -255,7 +255,7 @@ func (g *author) recalled() string {
 	return s
 }
 
-// excerpt are some lines of a file that the agent has read, as an edit repeats them.
+// excerpt returns some lines of a file that the agent has read, as in an edit.
 func (g *author) excerpt() string {
 	if len(g.reads) == 0 {
 		return g.code(g.size(150, 700))
@@ -265,7 +265,7 @@ func (g *author) excerpt() string {
 	return strings.Join(lines[from:min(len(lines), from+2+g.IntN(5))], "\n")
 }
 
-// sentence is one of the model: it speaks of what it has met.
+// sentence returns a sentence of the model, about strings that it has met.
 func (g *author) sentence() string {
 	return []string{
 		"The failure comes from " + g.recalled() + ": " + g.pick(reasons) + ".",
@@ -291,7 +291,7 @@ func (g *author) conclusion() string {
 	return "Done. " + g.sentences(4+g.IntN(4)) + " I changed " + g.changed(4) + ", and all tests pass."
 }
 
-// changed are the files that were changed last.
+// changed returns the files that were changed last.
 func (g *author) changed(most int) string {
 	var all []string
 	for i := len(g.edited) - 1; i >= 0 && len(all) < most; i-- {
@@ -302,7 +302,7 @@ func (g *author) changed(most int) string {
 	return strings.Join(all, ", ")
 }
 
-// handover is a client's compaction of its history.
+// handover returns a client's summary of its history.
 func (g *author) handover() string {
 	var met []string
 	for range 12 {
@@ -312,7 +312,7 @@ func (g *author) handover() string {
 		"\n- Of interest: " + strings.Join(met, ", ") + "\n- " + strings.ReplaceAll(g.sentences(8), ". ", ".\n- ")
 }
 
-// isHuge spreads the largest results evenly.
+// isHuge reports whether the next result is one of the largest, and its size. They are spread evenly.
 func (g *author) isHuge() (kib int, ok bool) {
 	for i, kib := range g.huge {
 		if g.answer == g.total*(2*i+1)/(2*len(g.huge)) {
@@ -322,7 +322,7 @@ func (g *author) isHuge() (kib int, ok bool) {
 	return 0, false
 }
 
-// use is one call of a tool.
+// use returns one tool call and its result.
 func (g *author) use() (name, arguments, result string) {
 	var args object
 	switch n := g.IntN(100); {
@@ -352,7 +352,7 @@ func (g *author) use() (name, arguments, result string) {
 	return name, string(raw), result
 }
 
-// shell is a command, most often one about something that the agent has met.
+// shell returns a command, mostly about something that the agent has met.
 func (g *author) shell() string {
 	switch g.IntN(5) {
 	case 0:
@@ -365,7 +365,7 @@ func (g *author) shell() string {
 	return g.command()
 }
 
-// size draws from between two sizes, the small ones more often.
+// size returns a random size between two, smaller ones more often.
 func (g *author) size(low, high int) int {
 	f := g.Float64()
 	return int(g.scale * (float64(low) + f*f*float64(high-low)))

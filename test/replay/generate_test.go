@@ -8,7 +8,7 @@ import (
 	"remora/wire"
 )
 
-// The sample equals the generator's output; renew it with go run ./test/replay -small -generate >
+// TestSampleIsGenerated: the sample equals the generator's output. To update it: go run ./test/replay -small -generate >
 // test/replay/sessions/sample.jsonl.
 func TestSampleIsGenerated(t *testing.T) {
 	have, err := os.ReadFile("sessions/sample.jsonl")
@@ -27,7 +27,7 @@ func TestSampleIsGenerated(t *testing.T) {
 	}
 }
 
-// The sessions have what long agent sessions have, in the amounts of the recorded ones.
+// TestSessionsLookLikeRecordedOnes: the generated sessions have the proportions of recorded ones.
 func TestSessionsLookLikeRecordedOnes(t *testing.T) {
 	all, err := generated(0)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"remora/wire/wiretest"
 )
 
-// OpenAI's prompt cache takes prefixes of at least so many tokens, in steps.
+// OpenAI's prompt cache stores prefixes of a minimum number of tokens, in steps.
 const (
 	cacheLeast = 1024
 	cacheStep  = 128
@@ -20,11 +20,11 @@ const (
 
 // sums counts a policy's requests and tokens upstream.
 type sums struct {
-	requests int // calls of the upstream, those after a layer's tools included
+	requests int // calls of the upstream, including those after a layer's tools
 	tokens   int // of instructions, tools and items
-	cached   int // of those, what a provider's prompt cache takes of the prefix shared with the request before
+	cached   int // of those, tokens in the provider's prompt cache: of the prefix shared with the previous request
 	heads    int // tokens of instructions and tools
-	orphans  int // calls and results without their partner
+	orphans  int // calls without result, and results without call
 	userless int // requests without a user message
 	notes    int // calls of layers' tools
 	needs
@@ -41,23 +41,22 @@ func (s *sums) add(o *sums) {
 	s.needs.add(o.needs)
 }
 
-// cost is in tokens of full price, a cached token costing the share p, and one that is not the surcharge for writing it into
-// the cache in addition.
+// cost returns the cost in tokens of full price. A cached token costs the share p; an uncached one also the surcharge of writing it into
+// the cache.
 func (s *sums) cost(p, surcharge float64) float64 {
 	return (1+surcharge)*float64(s.tokens-s.cached) + p*float64(s.cached)
 }
 
-// ledger keeps account of one session.
+// ledger counts the requests and tokens of one session.
 type ledger struct {
 	sums
 	led   bool      // the client's Chat messages begin with its instructions
-	more  int       // tokens by which instructions and tools are priced higher than they are
-	fixed [3][]byte // tools, instructions, system message of the request before
+	more  int       // tokens added to instructions and tools, see lab.head
+	fixed [3][]byte // tools, instructions, system message of the previous request
 	items [][]byte
 }
 
-// enter takes a request down and returns what a provider would report of it. cold tells that what the cache had of the
-// session has expired.
+// enter counts a request, and returns the usage that a provider would report. cold means that the session's prompt cache has expired.
 func (l *ledger) enter(m *meter, req *wire.Request, cold bool) scripted.Usage {
 	all := req.Items()
 	l.requests++
@@ -103,7 +102,7 @@ func (l *ledger) split(req *wire.Request) (fixed [3][]byte, items []wire.Item) {
 	return fixed, items
 }
 
-// price makes the instructions and tools of a request, and with it of all that have the same, cost so many tokens.
+// price sets the cost of a request's instructions and tools, in tokens, for this request and all with equal ones.
 func (l *ledger) price(m *meter, req *wire.Request, tokens int) {
 	fixed, _ := l.split(req)
 	l.more = tokens
@@ -116,7 +115,7 @@ func (l *ledger) remember(fixed [3][]byte, items []wire.Item) {
 	l.fixed = fixed
 	l.items = make([][]byte, len(items))
 	for i, it := range items {
-		l.items[i] = it.Raw // of the body, which is never changed
+		l.items[i] = it.Raw // part of the body, which is never modified
 	}
 }
 
@@ -129,7 +128,7 @@ func hasUser(items []wire.Item) bool {
 	return false
 }
 
-// meter counts tokens, of each text once.
+// meter counts tokens, and caches the count of each text.
 type meter struct {
 	counter *tokens.Counter
 	seed    maphash.Seed
@@ -142,7 +141,7 @@ type fingerprint struct {
 	size int
 }
 
-// newMeter returns a meter whose counts are exact from the start. It must be closed.
+// newMeter returns a meter with exact counts. The caller must close it.
 func newMeter() (*meter, error) {
 	m := &meter{counter: tokens.New(tokens.Options{MemoCounts: -1}), seed: maphash.MakeSeed(), known: make(map[fingerprint]int)}
 	if err := m.counter.Load(model); err != nil {

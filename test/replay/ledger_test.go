@@ -10,7 +10,7 @@ import (
 	"remora/wire/dialects"
 )
 
-// What is cached is checked by hand: words cost a token each here, so that sums can be told.
+// TestLedger compares the cached tokens with counts made by hand: each word is one token.
 func TestLedger(t *testing.T) {
 	m, err := newMeter()
 	if err != nil {
@@ -35,7 +35,7 @@ func TestLedger(t *testing.T) {
 		name   string
 		bodies []string // members and messages, a request each
 		cached int      // items of the last request
-		want   sums     // of all, less heads and what is cached
+		want   sums     // of all requests, without heads and cached
 	}{
 		{"grows", []string{tools + `"messages":[` + user + `]`, tools + `"messages":[` + user + `,` + answer + `]`}, u, sums{requests: 2, tokens: 2*u + a}},
 		{"changes at the top", []string{`"messages":[` + user + `,` + answer + `]`, `"messages":[{"role":"user","content":"x"},` + answer + `]`}, 0, sums{requests: 2, tokens: u + 2*a + cost(`{"role":"user","content":"x"}`)}},
@@ -69,7 +69,7 @@ func TestLedger(t *testing.T) {
 	}
 }
 
-// The client's own system message is no item of the history; a layer's is.
+// TestLedgerLeavesInstructionsApart: the client's system message does not count as an item of the history; a layer's does.
 func TestLedgerLeavesInstructionsApart(t *testing.T) {
 	m, err := newMeter()
 	if err != nil {

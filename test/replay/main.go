@@ -1,13 +1,13 @@
-// Command replay plays recorded agent sessions through the real proxy and reports what each memory policy would have
-// sent to the model, and what that would have cost with the provider's prompt cache.
+// Command replay plays recorded agent sessions through the real proxy. It reports what each memory policy sends to the model, and the
+// cost with the provider's prompt cache.
 //
-// It builds the proxy, puts it before a scripted upstream that refuses what the real APIs refuse, and plays every
-// session once for each policy: a request for each answer of the model, with the client's history so far. README.md
-// explains the table, and the format of recordings.
+// It builds the proxy, starts it in front of a scripted upstream that refuses the histories that real APIs refuse, and plays every
+// session once for each policy: a request for each answer of the model, with the client's history so far. README.md explains the
+// table and the format of recordings.
 //
 //	go run ./test/replay                    generated sessions, all shipped policies, Chat; under 3 minutes
 //	go run ./test/replay -in my.jsonl       your own recording
-//	go run ./test/replay -policy my.yaml    and your own configuration, beside the shipped ones
+//	go run ./test/replay -policy my.yaml    also your own configuration
 //	go run ./test/replay -check             exit with 1 if the recommended policy misses its targets; with -in, on those sessions
 //	go run ./test/replay -generate          print the generated sessions instead
 package main
@@ -46,17 +46,17 @@ func (o *options) read(args []string, stderr io.Writer) error {
 		o.in = append(o.in, name)
 		return nil
 	})
-	f.IntVar(&o.head, "head", defaultHead, "price the client's instructions and tools at so many `tokens`; 0 for what the recording has of them")
-	f.Float64Var(&o.surcharge, "write", 0, "what writing a token into the prompt cache costs in addition, as a `share` of its price")
-	f.BoolVar(&o.idle, "idle", false, "the prompt cache has expired whenever a user's message comes")
+	f.IntVar(&o.head, "head", defaultHead, "price the client's instructions and tools at this number of `tokens`; 0 for those in the recording")
+	f.Float64Var(&o.surcharge, "write", 0, "additional cost of writing a token into the prompt cache, as a `share` of its price")
+	f.BoolVar(&o.idle, "idle", false, "the prompt cache has expired before each user message")
 	f.StringVar(&o.policy, "policy", "", "measure this configuration (`FILE`, YAML) too")
 	f.StringVar(&o.only, "only", "", "`names` of the policies to measure, separated by commas")
 	f.StringVar(&o.dialect, "dialect", "chat", "chat, responses or both")
 	f.StringVar(&o.binary, "proxy", "", "use this `binary` instead of building one")
 	f.BoolVar(&o.check, "check", false, "exit with 1 if the recommended policy misses its targets")
-	f.BoolVar(&o.generate, "generate", false, "print the sessions as JSONL and end")
+	f.BoolVar(&o.generate, "generate", false, "print the sessions as JSONL and exit")
 	f.Uint64Var(&o.seed, "seed", 0, "generate other sessions of the same shapes, by any `number` but 0")
-	f.BoolVar(&o.small, "small", false, "the shipped sample session alone")
+	f.BoolVar(&o.small, "small", false, "only the shipped sample session")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -183,7 +183,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// compare prepares a lab, lets it measure, and clears it away.
+// compare creates a lab, calls measure, and returns the report. It removes all files.
 func compare(ctx context.Context, o *options, sessions []*session, measure func(*lab) ([]*result, error)) (rep *report, err error) {
 	dir, err := os.MkdirTemp("", "remora-replay-")
 	if err != nil {
@@ -205,12 +205,12 @@ func compare(ctx context.Context, o *options, sessions []*session, measure func(
 	return &report{sessions: sessions, results: results, surcharge: o.surcharge, head: o.head, idle: o.idle, foreign: len(o.in) > 0 && !o.check}, nil
 }
 
-// table measures every policy in every dialect and tells progress.
+// table measures every policy in every dialect, and prints progress.
 func (l *lab) table(ctx context.Context, policies []*policy, spoken []wire.Dialect, progress io.Writer) ([]*result, error) {
 	var all []*result
 	for _, d := range spoken {
 		for _, p := range policies {
-			_, _ = fmt.Fprintf(progress, "%s, %s\n", p.name, d) // only for those who watch
+			_, _ = fmt.Fprintf(progress, "%s, %s\n", p.name, d) // progress only
 			r, err := l.measure(ctx, p, d)
 			if err != nil {
 				return nil, err

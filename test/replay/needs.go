@@ -12,17 +12,17 @@ import (
 	"remora/wire"
 )
 
-// needs count what answers repeat of the client's history, and how much of that their prompts lacked. A model that repeats a path or
-// a line must have read it.
+// needs counts the strings and lines that answers repeat from the client's history, and those of them that their prompts lacked. A
+// model that repeats a path or a line must have read it.
 type needs struct {
 	strings, stringsCut int // distinctive strings
-	old, oldCut         int // those among them that were last mentioned oldItems or more items back
+	old, oldCut         int // those of them last mentioned oldItems or more items before
 	lines, linesCut     int // whole lines
 }
 
 const (
-	leastString = 6  // characters of a distinctive string
-	leastLine   = 24 // of a line
+	leastString = 6  // minimum length of a distinctive string, in characters
+	leastLine   = 24 // minimum length of a line, in characters
 	oldItems    = 40
 )
 
@@ -35,7 +35,7 @@ func (n *needs) add(o needs) {
 	n.linesCut += o.linesCut
 }
 
-// needsOf compares an answer with what its client had, an item each, and with what the model was sent.
+// needsOf compares an answer with the texts of its client's history and with its prompt.
 func needsOf(a *scripted.Answer, history []string, prompt string) needs {
 	var n needs
 	said := answerText(a)
@@ -65,7 +65,7 @@ func count(is bool) int {
 	return 0
 }
 
-// lastWith is the last text that has s, -1 for none.
+// lastWith returns the index of the last text that contains s, -1 for none.
 func lastWith(texts []string, s string) int {
 	for i, text := range slices.Backward(texts) {
 		if strings.Contains(text, s) {
@@ -85,7 +85,7 @@ func answerText(a *scripted.Answer) string {
 
 var stringLike = regexp.MustCompile(`[A-Za-z0-9_./@#:+-]{6,}`)
 
-// distinctive returns the strings of a text that stand for one thing, each once: paths, identifiers, versions, numbers.
+// distinctive returns the strings of a text that identify something, without duplicates: paths, identifiers, versions, numbers.
 func distinctive(text string) []string {
 	var all []string
 	known := map[string]bool{}
@@ -99,7 +99,7 @@ func distinctive(text string) []string {
 	return all
 }
 
-// isPlain reports whether a string is a word, or several with hyphens: small letters behind the first one, or capitals alone.
+// isPlain reports whether a string is a word, or several with hyphens: only capitals, or lower case after the first letter.
 func isPlain(s string) bool {
 	if strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") == "" {
 		return true
@@ -112,7 +112,7 @@ func isPlain(s string) bool {
 	return true
 }
 
-// wholeLines returns the lines of a text that are long enough to be recognised, each once.
+// wholeLines returns the lines of a text that are long enough to be recognised, without duplicates.
 func wholeLines(text string) []string {
 	var all []string
 	known := map[string]bool{}
@@ -125,7 +125,7 @@ func wholeLines(text string) []string {
 	return all
 }
 
-// unescaped is a text as a reader has it: of JSON, its strings and numbers, one a line.
+// unescaped returns a text as it reads: for JSON, its strings and numbers, one per line.
 func unescaped(text string) string {
 	if t := strings.TrimSpace(text); !strings.HasPrefix(t, "{") && !strings.HasPrefix(t, "[") {
 		return text
@@ -151,7 +151,7 @@ func unescaped(text string) string {
 	return strings.Join(all, "\n")
 }
 
-// texts remembers what items say, each once.
+// texts caches the texts of items.
 type texts struct {
 	seed  maphash.Seed
 	mu    sync.Mutex

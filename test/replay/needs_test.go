@@ -22,8 +22,7 @@ func TestDistinctive(t *testing.T) {
 	}
 }
 
-// TestNeeds: strings that an answer repeats from its client's history and that the prompt lacks are cut; new strings
-// are not needed.
+// TestNeeds: strings that an answer repeats from its client's history count as cut if the prompt lacks them; new strings do not count.
 func TestNeeds(t *testing.T) {
 	history := []string{"the file internal/store/lease.go", "\tif err := parseHeader(ctx, reply); err != nil {\n\t}"}
 	for range oldItems - 2 {
@@ -49,8 +48,8 @@ func TestNeeds(t *testing.T) {
 	}
 }
 
-// TestPrice: instructions and tools have the configured cost in every request, and are cached with the items behind
-// them; after a pause nothing is cached, and uncached tokens cost the surcharge.
+// TestPrice: instructions and tools have the configured cost in every request, and are cached with the items after them. After a pause
+// nothing is cached, and uncached tokens cost the surcharge.
 func TestPrice(t *testing.T) {
 	m, err := newMeter()
 	if err != nil {
@@ -78,7 +77,7 @@ func TestPrice(t *testing.T) {
 	}
 }
 
-// TestPromptsStay: a client that keeps what users have said puts its summary behind that.
+// TestPromptsStay: a client that keeps user messages puts its summary after them.
 func TestPromptsStay(t *testing.T) {
 	s, err := parse(strings.NewReader(strings.Replace(recording, `"keep":1`, `"keep":1,"prompts":true`, 1)), "file")
 	if err != nil {
@@ -96,7 +95,7 @@ func TestPromptsStay(t *testing.T) {
 	}
 }
 
-// TestSeveralFiles: sessions of the same name are told apart.
+// TestSeveralFiles: sessions with the same name get different ones.
 func TestSeveralFiles(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "a.jsonl")
 	if err := os.WriteFile(name, []byte(recording), 0o600); err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,7 +24,7 @@ const (
 	maxSessions = 1000
 )
 
-// record distinguishes the kinds of lines. The rest of a line is parsed once its kind is known.
+// record distinguishes the kinds of lines. The rest of a line is parsed by its kind.
 type record struct {
 	Session, Item, Turn, Block rawMessage
 	SystemPrompt               rawMessage `json:"system_prompt"`
@@ -31,7 +32,7 @@ type record struct {
 	ToolCalls                  rawMessage `json:"tool_calls"`
 }
 
-// heading opens a session.
+// heading begins a session.
 type heading struct {
 	Instructions string `json:"instructions"`
 	Tools        []tool `json:"tools"`
@@ -55,8 +56,8 @@ type exported struct {
 	Raw     []byte     `json:"raw"`
 }
 
-// parse reads a recording in the format of README.md. Its errors name the line and the field, and never quote content.
-// name is for a session without a line of its own.
+// parse reads a recording in the format of README.md. Its errors name the line and the field, and never quote content. name is the name
+// of a session without a heading.
 func parse(r io.Reader, name string) ([]*session, error) {
 	p := &parser{name: name}
 	in := bufio.NewScanner(io.LimitReader(r, maxBytes))
@@ -89,13 +90,13 @@ func parse(r io.Reader, name string) ([]*session, error) {
 	return p.sessions, nil
 }
 
-// parser puts lines together to sessions.
+// parser builds sessions from lines.
 type parser struct {
 	name     string
 	sessions []*session
 	now      *session
-	next     step // what was read since the last answer ended
-	answered bool // next has an answer, to which more may come
+	next     step // the step being read
+	answered bool // next has an answer, which may continue
 }
 
 func (p *parser) line(line []byte) error {
@@ -110,7 +111,7 @@ func (p *parser) line(line []byte) error {
 	case rec.Item != nil:
 		return p.exported(rec.Item)
 	case rec.Turn != nil, rec.SystemPrompt != nil, rec.Block != nil:
-		return nil // of an exported transcript, about the proxy's own work
+		return nil // another line of an exported transcript
 	case kind == "client_compaction":
 		return p.compaction(line)
 	case kind == "layer_call":
@@ -123,7 +124,7 @@ func (p *parser) line(line []byte) error {
 	return p.items(d, line)
 }
 
-// decode reads an object of a line. Its errors name a field and quote nothing.
+// decode parses an object. Its errors name a field and quote nothing.
 func decode(line []byte, into any) error {
 	err := json.Unmarshal(line, into)
 	var mismatch *json.UnmarshalTypeError
@@ -154,7 +155,7 @@ func (p *parser) open(name rawMessage, line []byte) error {
 			return fmt.Errorf("tools[%d].parameters: want an object", i)
 		}
 	}
-	p.begin(wire.Text(name)) // of an exported transcript it is an object
+	p.begin(wire.Text(name)) // in an exported transcript it is an object
 	p.now.instructions, p.now.tools = h.Instructions, h.Tools
 	return nil
 }
@@ -163,11 +164,11 @@ func (p *parser) begin(name string) {
 	if name == "" && len(p.sessions) > 0 {
 		name = fmt.Sprintf("%s-%d", p.name, len(p.sessions)+1)
 	}
-	p.now = &session{name: title(name, p.name)}
+	p.now = &session{name: cmp.Or(name, p.name)}
 	p.sessions = append(p.sessions, p.now)
 }
 
-// close ends the session that was read last.
+// close ends the current session.
 func (p *parser) close() {
 	if p.answered {
 		p.now.steps = append(p.now.steps, p.next)
@@ -218,14 +219,14 @@ func (p *parser) note(line []byte) error {
 	case n.Name == "":
 		return errors.New("name: missing")
 	case !json.Valid([]byte(n.Arguments)):
-		return errors.New("arguments: want JSON in a text")
+		return errors.New("arguments: want a string of JSON")
 	}
 	p.flush()
 	p.next.notes = append(p.next.notes, scripted.Call{Name: n.Name, Arguments: n.Arguments})
 	return nil
 }
 
-// items adds one element, which in Chat may be several items.
+// items adds one element of a history, which may be several items in Chat.
 func (p *parser) items(d wire.Dialect, raw []byte) error {
 	it, err := wire.ParseItem(d, bytes.Clone(raw))
 	if err != nil {
@@ -237,7 +238,7 @@ func (p *parser) items(d wire.Dialect, raw []byte) error {
 	list := []wire.Item{it}
 	if d == dialects.Chat {
 		list, err = it.Convert(dialects.Responses)
-		if err != nil { // it has no counterpart, and is counted
+		if err != nil { // no counterpart in Responses: count it as skipped
 			p.skip()
 			return nil //nolint:nilerr // see above
 		}
@@ -284,7 +285,7 @@ func (p *parser) item(it wire.Item) error {
 	return nil
 }
 
-// atHead opens a session if none is open, and reports whether nothing was said in it yet.
+// atHead opens a session if none is open, and reports whether it is empty.
 func (p *parser) atHead() bool {
 	if p.now == nil {
 		p.begin("")
@@ -306,10 +307,10 @@ func (p *parser) add(in input) {
 	p.next.input = append(p.next.input, in)
 }
 
-// model adds to the answer. One of which nothing was asked before is no request: a recording begins with a user.
+// model changes the current answer. A recording must begin with a user message, since an answer needs a request.
 func (p *parser) model(change func(*scripted.Answer)) error {
 	if p.atHead() {
-		return errors.New("role: the first item has to be a user's message")
+		return errors.New("role: the first item must be a user message")
 	}
 	p.answered = true
 	change(&p.next.answer)
@@ -323,7 +324,7 @@ func paragraphs(a, b string) string {
 	return a + "\n\n" + b
 }
 
-// summary is the text of a reasoning item.
+// summary returns the text of a reasoning item.
 func summary(raw []byte) string {
 	var text string
 	for part := range wire.Children(wire.Member(raw, "summary")) {

@@ -26,7 +26,7 @@ const recording = `{"session":"one","instructions":"be brief","tools":[{"name":"
 {"type":"message","role":"user","content":"never answered"}
 `
 
-// The same as Chat messages, without what Chat has no word for.
+// chatRecording is recording in Chat messages, without items that Chat does not have.
 const chatRecording = `{"session":"one","tools":[{"name":"run","parameters":{"type":"object"}}]}
 {"role":"system","content":"be brief"}
 {"role":"user","content":"go"}
@@ -36,7 +36,7 @@ const chatRecording = `{"session":"one","tools":[{"name":"run","parameters":{"ty
 {"role":"assistant","content":"Done."}
 `
 
-// What remora transcript prints: only the line of the conversation, as the client has it, is replayed.
+// export is the output of `remora transcript`. Only the visible line of the conversation is replayed.
 const export = `{"session":{"remora_transcript":2,"head":9,"items":9,"state":"AA=="}}
 {"item":{"seq":1,"dialect":"chat","on_head":true,"json":{"role":"user","content":"go"}}}
 {"item":{"seq":2,"dialect":"chat","json":{"role":"assistant","content":"another branch"}}}
@@ -102,7 +102,7 @@ func TestParse(t *testing.T) {
 			}
 		})
 	}
-	// A tool that is called is offered, also where the recording does not define it.
+	// A called tool is offered even if the recording does not define it.
 	s, err := parse(strings.NewReader(recording), "file")
 	if err != nil || len(s[0].tools) != 2 || s[0].tools[1].Name != "look" {
 		t.Errorf("tools %+v, %v", s, err)
@@ -136,7 +136,7 @@ func TestParseErrorsNameLineAndField(t *testing.T) {
 	}
 }
 
-// FuzzParse: any parsed recording can be written as requests, and no error quotes it.
+// FuzzParse: any parsed recording can be sent as requests, and no error quotes it.
 func FuzzParse(f *testing.F) {
 	f.Add(recording)
 	f.Add(chatRecording)
@@ -156,7 +156,7 @@ func FuzzParse(f *testing.F) {
 				for i := range s.steps {
 					for _, in := range s.steps[i].input {
 						if err := a.take(in); err != nil {
-							return // of a kind that this dialect has no word for
+							return // this dialect does not have such items
 						}
 					}
 					if _, err := wire.Parse(d, a.body()); err != nil {

@@ -16,10 +16,10 @@ import (
 	"remora/wire"
 )
 
-// policy is a way to configure memory that is measured.
+// policy is a measured configuration of memory.
 type policy struct {
 	name   string
-	config []byte // YAML, the part of a configuration that it is about
+	config []byte // YAML, part of a configuration
 }
 
 // Names of the policies that are judged: the defaults, and what our documentation recommends for coding agents; and of the
@@ -46,7 +46,7 @@ func shippedPolicies() ([]*policy, error) {
 	return all, nil
 }
 
-// readPolicy reads one of the caller's.
+// readPolicy reads a policy from a file.
 func readPolicy(file string) (*policy, error) {
 	config, err := os.ReadFile(file)
 	if err != nil {
@@ -59,12 +59,12 @@ func readPolicy(file string) (*policy, error) {
 type result struct {
 	policy  string
 	dialect wire.Dialect
-	own     *sums // what the clients would send by themselves
+	own     *sums // of the clients' own requests
 	sums
 	asked    int // requests of clients
 	refused  int // of those, answered with an error
-	degraded int // without memory
-	changed  int // answered with something else than what the model said to the client
+	degraded int // answered without memory
+	changed  int // answers that differ from the model's
 	problems []string
 }
 
@@ -74,11 +74,11 @@ type lab struct {
 	sessions    []*session
 	meter       *meter
 	texts       *texts
-	head        int  // tokens that the client's instructions and tools are priced at, 0 for what they have
-	idle        bool // the prompt cache expires whenever somebody has to write a message
+	head        int  // cost of the client's instructions and tools in tokens, 0 for their own
+	idle        bool // the prompt cache expires before each user message
 }
 
-// headroom is by how many tokens a session's instructions and tools are priced higher than they are.
+// headroom returns the number of tokens to add to a session's instructions and tools.
 func (l *lab) headroom(s *session, d wire.Dialect) (int, error) {
 	if l.head == 0 {
 		return 0, nil
@@ -107,7 +107,7 @@ func (l *lab) newLedger(s *session, d wire.Dialect) (ledger, error) {
 	return ledger{led: s.instructions != "", more: more}, err
 }
 
-// measure replays all sessions under a policy through a proxy of its own.
+// measure replays all sessions through a new proxy with a policy.
 func (l *lab) measure(ctx context.Context, p *policy, d wire.Dialect) (r *result, err error) {
 	dir, err := os.MkdirTemp(l.dir, p.name+"-")
 	if err != nil {
@@ -160,7 +160,7 @@ func (l *lab) start(ctx context.Context, dir string, u *upstream, p *policy) (*p
 	return process.Run(ctx, l.binary, dir, append(fmt.Appendf(nil, settings, u.server.URL()+"/v1"), p.config...))
 }
 
-// play plays all sessions, as many at a time as there are processors. Sessions know nothing of each other.
+// play plays all sessions, as many at a time as there are processors. They are independent of each other.
 func (l *lab) play(ctx context.Context, u *upstream, url string, d wire.Dialect) ([]*agent, error) {
 	transport := &http.Transport{MaxIdleConnsPerHost: len(l.sessions)}
 	defer transport.CloseIdleConnections()
@@ -177,7 +177,7 @@ func (l *lab) play(ctx context.Context, u *upstream, url string, d wire.Dialect)
 		}
 		a.cue = func(st *step) {
 			cold := l.cold(a, st)
-			if req, err := wire.Parse(d, a.body()); err == nil { // else it is refused
+			if req, err := wire.Parse(d, a.body()); err == nil { // else upstream refuses it
 				a.own.enter(l.meter, req, cold)
 			}
 			u.talks[s.name].cue(st, a.said(l.texts), cold)

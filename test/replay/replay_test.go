@@ -40,8 +40,8 @@ func policyNamed(t *testing.T, name string) *policy {
 	return nil
 }
 
-// The short form of make replay: one session, two policies, both dialects, through the proxy itself. Full history is
-// Chat's alone: it takes most of the time.
+// TestReplay is a short `make replay`: one session, two policies and both dialects through the real proxy. The full history, which takes
+// most of the time, is only replayed in Chat.
 func TestReplay(t *testing.T) {
 	sessions, err := sample()
 	if err != nil {
@@ -86,7 +86,7 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// The policies that have targets reach them on the generated sessions, as make replay shows.
+// TestTargets: the policies with targets meet them on the generated sessions.
 func TestTargets(t *testing.T) {
 	if testing.Short() {
 		t.Skip("half a minute")
@@ -110,7 +110,7 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// noting is the recommended policy plus a layer that the model writes to.
+// noting returns the recommended policy with an additional layer that the model writes to.
 func noting() *policy {
 	return &policy{"noting", []byte(`memory:
   layers:
@@ -120,8 +120,8 @@ func noting() *policy {
 `)}
 }
 
-// Layers have something to say, or the table would measure nothing.
-func TestLayersSpeak(t *testing.T) {
+// TestLayersAddBlocks: layers add blocks to the replayed sessions; otherwise the table would measure nothing.
+func TestLayersAddBlocks(t *testing.T) {
 	sessions, err := sample()
 	if err != nil {
 		t.Fatal(err)
@@ -151,7 +151,7 @@ func TestLayersSpeak(t *testing.T) {
 	}
 }
 
-// shorten cuts every text of a session: what must hold of views is a matter of their shape.
+// shorten shortens every text of a session: the properties of views only depend on their shape.
 func shorten(t *testing.T, s *session) {
 	t.Helper()
 	short := func(text string) string { return text[:min(len(text), 12)] }
@@ -177,9 +177,8 @@ func shorten(t *testing.T, s *session) {
 	}
 }
 
-// For every cut of every shipped session, in both dialects, the view passes the strict upstream. What is sent
-// there of each of the client's requests is its view under the recommended window and, by turns, under one of the
-// others.
+// TestEveryCutOfEverySessionPassesUpstream: the strict upstream accepts the view for every window start of every shipped session, in both
+// dialects. For each of the client's requests it gets the view of the recommended window and, in turn, of one of the others.
 func TestEveryCutOfEverySessionPassesUpstream(t *testing.T) {
 	all, err := generated(0)
 	if err != nil {
@@ -211,11 +210,11 @@ func TestEveryCutOfEverySessionPassesUpstream(t *testing.T) {
 	}
 }
 
-// direct is the strict upstream with nothing but a window before it.
+// direct is the strict upstream with only a window in front of it.
 type direct struct {
 	server *scripted.Server
 	step   *step
-	view   []byte // what is sent in place of the client's next request
+	view   []byte // replaces the client's next request
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -275,7 +274,7 @@ func (u *direct) play(t *testing.T, s *session, d wire.Dialect, windows []*view.
 	}
 }
 
-// assemble returns the view of a request under a window, and moves its cut.
+// assemble returns the view of a request with a window, and moves its start.
 func assemble(req *wire.Request, w *view.Window, cut *view.WindowStart) []wire.Item {
 	items := req.Items()
 	system := wire.SystemItems(items)
@@ -301,7 +300,7 @@ func (u *direct) try(t *testing.T, d wire.Dialect, body []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _ = io.Copy(io.Discard, resp.Body) // so that the connection is used again
+	_, _ = io.Copy(io.Discard, resp.Body) // to reuse the connection
 	_ = resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		t.Fatalf("status %d: %v", resp.StatusCode, u.server.Faults())

@@ -7,7 +7,7 @@ import (
 
 // Targets, for a head of 28,000 tokens.
 const (
-	mostCost        = 0.65 // of what clients send by themselves, a cached token costing a tenth
+	mostCost        = 0.65 // of the clients' own cost, with a tenth for a cached token
 	mostCostShipped = 0.90
 	leastCached     = 0.88
 	mostCut         = 0.02 // of the distinctive strings of answers
@@ -21,13 +21,13 @@ var prices = [...]float64{0.1, 0.25, 0.5}
 type report struct {
 	sessions  []*session
 	results   []*result
-	head      int     // tokens that instructions and tools are priced at, 0 for what they have
+	head      int     // see lab
 	surcharge float64 // see sums.cost
 	idle      bool    // see lab
-	foreign   bool    // the sessions are none that targets are for
+	foreign   bool    // the sessions have no targets
 }
 
-// share is part of whole, 0 of nothing.
+// share returns part/whole, 0 if whole is 0.
 func share[N int | float64](part, whole N) float64 {
 	if whole == 0 {
 		return 0
@@ -89,12 +89,12 @@ func (r *report) describe(b *strings.Builder) {
 	}
 }
 
-// relative is the cost of a policy, as a share of the clients' own cost.
+// relative returns the cost of a policy as a share of the clients' own cost.
 func (r *report) relative(res *result, price float64) float64 {
 	return share(res.cost(price, r.surcharge), res.own.cost(price, r.surcharge))
 }
 
-// notes prints what the table has no room for.
+// notes prints the results that are not in the table.
 func (r *report) notes(b *strings.Builder) {
 	b.WriteString("\n")
 	for _, res := range r.results {
@@ -122,7 +122,7 @@ func (r *report) notes(b *strings.Builder) {
 	}
 }
 
-// target is one that the recommended policy has, and how it fared.
+// target is a target of the recommended policy, and its result.
 type target struct {
 	text string
 	met  bool
@@ -150,8 +150,8 @@ func (r *report) targets(res *result) []target {
 // judged reports whether a policy has targets.
 func (res *result) judged() bool { return res.policy == recommended || res.policy == defaults }
 
-// verdicts judges the policies that have targets. These are for the generated sessions: what others come to depends on
-// them, and is judged only where that was asked for.
+// verdicts prints the results of the policies with targets. Targets are for the generated sessions; for others they are only checked
+// with -check.
 func (r *report) verdicts(b *strings.Builder) {
 	if r.foreign {
 		return
@@ -167,7 +167,7 @@ func (r *report) verdicts(b *strings.Builder) {
 	}
 }
 
-// missed are the targets that were not met.
+// missed returns the targets that were not met.
 func (r *report) missed() []string {
 	var all []string
 	for _, res := range r.results {

@@ -7,7 +7,7 @@ import (
 	"remora/wire/dialects"
 )
 
-// TestForeignSessionsAreNotJudged: targets are for the generated sessions.
+// TestForeignSessionsAreNotJudged: only generated sessions have targets.
 func TestForeignSessionsAreNotJudged(t *testing.T) {
 	for _, foreign := range []bool{false, true} {
 		r := report{results: []*result{{policy: recommended, dialect: dialects.Chat, own: &sums{}}}, foreign: foreign}

@@ -1,24 +1,22 @@
 package main
 
 import (
-	"cmp"
-
 	"remora/test/scripted"
 	"remora/wire"
 	"remora/wire/dialects"
 )
 
-// session is one recorded agent session, in neither dialect: items are those of Responses, and are converted for Chat.
+// session is one recorded agent session. Its items are those of Responses, and are converted for Chat.
 type session struct {
 	name         string
 	instructions string
 	tools        []tool
 	steps        []step
-	// skipped counts the items left out: of hosted tools, references, compactions of the provider.
+	// skipped is the number of items left out: hosted tools, references, the provider's compactions.
 	skipped int
 }
 
-// step is one request: what the client adds to its history before it, and what the model answers.
+// step is one request: the client's additions to its history, and the model's answer.
 type step struct {
 	input []input
 	// notes are calls of layers' tools that the model makes if it is offered them.
@@ -26,21 +24,21 @@ type step struct {
 	answer scripted.Answer
 }
 
-// input is one thing that happens to the client's history: an item behind it, or a compaction of it.
+// input is one change of the client's history: a new item, or a compaction.
 type input struct {
 	item    wire.Item
 	compact *compaction
 }
 
-// compaction is a client's own: its history becomes a summary, as a user message, and the last answers with what
-// follows them, with or without what users have said before.
+// compaction replaces a client's history by a summary, as a user message, and the last answers with the items after them. User messages
+// before them may be kept.
 type compaction struct {
 	Text    string `json:"text"`
 	Keep    int    `json:"keep"`    // answers
-	Prompts bool   `json:"prompts"` // users' messages stay, before the summary
+	Prompts bool   `json:"prompts"` // keep user messages, before the summary
 }
 
-// tool is a function, or a tool of free text, that the client offers.
+// tool is a function or a custom tool that the client offers.
 type tool struct {
 	Name        string     `json:"name"`
 	Description string     `json:"description"`
@@ -48,7 +46,7 @@ type tool struct {
 	Custom      bool       `json:"custom"`
 }
 
-// define spells a tool in a dialect.
+// define returns the definition of a tool in a dialect.
 func (t *tool) define(d wire.Dialect) []byte {
 	if !t.Custom {
 		return wire.FunctionTool(d, t.Name, t.Description, t.Parameters)
@@ -61,7 +59,7 @@ func (t *tool) define(d wire.Dialect) []byte {
 	return []byte(`{"type":"custom",` + string(inner) + `}`)
 }
 
-// items counts what the window counts: texts of people and models, calls and results.
+// items returns the number of items as the window counts them (texts, calls and results), of calls, and of user messages.
 func (s *session) items() (items, calls, users int) {
 	for i := range s.steps {
 		st := &s.steps[i]
@@ -80,7 +78,7 @@ func (s *session) items() (items, calls, users int) {
 	return items, calls, users
 }
 
-// offer adds the tools that were called and that the recording does not define.
+// offer adds a called tool, unless the recording defines it.
 func (s *session) offer(name string, custom bool) {
 	for i := range s.tools {
 		if s.tools[i].Name == name {
@@ -100,10 +98,7 @@ func (s *session) isCustom(name string) bool {
 	return false
 }
 
-// title is the name under which a session is known, or one of its place.
-func title(name, fallback string) string { return cmp.Or(name, fallback) }
-
-// prompted reports whether somebody wrote a message before the step: then time has passed.
+// prompted reports whether the step begins with a user message: then time has passed.
 func (s *step) prompted() bool {
 	for _, in := range s.input {
 		if in.compact == nil && in.item.Kind == wire.Message && in.item.Role == wire.User {

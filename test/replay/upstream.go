@@ -10,21 +10,21 @@ import (
 	"remora/wire/dialects"
 )
 
-// upstream is the strict scripted API, answering as recorded and keeping account of what reaches it.
+// upstream is the strict scripted API. It gives the recorded answers, and counts the tokens of requests.
 type upstream struct {
 	server *scripted.Server
 	meter  *meter
 	texts  *texts
-	talks  map[string]*talk // by session, the same ones all the time
+	talks  map[string]*talk // by session; never modified
 }
 
-// talk is one session as the upstream sees it.
+// talk is upstream's side of one session.
 type talk struct {
 	mu      sync.Mutex
 	step    *step
-	history []string // what the client has said and heard, an item each
-	noted   bool     // the step's notes were taken down
-	cold    bool     // the prompt cache has expired before the step
+	history []string // texts of the client's items
+	noted   bool     // the step's notes were made
+	cold    bool     // the prompt cache expired before the step
 	ledger  ledger
 }
 
@@ -38,7 +38,7 @@ func startUpstream(l *lab, d wire.Dialect) (*upstream, error) {
 		u.talks[s.name] = &talk{ledger: of}
 	}
 	var err error
-	// What was asked is in the ledgers; nothing else of it is kept.
+	// The ledgers have all results, so keep no requests.
 	u.server, err = scripted.Start(scripted.Options{Respond: u.respond, KeepRequests: 1, KeepBytes: 1})
 	return u, err
 }
@@ -62,7 +62,7 @@ func (u *upstream) respond(p scripted.Prompt) (scripted.Answer, bool) {
 	}
 	t := u.talks[req.Text("metadata.replay")]
 	if t == nil {
-		return scripted.Answer{}, false // of a layer's own model
+		return scripted.Answer{}, false // a layer's call of its model
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -75,13 +75,13 @@ func (u *upstream) respond(p scripted.Prompt) (scripted.Answer, bool) {
 	}
 	a.Usage = usage
 	if d == dialects.Chat {
-		a.Reasoning = "" // the API keeps it to itself there
+		a.Reasoning = "" // Chat does not return it
 	}
 	return a, true
 }
 
-// answer is the recorded one. What the model notes by layers' tools goes beside its own calls, as models do it, or before
-// an answer that has none: then own is false.
+// answer returns the recorded answer with the model's notes, which are calls of layers' tools. If the recorded answer has no calls, the
+// notes come first as an answer of their own, and own is false.
 func (t *talk) answer(offered []string) (a scripted.Answer, own bool) {
 	if t.step == nil {
 		return scripted.Answer{}, false

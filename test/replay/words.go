@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// words makes text as coding agents read and write it, out of a seed.
+// words generates text as coding agents read and write it, from a seed.
 type words struct{ *rand.Rand }
 
 const instructions = `You are a coding agent in the terminal of a developer. You read files, search, edit and run commands
@@ -53,7 +53,7 @@ var (
 
 func (w words) pick(list []string) string { return list[w.IntN(len(list))] }
 
-// identifier is one of ten thousand, so that the same one comes again by intention and hardly by chance.
+// identifier returns one of ten thousand identifiers, so that the same one hardly occurs twice by chance.
 func (w words) identifier() string {
 	verb, of, noun := w.pick(verbs), w.pick(nouns), w.pick(nouns)
 	return verb + strings.ToUpper(of[:1]) + of[1:] + strings.ToUpper(noun[:1]) + noun[1:]
@@ -63,7 +63,7 @@ func (w words) path() string {
 	return fmt.Sprintf("%s/%s_%s.%s", w.pick(folders), w.pick(nouns), w.pick(verbs), w.pick(ends))
 }
 
-// file is one of the files that the session is about, most often one of the five that it is about at the time.
+// file returns one of the session's files, mostly one of the current five.
 func (g *author) file() string {
 	if g.IntN(100) < 8 {
 		return g.pick(g.files)
@@ -114,7 +114,7 @@ func (w words) task(i int) string {
 	return fmt.Sprintf(openings[i%len(openings)], w.identifier()) + " " + w.sentences(2)
 }
 
-// lines repeats a line's making until n bytes are reached.
+// lines calls line until there are n bytes.
 func lines(n int, line func(i int) string) string {
 	var b strings.Builder
 	b.Grow(n + 128)

@@ -1,5 +1,5 @@
-// Package corpus holds the conversations that recall is fitted and measured on: a generated corpus in three languages, the
-// same for the same seed, and a reader of LoCoMo's file format. Start at [Generate] and [Read].
+// Package corpus holds the conversations with which recall is fitted and measured: a generated corpus in three languages, deterministic
+// for a seed, and a reader of LoCoMo's file format. Start at [Generate] and [Read].
 package corpus
 
 import (
@@ -10,8 +10,8 @@ import (
 // Conversation is a dialogue of two people over months, with questions about it.
 type Conversation struct {
 	Name     string
-	Language string    // "en", "de", "zh"; "" if it is not known
-	Speakers [2]string // the one who began most, and the other
+	Language string    // "en", "de", "zh"; "" if unknown
+	Speakers [2]string // first the one who began most sessions
 	Sessions []Session // by time
 	// Questions have at least one evidence turn each.
 	Questions []Question
@@ -26,14 +26,14 @@ type Session struct {
 
 // Turn is one message of a speaker.
 type Turn struct {
-	ID      string // unique in its conversation, as evidence names it
+	ID      string // unique in its conversation; evidence refers to it
 	Speaker string
 	Text    string
-	Caption string // what a picture shows that came with it; "" without a picture
+	Caption string // description of its picture; "" without a picture
 	At      time.Time
 }
 
-// Said returns the turn as it stands in a message: the speaker, the text, and what the picture shows.
+// Said returns the turn as the text of a message: the speaker, the text, and the caption.
 func (t *Turn) Said() string {
 	if t.Caption == "" {
 		return t.Speaker + ": " + t.Text
@@ -41,23 +41,23 @@ func (t *Turn) Said() string {
 	return t.Speaker + ": " + strings.TrimSpace(t.Text+" [picture: "+t.Caption+"]")
 }
 
-// Question is asked when all has been said.
+// Question is a question about a whole conversation.
 type Question struct {
 	Text     string
 	Category Category
 	Answer   string
-	Evidence []string // ids of the turns that answer it; of an adversarial one, those that it mixes up
+	Evidence []string // ids of the turns that answer it; for an adversarial one, of those that it confuses
 }
 
-// Category is a kind of question, as LoCoMo tells them apart.
+// Category is a kind of question in LoCoMo.
 type Category string
 
 // The categories, in the order of reports.
 const (
 	SingleHop   Category = "single-hop" // one turn has the answer
-	MultiHop    Category = "multi-hop"  // several turns, often of several sessions, have it together
-	Temporal    Category = "temporal"   // it asks when, or about a time
-	Open        Category = "open"       // the turns only hint at it
+	MultiHop    Category = "multi-hop"  // the answer needs several turns, often of several sessions
+	Temporal    Category = "temporal"   // asks for or about a time
+	Open        Category = "open"       // the turns only hint at the answer
 	Adversarial Category = "adversarial"
 )
 
@@ -66,7 +66,7 @@ func Categories() []Category {
 	return []Category{SingleHop, MultiHop, Temporal, Open, Adversarial}
 }
 
-// Turns returns how many turns the conversation has.
+// Turns returns the number of turns.
 func (c *Conversation) Turns() int {
 	n := 0
 	for i := range c.Sessions {

@@ -12,8 +12,8 @@ import (
 	"unicode"
 )
 
-// plan is how many conversations of each language there are, and quotas how many questions of each category one has at most,
-// close to LoCoMo's shares.
+// plan has the number of conversations by language, quotas the maximum number of questions of a conversation by category, in about
+// LoCoMo's proportions.
 var (
 	plan = []struct { //nolint:gochecknoglobals // a table
 		code  string
@@ -22,18 +22,18 @@ var (
 	quotas = map[Category]int{SingleHop: 42, Adversarial: 20, Temporal: 17, MultiHop: 14, Open: 7} //nolint:gochecknoglobals // a table
 )
 
-// Seed is the seed of the corpus for our published figures.
+// Seed is the seed of the corpus of the published figures.
 const Seed = 1
 
-// Sessions of a conversation, and days between two.
+// Numbers of sessions of a conversation, and of days between two.
 const (
 	minSessions, maxMoreSessions = 20, 9
 	minGap, maxMoreGap           = 4, 10
 )
 
-// Generate makes 24 conversations of 20 to 28 sessions: 14 in English, 5 in German, 5 in Chinese, the same for the same seed.
-// Nobody in them exists. Each tells of journeys, moves, work, pets, illness and the like, of which some change later; the rest
-// is small talk, and remarks that use the same words for other people's doings.
+// Generate returns 24 conversations of 20 to 28 sessions: 14 in English, 5 in German, 5 in Chinese. They are deterministic for a seed,
+// and all persons are invented. The topics are journeys, moves, work, pets, illness and the like; some facts change later. The rest is
+// small talk, and remarks that use the same words about other people.
 func Generate(seed uint64) ([]*Conversation, error) {
 	var all []*Conversation
 	for i, p := range plan {
@@ -56,25 +56,25 @@ type author struct {
 	c     *Conversation
 	days  []time.Time // of the sessions
 	keeps [2]map[string]string
-	used  map[string]bool // values that a scene has had, by its name, the slot and the value
+	used  map[string]bool // used values of scenes, by scene, slot and value
 	told  []*telling
 }
 
-// telling is one scene as it is told in this conversation.
+// telling is a scene with the values and sessions of this conversation.
 type telling struct {
 	scene    *scene
 	teller   int
 	sessions []int             // of each part
 	values   map[string]string // of pools
 	parts    []map[string]string
-	lines    []*spoken // those that are evidence
+	lines    []*spoken // its evidence
 }
 
 // spoken is a line of a telling that is evidence.
 type spoken struct {
 	label string
 	part  int
-	slots []string // that its variant has
+	slots []string // of its variant
 	id    string
 }
 
@@ -136,7 +136,7 @@ func (a *author) cast() []*telling {
 	return all
 }
 
-// place puts the parts of a scene into sessions and draws its values; nil if its values are used up.
+// place puts the parts of a scene into sessions and chooses its values. It returns nil if all values are used.
 func (a *author) place(s *scene, teller int) *telling {
 	t := &telling{scene: s, teller: teller, values: map[string]string{}}
 	if !a.draw(t) {
@@ -159,7 +159,7 @@ func (a *author) place(s *scene, teller int) *telling {
 			}
 		}
 		if at >= len(a.days) {
-			break // the rest is not told
+			break // leave out the other parts
 		}
 		t.sessions = append(t.sessions, at)
 		t.parts = append(t.parts, a.dates(t, part, a.days[at]))
@@ -167,7 +167,7 @@ func (a *author) place(s *scene, teller int) *telling {
 	return t
 }
 
-// draw gives the pools' slots of a scene their values, each once in a conversation but for noise.
+// draw chooses the values of a scene's pool slots. Except for noise, each value is used once in a conversation.
 func (a *author) draw(t *telling) bool {
 	for _, name := range t.scene.slots() {
 		if pool, kept := strings.CutPrefix(name, "="); kept {
@@ -190,7 +190,7 @@ func (a *author) draw(t *telling) bool {
 	return true
 }
 
-// keep returns the value that one of the two keeps for a pool, such as the name of a cousin. The other has another.
+// keep returns a speaker's constant value of a pool, such as the name of a cousin. The other speaker has another one.
 func (a *author) keep(who int, pool string) string {
 	if a.keeps[who][pool] == "" {
 		free := slices.DeleteFunc(slices.Clone(a.pools[pool]), func(v string) bool { return v == a.keeps[1-who][pool] })
@@ -199,7 +199,7 @@ func (a *author) keep(who int, pool string) string {
 	return a.keeps[who][pool]
 }
 
-// slots returns the slots of a scene's lines, in order, each once.
+// slots returns the slots of a scene's lines, in order and without duplicates.
 func (s *scene) slots() []string {
 	var all []string
 	for _, p := range s.parts {
@@ -216,8 +216,8 @@ func (s *scene) slots() []string {
 	return all
 }
 
-// dates returns the days that a part of a scene speaks of, as its session says them. A date that the next part
-// moves is far enough for that.
+// dates returns the days in a part of a scene, worded for the date of its session. A date that the next part changes is late enough
+// for that.
 func (a *author) dates(t *telling, part int, session time.Time) map[string]string {
 	v := map[string]string{}
 	ago := a.ago[a.IntN(len(a.ago))]
@@ -262,7 +262,7 @@ func (a *author) format(form string, day time.Time) string {
 		"{monthnumber}", strconv.Itoa(int(day.Month())), "{year}", strconv.Itoa(day.Year())).Replace(form)
 }
 
-// frame says hello or bye, both once.
+// frame adds a greeting or a farewell of both speakers.
 func (a *author) frame(s *Session, lines [][]string, first int) {
 	for i, variants := range lines {
 		text := strings.NewReplacer("{A}", a.c.Speakers[first], "{B}", a.c.Speakers[1-first]).Replace(variants[a.IntN(len(variants))])
@@ -278,7 +278,7 @@ func (a *author) say(s *Session, who int, text string) string {
 	return id
 }
 
-// tell says the lines of one part of a scene.
+// tell adds the lines of one part of a scene.
 func (a *author) tell(s *Session, t *telling, part int) {
 	if part == 0 {
 		a.told = append(a.told, t)
@@ -318,7 +318,7 @@ func (a *author) join(x, y string) string {
 	return x + " " + y
 }
 
-// number draws a number of a range.
+// number returns a random number of a range.
 func (a *author) number(low, high string) string {
 	from, err1 := strconv.Atoi(low)
 	to, err2 := strconv.Atoi(high)
@@ -328,7 +328,7 @@ func (a *author) number(low, high string) string {
 	return strconv.Itoa(from + a.IntN(to-from+1))
 }
 
-// fill puts values into the slots of a text.
+// fill replaces the slots of a text by their values.
 func (a *author) fill(t *telling, part int, text string) string {
 	return slot.ReplaceAllStringFunc(text, func(found string) string {
 		name := slot.FindStringSubmatch(found)[1]
@@ -342,10 +342,10 @@ func (a *author) fill(t *telling, part int, text string) string {
 	})
 }
 
-// article finds "a" before a vowel that is spoken as one.
+// article matches "a" before a word with the sound of a vowel.
 var article = regexp.MustCompile(`\b([Aa]) ([aeioAEIO]|up)`)
 
-// spell begins sentences with a capital letter, and mends English articles.
+// spell capitalises the beginnings of sentences, and corrects English articles.
 func (a *author) spell(text string) string {
 	if a.code == "en" {
 		text = article.ReplaceAllString(text, "${1}n $2")
@@ -365,7 +365,7 @@ func (a *author) spell(text string) string {
 	return string(runes)
 }
 
-// ask makes the questions, of each category as many as its quota allows.
+// ask adds the questions, up to the quota of each category.
 func (a *author) ask() {
 	byCategory := map[Category][]Question{}
 	seen := map[string]bool{}
@@ -384,7 +384,7 @@ func (a *author) ask() {
 	}
 }
 
-// question makes a question of a telling, unless its evidence was not told.
+// question returns a question about a telling, false if its evidence was left out.
 func (a *author) question(t *telling, q *ask) (Question, bool) {
 	made := Question{Category: q.category}
 	v := q.variants[a.IntN(len(q.variants))]
@@ -411,7 +411,7 @@ func (a *author) question(t *telling, q *ask) (Question, bool) {
 	}
 	for _, m := range slot.FindAllStringSubmatch(v.answer, -1) {
 		if name := strings.TrimSuffix(m[1], "date"); !slices.Contains(said, cmp.Or(name, "ago")) {
-			return made, false // the variant that was said does not have it
+			return made, false // not in the chosen variant
 		}
 	}
 	made.Text = a.spell(a.fill(t, part, v.text))
@@ -419,7 +419,7 @@ func (a *author) question(t *telling, q *ask) (Question, bool) {
 	return made, true
 }
 
-// overall makes a question over all scenes of a name.
+// overall returns a question about all scenes with a name.
 func (a *author) overall(t *telling, made Question, v variant) (Question, bool) {
 	var answers []string
 	for _, other := range a.told {
@@ -437,7 +437,7 @@ func (a *author) overall(t *telling, made Question, v variant) (Question, bool) 
 	return made, len(made.Evidence) > 1
 }
 
-// other finds the scene of a name that the same person tells.
+// other returns the scene with a name that the same speaker tells.
 func (a *author) other(t *telling, name string) *telling {
 	for _, o := range a.told {
 		if o.scene.name == name && o.teller == t.teller {

@@ -30,9 +30,9 @@ func TestSameSeedMakesTheSameCorpus(t *testing.T) {
 	}
 }
 
-// TestCorpusIsWhatItsPackageSays: long conversations in three languages, of two people each, with questions of each category
-// whose evidence was said, by somebody, in a turn.
-func TestCorpusIsWhatItsPackageSays(t *testing.T) {
+// TestCorpus: the corpus has long conversations of two people in three languages, with questions of all categories whose evidence
+// is a turn.
+func TestCorpus(t *testing.T) {
 	languages := map[string]int{}
 	for _, c := range generate(t, corpus.Seed) {
 		languages[c.Language]++
@@ -84,7 +84,7 @@ func TestCorpusIsWhatItsPackageSays(t *testing.T) {
 	}
 }
 
-// TestAnswersOfOneTurnStandInIt: where a question has a number, a name or the like as its answer, its evidence has that word.
+// TestAnswersOfOneTurnStandInIt: if the answer of a question is a number, a name or the like, its evidence has that word.
 func TestAnswersOfOneTurnStandInIt(t *testing.T) {
 	checked := 0
 	for _, c := range generate(t, corpus.Seed) {
@@ -96,7 +96,7 @@ func TestAnswersOfOneTurnStandInIt(t *testing.T) {
 			for _, s := range c.Sessions {
 				for _, turn := range s.Turns {
 					if turn.ID != q.Evidence[0] || strings.ToLower(word) == word && !strings.ContainsAny(word, "0123456789") {
-						continue // what is asked for has no word of its own, such as a reason
+						continue // the answer is no single word, such as a reason
 					}
 					if checked++; !strings.Contains(turn.Text, strings.TrimSuffix(word, " party")) && len(word) > 3 && c.Language == "en" && !strings.HasSuffix(word, "minutes") && !strings.HasSuffix(word, "kilometres") {
 						t.Errorf("%s: %q: %q is not in %q", c.Name, q.Text, q.Answer, turn.Text)

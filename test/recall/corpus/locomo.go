@@ -18,16 +18,16 @@ const (
 	maxSessions = 10_000    // of a conversation
 )
 
-// turnGap is the time between two turns of a session: the format has one time for a session.
+// turnGap is the assumed time between two turns of a session: the format only has the time of the session.
 const turnGap = 30 * time.Second
 
-// sessionTime is how LoCoMo writes when a session began.
+// sessionTime is LoCoMo's format of the start of a session.
 const sessionTime = "3:04 pm on 2 January, 2006"
 
-// evidenceID finds turns in what annotators wrote: some lists are one text, some numbers have a colon or a zero too many.
+// evidenceID matches ids of turns as annotators wrote them: some lists are one text, some ids have an extra colon or zero.
 var evidenceID = regexp.MustCompile(`D:?(\d+):(\d+)`)
 
-// ReadFile reads a file of LoCoMo's format: see Read.
+// ReadFile reads a file in LoCoMo's format: see [Read].
 func ReadFile(name string) ([]*Conversation, error) {
 	file, err := os.Open(name)
 	if err != nil {
@@ -41,9 +41,9 @@ func ReadFile(name string) ([]*Conversation, error) {
 	return all, nil
 }
 
-// Read reads conversations of LoCoMo's format: a list of objects with sample_id, conversation (speaker_a, speaker_b,
-// session_N and session_N_date_time) and qa. Evidence that names no turn is left out, and with it a question that has no
-// other. Errors name the conversation and the field, and quote nothing.
+// Read reads conversations in LoCoMo's format: a list of objects with sample_id, conversation (speaker_a, speaker_b, session_N and
+// session_N_date_time) and qa. It ignores evidence that is no turn, and questions without other evidence. Errors name the conversation
+// and the field, and quote nothing.
 func Read(r io.Reader) ([]*Conversation, error) {
 	var samples []locomoSample
 	if err := json.NewDecoder(io.LimitReader(r, maxFile)).Decode(&samples); err != nil {
@@ -96,7 +96,7 @@ func (s *locomoSample) read() (*Conversation, error) {
 		name := "session_" + strconv.Itoa(n)
 		raw, ok := s.Conversation[name]
 		if !ok {
-			continue // there are times without a session, and none behind them
+			continue // some times have no session
 		}
 		session, err := readSession(name, raw, s.Conversation[name+"_date_time"])
 		if err != nil {
@@ -142,7 +142,7 @@ func readSession(name string, raw, at json.RawMessage) (Session, error) {
 	return s, nil
 }
 
-// read returns the question, unless none of the turns is known that it names.
+// read returns the question, false if none of its evidence is a known turn.
 func (q *locomoQuestion) read(known map[string]bool) (Question, bool) {
 	categories := map[int]Category{1: MultiHop, 2: Temporal, 3: Open, 4: SingleHop, 5: Adversarial}
 	read := Question{Text: q.Text, Category: categories[q.Category], Answer: strings.Trim(string(q.Answer), `"`)}
@@ -156,7 +156,7 @@ func (q *locomoQuestion) read(known map[string]bool) (Question, bool) {
 	return read, read.Category != "" && len(read.Evidence) > 0
 }
 
-// evidenceIDs returns the turns that a text names, without leading zeros.
+// evidenceIDs returns the ids of turns in a text, without leading zeros.
 func evidenceIDs(text string) []string {
 	var ids []string
 	for _, m := range evidenceID.FindAllStringSubmatch(text, -1) {

@@ -13,25 +13,25 @@ import (
 //go:embed en.txt de.txt zh.txt
 var sceneFiles embed.FS
 
-// language is the material for conversations in one language. Its file has one thing a line, and variants between bars:
+// language is the material for conversations in one language. Its file has one entry per line, with variants separated by bars:
 //
 //	months, weekdays, names    lists; a week begins on Sunday
-//	date, monthyear            how a date is written, of {day}, {month}, {monthnumber}, {year}
+//	date, monthyear            the format of a date, with {day}, {month}, {monthnumber}, {year}
 //	ago N, soon N              phrases for N days before or after a session, in which {weekday} is the day's
 //	pool X                     values of the slot {X}
-//	hello, bye                 the first and last lines of a session, by turns
-//	aside                      sentences that stand before or behind others
+//	hello, bye                 the first and last lines of a session, of both speakers
+//	aside                      sentences to put before or after others
 //	scene NAME [series|chat|noise]
 //
-// A scene is told in one piece. A series is told several times, of other things; chat and noise have no questions, and
-// noise is about the same things as the rest. Its lines:
+// A scene is told once. A series is told several times, with other values; chat and noise have no questions, and noise uses the same
+// words as other scenes. The lines of a scene:
 //
 //	A: B:                      a line of the teller, and of the other
-//	A*: A*label:               the same, as evidence, of which there is one line without a label at most
-//	later, meanwhile           the next lines are told in a later session: after the date that {soon} was, or before it
-//	ask CATEGORY LABEL...:     a question and its answer, with the lines that hold it; 0 or none is the one without a label
-//	every CATEGORY:            a question over all scenes of this name that one of the two tells
-//	join SCENE MINE THEIRS:    a question of several hops, from this scene to another of the same teller
+//	A*: A*label:               the same, as evidence; at most one line has no label
+//	later, meanwhile           the next lines are told in a later session: after the date of {soon}, or before it
+//	ask CATEGORY LABEL...:     a question and its answer, with its evidence; 0 or none is the line without a label
+//	every CATEGORY:            a question about all scenes with this name that one speaker tells
+//	join SCENE MINE THEIRS:    a multi-hop question, from this scene to another of the same teller
 //
 // Slots are {A} the teller, {B} the other, {ago} {date} {monthyear} a day in the past, {soon} {soondate} {soon2}
 // {soon2date} one in the future, {weekday}, {n:2-9} a number, {X} and {X2} two values of a pool, {=X} one that the
@@ -48,7 +48,7 @@ type language struct {
 	scenes           []*scene
 }
 
-// phrase names a day by its distance.
+// phrase is the wording of a day by its distance.
 type phrase struct {
 	days int
 	text string
@@ -58,7 +58,7 @@ type scene struct {
 	name   string
 	kind   string // "", series, chat or noise
 	parts  [][]line
-	before []bool // whether the part stands before the date of the one ahead of it
+	before []bool // whether the part is told before the date in the previous one
 	asks   []ask
 }
 
@@ -73,7 +73,7 @@ type ask struct {
 	category Category
 	labels   []string // "" for the line without a label
 	every    bool
-	join     string // another scene, to whose line the last of labels belongs
+	join     string // another scene, which has the last of labels
 	variants []variant
 }
 
@@ -199,7 +199,7 @@ func variants(text string) []string {
 	return all
 }
 
-// check tells of slots and labels that do not exist.
+// check returns an error for unknown slots and labels.
 func (l *language) check() error {
 	known := []string{"A", "B", "ago", "date", "monthyear", "soon", "soondate", "soon2", "soon2date", "weekday", "n"}
 	good := func(text string) error {
