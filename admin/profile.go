@@ -14,9 +14,9 @@ const (
 	maxProfile   = 60
 )
 
-// Profile returns the route of CPU profiles, for `go tool pprof http://ADDRESS/debug/pprof/profile?seconds=10`. They contain names of
-// functions and numbers, never data. There is no heap profile: the runtime would have to sample all allocations, which costs a tenth
-// of the throughput of requests without a session.
+// Profile returns the route of CPU profiles, for `go tool pprof http://ADDRESS/debug/pprof/profile?seconds=10`. They contain
+// names of functions and numbers, never data. There is no heap profile: the runtime would have to sample all allocations, which
+// costs a tenth of the throughput of requests without a session.
 func Profile() Route {
 	return Route{Pattern: "GET /debug/pprof/profile", Handler: http.HandlerFunc(profile)}
 }

@@ -134,8 +134,8 @@ func (b *Batcher[C]) release(w *waiter[C]) {
 	b.idle.Put(w)
 }
 
-// forget removes a call from the queue after its caller has left. A call that has started continues: its done has room for the one
-// value, and the waiter is not reused.
+// forget removes a call from the queue after its caller has left. A call that has started continues: its done has room for the
+// one value, and the waiter is not reused.
 func (b *Batcher[C]) forget(w *waiter[C]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -263,8 +263,8 @@ func TestClusterMovesSlot(t *testing.T) {
 	}
 }
 
-// TestClusterServersDisagree: commits wait briefly while two servers take each other for the master of a slot, as they may after a
-// move.
+// TestClusterServersDisagree: commits wait briefly while two servers take each other for the master of a slot, as they may
+// after a move.
 func TestClusterServersDisagree(t *testing.T) {
 	c := kit.StartCluster(t)
 	s := open(t, c.URL(), cache.Options{})

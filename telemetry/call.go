@@ -12,8 +12,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Call records one request. It is not safe for concurrent use. The zero value does nothing. End resets it to the zero value, so it
-// can be part of a pooled struct.
+// Call records one request. It is not safe for concurrent use. The zero value does nothing. End resets it to the zero value, so
+// it can be part of a pooled struct.
 type Call struct {
 	t        *Telemetry
 	ctx      context.Context //nolint:containedctx // of the server span, for as long as the request lasts
@@ -143,8 +143,8 @@ func (s *Step) End(err error) {
 // OperationChat is the operation in the GenAI semantic conventions, for both dialects.
 const OperationChat = "chat"
 
-// Send opens a client span before the request is sent, and sets the headers with which upstream continues the trace. Without traces
-// it sets none, and the caller should forward the client's. It closes an earlier open client span as failed.
+// Send opens a client span before the request is sent, and sets the headers with which upstream continues the trace. Without
+// traces it sets none, and the caller should forward the client's. It closes an earlier open client span as failed.
 func (c *Call) Send(s Send, headers Headers) {
 	t := c.t
 	if t == nil {

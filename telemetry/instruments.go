@@ -99,7 +99,8 @@ func newRow(kv ...attribute.KeyValue) *row {
 	return &row{[]metric.AddOption{o}, []metric.RecordOption{o}}
 }
 
-// maxSeries bounds the series of one metric. OpenTelemetry counts the others in one series with the attribute otel.metric.overflow.
+// maxSeries bounds the series of one metric. OpenTelemetry counts the others in one series with the attribute
+// otel.metric.overflow.
 const maxSeries = 4096
 
 // table caches the rows of one kind of key, since creating a row costs more than the measurement.

@@ -8,8 +8,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// LogHandler adds trace_id and span_id to every record that is logged with the context of a span. They are at the top level of the
-// record, outside of groups.
+// LogHandler adds trace_id and span_id to every record that is logged with the context of a span. They are at the top level of
+// the record, outside of groups.
 func LogHandler(next slog.Handler) slog.Handler { return &logHandler{root: next, next: next} }
 
 type logHandler struct {

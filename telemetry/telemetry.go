@@ -3,9 +3,9 @@
 // imports OpenTelemetry.
 //
 // A request is a [Call]: Begin opens its server span, Send a client span for each call of upstream, Answered and End close
-// them. Other packages get the parent span from the context of [Call.Context] and [Step.Context]. Metrics never contain session ids,
-// credentials or content, and the number of series is bounded: at most 100 names chosen by callers are recorded, all others become
-// "other".
+// them. Other packages get the parent span from the context of [Call.Context] and [Step.Context]. Metrics never contain session
+// ids, credentials or content, and the number of series is bounded: at most 100 names chosen by callers are recorded, all
+// others become "other".
 //
 // A nil *Telemetry and a zero Call do nothing, at the cost of a comparison.
 package telemetry
@@ -66,11 +66,11 @@ const (
 // nothing is the shutdown function if telemetry is off.
 func nothing(context.Context) error { return nil }
 
-// Setup starts the configured exports. shutdown exports the remaining data, for at most five seconds; call it after everything that
-// records has ended. If nothing is configured, the Telemetry is nil. Options must be valid.
+// Setup starts the configured exports. shutdown exports the remaining data, for at most five seconds; call it after everything
+// that records has ended. If nothing is configured, the Telemetry is nil. Options must be valid.
 //
-// Failed exports are logged, at most one per minute. OpenTelemetry has one error handler per process, so the log of the last Setup
-// gets them.
+// Failed exports are logged, at most one per minute. OpenTelemetry has one error handler per process, so the log of the last
+// Setup gets them.
 func Setup(ctx context.Context, o Options, log *slog.Logger) (t *Telemetry, shutdown func(context.Context) error, err error) {
 	if o.Traces.Endpoint == "" && o.Metrics.Endpoint == "" && !o.Metrics.Prometheus {
 		return nil, nothing, nil
@@ -290,8 +290,8 @@ func (t *Telemetry) Hook(ctx context.Context, h Hook) {
 		attribute.String("remora.layer.id", layer), attribute.String("remora.layer.hook", name))
 }
 
-// Store records a finished operation of the store: "read" or "commit". A conflict does not count as an error. Of err only the class
-// is recorded, not the text.
+// Store records a finished operation of the store: "read" or "commit". A conflict does not count as an error. Of err only the
+// class is recorded, not the text.
 func (t *Telemetry) Store(ctx context.Context, operation string, begun time.Time, took time.Duration, err error) {
 	if t == nil {
 		return
@@ -308,8 +308,8 @@ func (t *Telemetry) Store(ctx context.Context, operation string, begun time.Time
 	}
 }
 
-// traced reports whether a child of this context's span would be sampled. That span may have ended: work after the answer belongs to
-// the request too.
+// traced reports whether a child of this context's span would be sampled. That span may have ended: work after the answer
+// belongs to the request too.
 func (t *Telemetry) traced(ctx context.Context) bool {
 	return t.tracer != nil && trace.SpanContextFromContext(ctx).IsSampled()
 }

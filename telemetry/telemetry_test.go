@@ -302,8 +302,8 @@ func TestSeriesAreBounded(t *testing.T) {
 	}
 }
 
-// TestSeriesBeyondTheBoundAreCountedTogether: a metric has at most 4096 series for any combination of names. The others are counted
-// with OpenTelemetry's overflow attribute.
+// TestSeriesBeyondTheBoundAreCountedTogether: a metric has at most 4096 series for any combination of names. The others are
+// counted with OpenTelemetry's overflow attribute.
 func TestSeriesBeyondTheBoundAreCountedTogether(t *testing.T) {
 	const most, calls = 4096, 42 * 100
 	tel, _ := setup(t, nil, nil)

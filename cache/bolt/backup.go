@@ -10,7 +10,8 @@ import (
 	"remora/cache"
 )
 
-// Copier is a store in one file that can be copied while it is in use. Other copies of the file may mix pages of different moments.
+// Copier is a store in one file that can be copied while it is in use. Other copies of the file may mix pages of different
+// moments.
 type Copier interface {
 	// CopyTo writes a consistent copy of the file. Meanwhile commits that need the file to grow beyond its mapping wait: w must
 	// not block for long.
@@ -29,8 +30,8 @@ func Copy(path string, w io.Writer) (err error) {
 	return errors.Join(f.copyTo(w), f.close())
 }
 
-// WriteBackup creates a file, which write fills with a copy of a bolt store. The file gets its name once it is complete and on disk.
-// An existing file is an error.
+// WriteBackup creates a file, which write fills with a copy of a bolt store. The file gets its name once it is complete and on
+// disk. An existing file is an error.
 func WriteBackup(path string, write func(w io.Writer) error) (err error) {
 	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("backup: %s is there already", path)

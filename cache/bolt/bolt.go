@@ -286,8 +286,8 @@ func (s *Store) Delete(ctx context.Context, g cache.Group) error {
 	return nil
 }
 
-// run writes all calls in one transaction. If a call fails, it is removed and the others are retried, so that a bad batch does not
-// fail others.
+// run writes all calls in one transaction. If a call fails, it is removed and the others are retried, so that a bad batch does
+// not fail others.
 func (s *Store) run(ctx context.Context, calls []*boltCall) {
 	if err := s.present(); err != nil {
 		for _, c := range calls {

@@ -59,8 +59,8 @@ func TestBadCallFailsAlone(t *testing.T) {
 	}
 }
 
-// TestBatchesAreCopiedUnlessTheyLast: a caller that returned early may reuse its buffers, so they are copied. Lasting data is not:
-// a large body would be in memory twice.
+// TestBatchesAreCopiedUnlessTheyLast: a caller that returned early may reuse its buffers, so they are copied. Lasting data is
+// not: a large body would be in memory twice.
 func TestBatchesAreCopiedUnlessTheyLast(t *testing.T) {
 	reused, lasting := []byte("reused"), []byte("lasting")
 	got := copyBatches([]cache.Batch{{Puts: []cache.Put{{Name: "a", Data: reused}, {Name: "b", Data: lasting, Lasting: true}, {Name: "c", Data: reused}}}})[0].Puts

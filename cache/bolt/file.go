@@ -24,12 +24,13 @@ const leastPages = 4
 // missing page is a memory fault.
 type storeFile struct {
 	db *bolt.DB
-	// stuck is set if a transaction could not begin or roll back: bbolt then keeps its locks, and later calls would block forever.
+	// stuck is set if a transaction could not begin or roll back: bbolt then keeps its locks, and later calls would block
+	// forever.
 	stuck atomic.Bool
 }
 
-// openFile opens and locks the file. If Compact replaced the file while openFile waited for the lock, it opens the new one: writes
-// to the old one would be lost.
+// openFile opens and locks the file. If Compact replaced the file while openFile waited for the lock, it opens the new one:
+// writes to the old one would be lost.
 func openFile(path string) (*storeFile, error) {
 	const tries = 3
 	for range tries {
@@ -117,8 +118,8 @@ func (f *storeFile) view(read func(tx *bolt.Tx) error) error {
 	return errors.Join(err, tx.Rollback())
 }
 
-// update runs a write transaction. A panic rolls it back like an error; bbolt's own rollback would read the list of free pages from
-// the damaged file.
+// update runs a write transaction. A panic rolls it back like an error; bbolt's own rollback would read the list of free pages
+// from the damaged file.
 func (f *storeFile) update(write func(tx *bolt.Tx) error) error {
 	tx, err := f.begin(true)
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"remora/cache"
 )
 
-// appendPart appends s to a bbolt key in a self-delimiting form: a length byte and the bytes, or 255 and the SHA-256 if s is longer
-// than 254 bytes (bbolt limits keys to 32 KiB). Different sequences of parts give different keys.
+// appendPart appends s to a bbolt key in a self-delimiting form: a length byte and the bytes, or 255 and the SHA-256 if s is
+// longer than 254 bytes (bbolt limits keys to 32 KiB). Different sequences of parts give different keys.
 func appendPart(dst []byte, s string) []byte {
 	if len(s) < 255 {
 		dst = append(dst, byte(len(s))) //nolint:gosec // G115: checked above

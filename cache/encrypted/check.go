@@ -9,18 +9,19 @@ import (
 	"remora/cache"
 )
 
-// The group checksName is the only one stored under its plain name. It holds a fingerprint of the names_key and, for each key that
-// has ever been the first, an empty value sealed with that key. Opening it verifies the key's secret, and it does not make guessing
-// the secret easier than other values.
+// The group checksName is the only one stored under its plain name. It holds a fingerprint of the names_key and, for each key
+// that has ever been the first, an empty value sealed with that key. Opening it verifies the key's secret, and it does not make
+// guessing the secret easier than other values.
 const (
 	checksName = "remora-seal" // its owner is "", which no tenant has
 	namesValue = "names_key"
 	keyValue   = "key " // and the key's id
 )
 
-// check compares names_key and keys with those that the store was written with, and records new ones in it before they are used for
-// writing. store is the unencrypted one. It takes one round trip, or two if there is something to record. begins is true if the
-// store is encrypted from now on; one of several replicas gets true. The error wraps [ErrMismatch], or is an error of the store.
+// check compares names_key and keys with those that the store was written with, and records new ones in it before they are used
+// for writing. store is the unencrypted one. It takes one round trip, or two if there is something to record. begins is true if
+// the store is encrypted from now on; one of several replicas gets true. The error wraps [ErrMismatch], or is an error of the
+// store.
 //
 // A nil Sealer, without keys, matches all stores that were never sealed.
 func (s *Sealer) check(ctx context.Context, store cache.Store) (begins bool, err error) {

@@ -1,9 +1,9 @@
-// Package encrypted encrypts a [cache.Store] and a spool, if store.encryption is configured. Values and records are encrypted with
-// AES-256-GCM, names of groups and values deterministically, so that they can be looked up. Start at [New].
+// Package encrypted encrypts a [cache.Store] and a spool, if store.encryption is configured. Values and records are encrypted
+// with AES-256-GCM, names of groups and values deterministically, so that they can be looked up. Start at [New].
 //
-// An attacker who can read the store, a backup or the disk still sees owners (which are hashes of credentials), the number and size
-// of groups and values, when they change, and the id of the key. One who can also write can delete values and restore an older value
-// of the same name, but cannot change or forge a value, or move it to another name, group or owner.
+// An attacker who can read the store, a backup or the disk still sees owners (which are hashes of credentials), the number and
+// size of groups and values, when they change, and the id of the key. One who can also write can delete values and restore an
+// older value of the same name, but cannot change or forge a value, or move it to another name, group or owner.
 package encrypted
 
 import "remora/cache"
@@ -34,8 +34,8 @@ func New(o Options) (*Sealer, error) {
 	return s, nil
 }
 
-// Store returns a store that encrypts everything and writes it to inner, or inner itself if s is nil. Closing it closes inner. If a
-// value cannot be decrypted, Read returns an error that wraps [ErrUnreadable].
+// Store returns a store that encrypts everything and writes it to inner, or inner itself if s is nil. Closing it closes inner.
+// If a value cannot be decrypted, Read returns an error that wraps [ErrUnreadable].
 func (s *Sealer) Store(inner cache.Store) cache.Store {
 	if s == nil {
 		return inner
@@ -45,8 +45,8 @@ func (s *Sealer) Store(inner cache.Store) cache.Store {
 
 // Queue returns a queue that encrypts every record and appends it to inner, or nil if inner is nil. A nil Sealer encrypts none.
 //
-// If a record cannot be decrypted, inner quarantines it, for an error that wraps [ErrUnreadable]: it can still be read with the right
-// keys. A nil Sealer does so for encrypted records.
+// If a record cannot be decrypted, inner quarantines it, for an error that wraps [ErrUnreadable]: it can still be read with the
+// right keys. A nil Sealer does so for encrypted records.
 func (s *Sealer) Queue(inner Queue) Queue {
 	switch {
 	case inner == nil:
@@ -57,8 +57,8 @@ func (s *Sealer) Queue(inner Queue) Queue {
 	return &queue{Sealer: s, inner: inner}
 }
 
-// Guard returns a store that no call reaches before a Check has succeeded. Until then each call checks first, and returns the error
-// of the check. store is the unencrypted one.
+// Guard returns a store that no call reaches before a Check has succeeded. Until then each call checks first, and returns the
+// error of the check. store is the unencrypted one.
 func (s *Sealer) Guard(store cache.Store) *Guarded {
 	return &Guarded{Store: store, sealer: s}
 }

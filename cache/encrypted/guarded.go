@@ -9,8 +9,8 @@ import (
 	"remora/cache"
 )
 
-// ErrMismatch is wrapped by the errors for a store that was written with other keys than those configured. Retrying does not help,
-// and nothing may be written until the configuration is corrected.
+// ErrMismatch is wrapped by the errors for a store that was written with other keys than those configured. Retrying does not
+// help, and nothing may be written until the configuration is corrected.
 var ErrMismatch = errors.New("the configuration does not fit the store")
 
 // The kinds of mismatch. Each wraps [ErrMismatch].
@@ -35,8 +35,8 @@ func otherKey(id string) error {
 // Guarded is a store whose keys are checked before it is used.
 type Guarded struct {
 	cache.Store
-	// OnMismatch, if not nil, is called once with an error that wraps ErrMismatch: other callers cannot distinguish a mismatch from
-	// an outage. It must be set before the store is used.
+	// OnMismatch, if not nil, is called once with an error that wraps ErrMismatch: other callers cannot distinguish a mismatch
+	// from an outage. It must be set before the store is used.
 	OnMismatch func(error)
 	// OnBegin, if not nil, is called if the store was not encrypted before. It must be set before the store is used.
 	OnBegin func()

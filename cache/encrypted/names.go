@@ -16,8 +16,8 @@ import (
 
 // The stored name of a group is its tag (16 bytes) and the name, encrypted with AES-256-CTR starting at the tag. The tag is the
 // beginning of an HMAC-SHA256 over owner and name: a name always has the same stored form, so it can be looked up, and List can
-// decrypt it without reading the group. (This is the construction of RFC 5297, SIV.) The stored name of a value is an HMAC over the
-// group's tag and its name (16 bytes), which is never decrypted.
+// decrypt it without reading the group. (This is the construction of RFC 5297, SIV.) The stored name of a value is an HMAC over
+// the group's tag and its name (16 bytes), which is never decrypted.
 const (
 	tagBytes = 16
 

@@ -23,8 +23,8 @@ var ErrUnreadable = fmt.Errorf("%w: it cannot be decrypted", cache.ErrUnreadable
 //
 //	magic (4), length of the key's id (1), the key's id, salt of the data key (16), nonce (12), ciphertext, tag (16)
 //
-// The data key is HKDF-SHA256(the key's secret, salt, dataInfo). The magic's last byte is the version of this format. Its first byte
-// never occurs in UTF-8, and no plaintext record begins with it, which distinguishes plaintext.
+// The data key is HKDF-SHA256(the key's secret, salt, dataInfo). The magic's last byte is the version of this format. Its first
+// byte never occurs in UTF-8, and no plaintext record begins with it, which distinguishes plaintext.
 const (
 	magic     = "\xf5SE\x01"
 	saltBytes = 16

@@ -7,9 +7,9 @@ import (
 	"remora/cache"
 )
 
-// store encrypts the values of inner. It is stateless, and makes no additional round trips unless Options.AcceptPlaintext is set: a
-// group from before encryption keeps its plain name, since its values cannot be renamed atomically, and each commit must first read
-// which name it has.
+// store encrypts the values of inner. It is stateless, and makes no additional round trips unless Options.AcceptPlaintext is
+// set: a group from before encryption keeps its plain name, since its values cannot be renamed atomically, and each commit must
+// first read which name it has.
 type store struct {
 	*Sealer
 	inner cache.Store

@@ -1,5 +1,5 @@
-// Package inmemory is a store in the memory of the process, for store.url memory: and for tests. Its content is lost when the process
-// ends. Start at [New].
+// Package inmemory is a store in the memory of the process, for store.url memory: and for tests. Its content is lost when the
+// process ends. Start at [New].
 package inmemory
 
 import (
@@ -132,8 +132,8 @@ func (m *Store) commit(b cache.Batch, values map[string][]byte) cache.Outcome {
 	return cache.Outcome{Version: g.version}
 }
 
-// queueExpiry adds g to the expiry heap. The heap has one entry per group, not per commit: if the TTL of the group was extended when
-// its entry is due, the entry is put back.
+// queueExpiry adds g to the expiry heap. The heap has one entry per group, not per commit: if the TTL of the group was extended
+// when its entry is due, the entry is put back.
 func (m *Store) queueExpiry(name cache.Group, g *memGroup, at time.Time) {
 	g.expires = at
 	if !g.queued {

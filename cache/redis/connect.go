@@ -164,8 +164,8 @@ func (t *target) splitPath(path string) (string, error) {
 	return path, nil
 }
 
-// tune sets the options that Remora depends on, and overrides the URL: a retry by the client would write twice after a lost reply,
-// deadlines must hold, and replies are RESP2.
+// tune sets the options that Remora depends on, and overrides the URL: a retry by the client would write twice after a lost
+// reply, deadlines must hold, and replies are RESP2.
 func (t *target) tune(o cache.Options) {
 	n := t.node
 	n.Protocol = 2
@@ -223,8 +223,8 @@ func newLane(shard string, c *redis.Client) *lane {
 	return l
 }
 
-// send is one round trip. go-redis does not repeat or drop commands after an error reply to one of them, since retries are off: see
-// tune.
+// send is one round trip. go-redis does not repeat or drop commands after an error reply to one of them, since retries are off:
+// see tune.
 func (l *lane) send(ctx context.Context, calls [][]redis.Cmder) {
 	if len(calls) == 1 && len(calls[0]) == 1 {
 		_ = l.client.Process(ctx, calls[0][0])
@@ -289,8 +289,8 @@ func (l *lanes) known() bool {
 	return len(l.byAddr) > 0
 }
 
-// ping reads a key that the server of a cluster holds, if one is known: a server that is cut off from the others still answers PING
-// but refuses all other commands.
+// ping reads a key that the server of a cluster holds, if one is known: a server that is cut off from the others still answers
+// PING but refuses all other commands.
 func (l *lanes) ping(ctx context.Context, c *redis.Client) error {
 	l.mu.Lock()
 	there := l.byAddr[c.Options().Addr]

@@ -41,8 +41,8 @@ func indexKey(owner string) string {
 	return b.String()
 }
 
-// writeID writes id in one of three forms: unchanged (readable in redis-cli), as '=' and its base64url, or as '~' and the base64url
-// of its SHA-256. They are unambiguous, because '=' and '~' are not plain bytes.
+// writeID writes id in one of three forms: unchanged (readable in redis-cli), as '=' and its base64url, or as '~' and the
+// base64url of its SHA-256. They are unambiguous, because '=' and '~' are not plain bytes.
 func writeID(b *strings.Builder, id string) {
 	if len(id) <= maxPlainID && isPlain(id) {
 		b.WriteString(id)

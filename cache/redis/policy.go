@@ -19,8 +19,8 @@ const NoEviction = "noeviction"
 // ErrPolicyHidden is returned by [EvictionPolicies] if the account may not query the policy.
 var ErrPolicyHidden = errors.New("the account of store.url may run neither CONFIG GET nor INFO")
 
-// EvictionPolicies returns the maxmemory-policies of the store's servers with which they may evict groups: all but [NoEviction], each
-// once. It queries the servers. Stores other than Redis have no policy.
+// EvictionPolicies returns the maxmemory-policies of the store's servers with which they may evict groups: all but
+// [NoEviction], each once. It queries the servers. Stores other than Redis have no policy.
 func EvictionPolicies(ctx context.Context, s cache.Store) ([]string, error) {
 	r, ok := s.(*Store)
 	if !ok {

@@ -36,8 +36,9 @@ type Store struct {
 
 var _ cache.Store = (*Store)(nil)
 
-// Open opens a store by its URL. scheme is redis, rediss, redis+sentinel, rediss+sentinel, redis+cluster or rediss+cluster, rest the
-// part of the URL after the colon. It contacts no server. Errors name the configuration key and never contain a password.
+// Open opens a store by its URL. scheme is redis, rediss, redis+sentinel, rediss+sentinel, redis+cluster or rediss+cluster,
+// rest the part of the URL after the colon. It contacts no server. Errors name the configuration key and never contain a
+// password.
 func Open(scheme, rest string, o cache.Options) (*Store, error) {
 	o = o.WithDefaults()
 	o.PoolSize = max(o.PoolSize, inFlight+2)
@@ -157,8 +158,8 @@ func (s *Store) Commit(ctx context.Context, batches []cache.Batch) []cache.Outco
 	return out
 }
 
-// enterLater queues the index entry of a group if the server of its index failed recently, and reports whether it did. An entry for
-// a group whose commit fails is harmless: see List.
+// enterLater queues the index entry of a group if the server of its index failed recently, and reports whether it did. An entry
+// for a group whose commit fails is harmless: see List.
 func (s *Store) enterLater(g cache.Group) bool {
 	shard := s.lanes.shard(indexKey(g.Owner))
 	return s.late.away(shard) && s.late.add(shard, g)
@@ -286,8 +287,8 @@ func (s *Store) unlist(ctx context.Context, owner, index string, gone []string) 
 	s.run(ctx, ops)
 }
 
-// Delete implements [cache.Store]. It removes the index entry first: otherwise it could remove that of a group that is created again
-// in between.
+// Delete implements [cache.Store]. It removes the index entry first: otherwise it could remove that of a group that is created
+// again in between.
 func (s *Store) Delete(ctx context.Context, g cache.Group) error {
 	if err := s.gate.Enter(); err != nil {
 		return cache.Faulty(cache.FaultStore, err)
@@ -324,8 +325,8 @@ func (s *Store) Ping(ctx context.Context) error {
 	return nil
 }
 
-// reloadShare: querying the cluster for its masters may take 1/reloadShare of a ping's time. If that server hangs, the known masters
-// are pinged.
+// reloadShare: querying the cluster for its masters may take 1/reloadShare of a ping's time. If that server hangs, the known
+// masters are pinged.
 const reloadShare = 4
 
 // pingMasters pings all masters of the cluster.

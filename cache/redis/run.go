@@ -76,8 +76,8 @@ type op struct {
 	redirected bool
 }
 
-// run executes all ops, those for one server in one round trip. It repeats commands that a server did not execute: with an unknown
-// script it sends the script, for a moved key it sends the command to the right server.
+// run executes all ops, those for one server in one round trip. It repeats commands that a server did not execute: with an
+// unknown script it sends the script, for a moved key it sends the command to the right server.
 func (s *Store) run(ctx context.Context, ops []op) {
 	s.exchange(ctx, ops)
 	for i := range ops {
@@ -122,8 +122,8 @@ func (s *Store) loadScripts(ctx context.Context, ops []op) {
 	}
 }
 
-// redirect lets go-redis find the right server, or close the connection to one that is no longer a master. While a slot moves, two
-// servers may redirect to each other more often than go-redis follows.
+// redirect lets go-redis find the right server, or close the connection to one that is no longer a master. While a slot moves,
+// two servers may redirect to each other more often than go-redis follows.
 func (s *Store) redirect(ctx context.Context, o *op) {
 	if o.args[0] == "evalsha" {
 		o.args[0], o.args[1] = "eval", commitScript

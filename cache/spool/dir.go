@@ -29,8 +29,8 @@ func lockRoot(root string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// lockDir locks a sub-directory. It returns nil and no error if another process has the lock, or if there is no lock file: then it
-// is no directory of a spool, or its owner has just removed it. With os.O_CREATE in flag it creates the lock file.
+// lockDir locks a sub-directory. It returns nil and no error if another process has the lock, or if there is no lock file: then
+// it is no directory of a spool, or its owner has just removed it. With os.O_CREATE in flag it creates the lock file.
 func lockDir(path string, flag int) (*lockedDir, error) {
 	f, err := openLocal(filepath.Join(path, lockName), flag)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ELOOP) {

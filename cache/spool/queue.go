@@ -1,7 +1,8 @@
 // Package spool is a durable queue on local disk. While the store is unavailable, a proxy puts turns there, and later writes them
 // to the store. Start at [Open].
 //
-// Several processes may share a directory: each writes to its own sub-directory, and takes over those of processes that have died.
+// Several processes may share a directory: each writes to its own sub-directory, and takes over those of processes that have
+// died.
 package spool
 
 import (
@@ -39,8 +40,8 @@ type Records interface {
 	Len() (records int, bytes int64)
 }
 
-// Queue is first in, first out, and delivers at least once: if a process dies between a record's use and its removal, the record is
-// delivered again. It is safe for concurrent use.
+// Queue is first in, first out, and delivers at least once: if a process dies between a record's use and its removal, the
+// record is delivered again. It is safe for concurrent use.
 //
 // Open and Adopt take over the sub-directories of processes that have died. Their records come before the queue's own, oldest
 // first.
@@ -308,8 +309,8 @@ func (s *Queue) sweep() error {
 	return errors.Join(errs...)
 }
 
-// Append adds a record, which is on disk when it returns. It returns [ErrFull] if there is no room. After another error, the record
-// may or may not be in the queue.
+// Append adds a record, which is on disk when it returns. It returns [ErrFull] if there is no room. After another error, the
+// record may or may not be in the queue.
 func (s *Queue) Append(rec []byte) error {
 	if err := s.gate.Enter(); err != nil {
 		return err
@@ -534,8 +535,8 @@ func (s *Queue) advance(seg *segment, n int64) {
 	seg.records -= gone
 	s.records -= gone
 	s.bytes -= n
-	// Ignore the error: the disk may be full of these records, and only draining frees it. After a crash some are delivered twice,
-	// which Drain's contract allows.
+	// Ignore the error: the disk may be full of these records, and only draining frees it. After a crash some are delivered
+	// twice, which Drain's contract allows.
 	_ = seg.saveHead()
 }
 

@@ -89,8 +89,8 @@ func (g *segment) recover() (cut int64, err error) {
 	return 0, nil
 }
 
-// scan sets head, end and records from a file. The head is at mark if a record begins or ends there. Otherwise it is the beginning
-// of the file: a record delivered twice does less harm than a lost one.
+// scan sets head, end and records from a file. The head is at mark if a record begins or ends there. Otherwise it is the
+// beginning of the file: a record delivered twice does less harm than a lost one.
 func (g *segment) scan(r io.ReaderAt, size, mark int64) error {
 	g.head, g.end = 0, 0
 	total, before := 0, 0

@@ -48,8 +48,8 @@ func open[S cache.Store](s S, err error) (cache.Store, error) {
 //	redis+cluster://[user:password@]h1[:p1],h2           rediss+... for TLS
 //
 // The query may contain go-redis options (skip_verify, client_name, ...), and for Sentinel sentinel_username and
-// sentinel_password. Open contacts no server: use Ping. Errors name the configuration key store.url and never contain a part of url
-// that may hold a password.
+// sentinel_password. Open contacts no server: use Ping. Errors name the configuration key store.url and never contain a part of
+// url that may hold a password.
 func Open(url string, o cache.Options) (cache.Store, error) {
 	scheme, rest, ok := strings.Cut(url, ":")
 	if !ok {

@@ -18,8 +18,9 @@ const childEnv = "REMORA_CACHE_TEST_CHILD"
 // childLimit bounds the lifetime of a child.
 const childLimit = 4 * time.Minute
 
-// RunChild is for TestMain. In the child of a [Writer] it opens the store or spool, writes numbered records from several goroutines
-// and prints each number once the record is acknowledged, until the process is killed. It returns false in every other process.
+// RunChild is for TestMain. In the child of a [Writer] it opens the store or spool, writes numbered records from several
+// goroutines and prints each number once the record is acknowledged, until the process is killed. It returns false in every
+// other process.
 func RunChild(open func(path string) (write func(n int) error, err error)) bool {
 	path, ok := os.LookupEnv(childEnv)
 	if !ok {
@@ -58,8 +59,8 @@ func RunChild(open func(path string) (write func(n int) error, err error)) bool 
 // Record returns the content of a child's record. It is long enough for an incomplete write.
 func Record(n int) []byte { return []byte(strings.Repeat(fmt.Sprintf("%d ", n), 200)) }
 
-// Writer runs a child that writes to path until it has acknowledged atLeast records, kills it, and returns the acknowledged numbers.
-// look, if not nil, is called at each acknowledgement before the last.
+// Writer runs a child that writes to path until it has acknowledged atLeast records, kills it, and returns the acknowledged
+// numbers. look, if not nil, is called at each acknowledgement before the last.
 func Writer(t *testing.T, path string, atLeast int, look func(p *os.Process, acked []int)) []int {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^$")

@@ -18,8 +18,8 @@ func wantFault(t *testing.T, what string, err error, want ...cache.Fault) {
 	}
 }
 
-// testForeignValue checks that a value that the store cannot use is a fault of its group only, and that other groups work, even in
-// the same call.
+// testForeignValue checks that a value that the store cannot use is a fault of its group only, and that other groups work, even
+// in the same call.
 func testForeignValue(s *suite) {
 	if s.env.Foreign == nil {
 		return
@@ -75,8 +75,8 @@ func deadServer(t *testing.T, s cache.Store) {
 	}
 }
 
-// lostShard checks that an unavailable server of several is a fault of its groups only, as named by Shard. Groups committed meanwhile
-// are listed at the latest when the server of the index is back.
+// lostShard checks that an unavailable server of several is a fault of its groups only, as named by Shard. Groups committed
+// meanwhile are listed at the latest when the server of the index is back.
 func lostShard(t *testing.T, s cache.Store, lose func() string) {
 	t.Helper()
 	defer func() { _ = s.Close() }()

@@ -172,8 +172,8 @@ func put(g cache.Group, namesAndValues ...string) cache.Batch {
 	return b
 }
 
-// want fails the test unless the group is at the version after that many commits and has exactly these values. A nil value must not
-// exist.
+// want fails the test unless the group is at the version after that many commits and has exactly these values. A nil value must
+// not exist.
 func (s *suite) want(g cache.Group, commits uint64, names []string, values ...[]byte) {
 	s.Helper()
 	got := s.read(g, names...)
@@ -240,8 +240,8 @@ func (s *suite) together(n int, f func(i int) error) {
 	}
 }
 
-// within calls f, which commits to groups with a suffix and a TTL and uses them, until one call finishes before the groups expire. It
-// returns the suffix and the TTL of that call. A real server's clock continues while this process is paused.
+// within calls f, which commits to groups with a suffix and a TTL and uses them, until one call finishes before the groups
+// expire. It returns the suffix and the TTL of that call. A real server's clock continues while this process is paused.
 func (s *suite) within(f func(suffix string, ttl time.Duration)) (string, time.Duration) {
 	for ttl := s.env.TTL; ; ttl *= 4 {
 		suffix, begun := ttl.String(), time.Now()

@@ -75,8 +75,8 @@ type completeRequest struct {
 	Success *bool  `json:"success"` // whether the session achieved its goal; nil is true
 }
 
-// complete completes a session. It answers 204 when the hooks of its layers and those of its parent session have run, 404 if there
-// is no such session, 503 if the store does not answer.
+// complete completes a session. It answers 204 when the hooks of its layers and those of its parent session have run, 404 if
+// there is no such session, 503 if the store does not answer.
 func (o *adminAPI) complete(w http.ResponseWriter, r *http.Request) {
 	var req completeRequest
 	dec := json.NewDecoder(r.Body)

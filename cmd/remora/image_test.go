@@ -18,8 +18,8 @@ import (
 // The image is the binary, and less than 1 MB of certificates and time zones.
 const maxBinary = 38 << 20
 
-// TestImage builds the binary as the Dockerfile does, and checks its size and version. If any code executes a template, as cobra's
-// SetVersionTemplate does, the linker keeps every method of every type, and the binary is too large.
+// TestImage builds the binary as the Dockerfile does, and checks its size and version. If any code executes a template, as
+// cobra's SetVersionTemplate does, the linker keeps every method of every type, and the binary is too large.
 func TestImage(t *testing.T) {
 	t.Parallel()
 	docker, err := os.ReadFile("../../Dockerfile")

@@ -91,8 +91,8 @@ type setting struct {
 	value  any
 }
 
-// fromEnviron returns the settings of the variables REMORA_SECTION_KEY. It is called after the file was cleaned. Lists of mappings
-// are JSON. An empty variable counts as not set, as in most container tools.
+// fromEnviron returns the settings of the variables REMORA_SECTION_KEY. It is called after the file was cleaned. Lists of
+// mappings are JSON. An empty variable counts as not set, as in most container tools.
 func fromEnviron(environ []string, schema *node, c *cleaner) []setting {
 	paths := map[string]string{}
 	leaves := schema.leaves(".")

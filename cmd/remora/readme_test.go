@@ -27,8 +27,8 @@ func blocksOf(t *testing.T, page, language string) []string {
 // guides are the pages whose commands a reader types one after the other. The README comes first: the others go on from there.
 var guides = []string{"README.md", "docs/operations.md", "docs/troubleshooting.md", "docs/faq.md"} //nolint:gochecknoglobals // constant
 
-// TestReadmeCommands runs the commands of README.md and the guides against a scripted upstream. It fails on a command that it does
-// not know how to run, so that no untested one is added.
+// TestReadmeCommands runs the commands of README.md and the guides against a scripted upstream. It fails on a command that it
+// does not know how to run, so that no untested one is added.
 func TestReadmeCommands(t *testing.T) {
 	t.Parallel()
 	up := startUpstream(t)

@@ -91,8 +91,8 @@ func TestHalfWrittenFile(t *testing.T) {
 	}
 }
 
-// TestHangupReloads: SIGHUP reloads the configuration even if its file is unchanged, since secrets in other files may have changed.
-// Limits apply from the reload on.
+// TestHangupReloads: SIGHUP reloads the configuration even if its file is unchanged, since secrets in other files may have
+// changed. Limits apply from the reload on.
 func TestHangupReloads(t *testing.T) {
 	t.Parallel()
 	up := startUpstream(t)

@@ -79,8 +79,8 @@ func TestBaseURLWithoutPath(t *testing.T) {
 	}
 }
 
-// TestReasoningThatTheClientDrops: some servers refuse calls that a client resends without their reasoning. In a session the calls
-// get a placeholder, with X-History: server the reasoning of the stored answers.
+// TestReasoningThatTheClientDrops: some servers refuse calls that a client resends without their reasoning. In a session the
+// calls get a placeholder, with X-History: server the reasoning of the stored answers.
 func TestReasoningThatTheClientDrops(t *testing.T) {
 	t.Parallel()
 	d := newWorkspace(t)
@@ -112,8 +112,8 @@ func TestReasoningThatTheClientDrops(t *testing.T) {
 	}
 }
 
-// TestSessionsRepairHistories: upstream refuses the histories of docs/troubleshooting.md without a session, with the errors listed
-// there, and accepts them in one.
+// TestSessionsRepairHistories: upstream refuses the histories of docs/troubleshooting.md without a session, with the errors
+// listed there, and accepts them in one.
 func TestSessionsRepairHistories(t *testing.T) {
 	t.Parallel()
 	d := newWorkspace(t)

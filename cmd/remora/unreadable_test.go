@@ -47,8 +47,8 @@ func (d *workspace) post(path, body string) (status int, answer string) {
 	return res.StatusCode, answer
 }
 
-// TestUnreadableAnswerIsPaidOnce: with layers that have tools, an unreadable answer is not an error: clients would retry it, and pay
-// again.
+// TestUnreadableAnswerIsPaidOnce: with layers that have tools, an unreadable answer is not an error: clients would retry it,
+// and pay again.
 func TestUnreadableAnswerIsPaidOnce(t *testing.T) {
 	t.Parallel()
 	var offered atomic.Bool

@@ -10,8 +10,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// parseYAML parses one mapping, and returns the lines of its keys too. Viper's own reader would ignore keys without a value, which
-// may be misspelled, and all documents but the first.
+// parseYAML parses one mapping, and returns the lines of its keys too. Viper's own reader would ignore keys without a value,
+// which may be misspelled, and all documents but the first.
 func parseYAML(data []byte) (map[string]any, keyLines, error) {
 	root, err := readDocument(data)
 	if err != nil && bytes.Contains(append([]byte{'\n'}, data...), []byte("\n\t")) {

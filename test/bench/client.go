@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// conn is a keep-alive connection of the load generator. It parses just enough of HTTP/1.1 to find the first byte and the end of an
-// answer, so that it costs little compared with the proxies.
+// conn is a keep-alive connection of the load generator. It parses just enough of HTTP/1.1 to find the first byte and the end
+// of an answer, so that it costs little compared with the proxies.
 type conn struct {
 	net net.Conn
 	r   *bufio.Reader

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// This file measures whether the cost of a turn grows with its transcript. Sessions with few and with many stored items get the same
-// requests, in turn.
+// This file measures whether the cost of a turn grows with its transcript. Sessions with few and with many stored items get the
+// same requests, in turn.
 
 // habit is the part of its history that a client sends.
 type habit struct {

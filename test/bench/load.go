@@ -77,8 +77,8 @@ func remembered(header []byte) bool {
 	return string(status) == "ok" || string(status) == "degraded" && bytes.Contains(rest, []byte("skipped="))
 }
 
-// closedLoop sends the next request on each connection when the last answer has arrived, until the time is over or it has sent count
-// requests; 0 means no bound for either.
+// closedLoop sends the next request on each connection when the last answer has arrived, until the time is over or it has sent
+// count requests; 0 means no bound for either.
 func (c *crew) closedLoop(d time.Duration, count int) (tally, error) {
 	var total tally
 	var mu sync.Mutex
@@ -128,8 +128,8 @@ func (c *conn) talk(t *talker, into *tally, more func(sent int, now time.Time) b
 	return nil
 }
 
-// openLoop sends at a constant rate, independently of the answers. A latency is measured from the write of the request, or from its
-// due time if no connection was free then.
+// openLoop sends at a constant rate, independently of the answers. A latency is measured from the write of the request, or from
+// its due time if no connection was free then.
 func (c *crew) openLoop(rate, count int) (tally, error) {
 	idle := make(chan *caller, len(c.conns))
 	var g errgroup.Group
@@ -228,8 +228,8 @@ type streamTally struct {
 	missing   int             // chunks that did not arrive
 }
 
-// streams runs one stream on each connection. The starts are spread over the interval, so that upstream does not write all of them at
-// the same time. With d > 0 each connection starts new streams until the time is over.
+// streams runs one stream on each connection. The starts are spread over the interval, so that upstream does not write all of
+// them at the same time. With d > 0 each connection starts new streams until the time is over.
 func (c *crew) streams(chunks int, interval, d time.Duration) (streamTally, error) {
 	var total streamTally
 	var mu sync.Mutex

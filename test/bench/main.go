@@ -1,8 +1,8 @@
 // Command bench compares the cost of Remora with that of other proxies.
 //
-// It starts a mock API, and measures it directly and behind nginx, a bare fasthttp proxy and several variants of Remora, all on this
-// machine. It loads them in turn, several times, so that noise affects all of them alike. It prints the table of docs/performance.md
-// and the project's targets.
+// It starts a mock API, and measures it directly and behind nginx, a bare fasthttp proxy and several variants of Remora, all on
+// this machine. It loads them in turn, several times, so that noise affects all of them alike. It prints the table of
+// docs/performance.md and the project's targets.
 //
 //	go run ./test/bench            everything, under 8 minutes
 //	go run ./test/bench -quick     about 2 minutes; the figures are less precise
@@ -176,8 +176,8 @@ func (b *bench) start(ctx context.Context, v variant, name string, round int) (*
 	}, nil
 }
 
-// round starts all variants again, so that each round begins with empty stores, and runs each phase with all of them before the next
-// one.
+// round starts all variants again, so that each round begins with empty stores, and runs each phase with all of them before the
+// next one.
 func (b *bench) round(ctx context.Context, round int) error {
 	var trials []*trial
 	defer func() {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processCPU returns the user and system time that a process has used. /proc/PID/stat has a resolution of only 10 ms, as much as a
-// whole phase at a low rate.
+// processCPU returns the user and system time that a process has used. /proc/PID/stat has a resolution of only 10 ms, as much
+// as a whole phase at a low rate.
 func processCPU(pid int) (time.Duration, error) {
 	const schedClock = 2
 	var ts unix.Timespec

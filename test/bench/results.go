@@ -38,8 +38,8 @@ func (r results) put(variant string, m measure, round int, value float64) {
 
 func (r results) median(variant string, m measure) float64 { return median(r[variant][m]) }
 
-// compared returns the median over the rounds of f for two variants. Both are measured within seconds in each round, so that noise of
-// the machine affects both alike.
+// compared returns the median over the rounds of f for two variants. Both are measured within seconds in each round, so that
+// noise of the machine affects both alike.
 func (r results) compared(a, b string, m measure, f func(a, b float64) float64) float64 {
 	x, y := r[a][m], r[b][m]
 	var each []float64

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// dialogue is a conversation: message 0 is the user's, message 1 the answer, and so on. Every request begins with the system message.
+// dialogue is a conversation: message 0 is the user's, message 1 the answer, and so on. Every request begins with the system
+// message.
 type dialogue struct {
 	head []byte // of the body, up to the first message
 	all  []byte // the messages, each with a comma before it

@@ -214,8 +214,8 @@ providers:
 log: {level: warn}
 `
 
-// windowOnly stores transcripts and sends a window of 80 items, without layers that add blocks: the targets are for the cost of every
-// session. Without it the shipped layers run.
+// windowOnly stores transcripts and sends a window of 80 items, without layers that add blocks: the targets are for the cost of
+// every session. Without it the shipped layers run.
 const windowOnly = `
 memory: {layers: [{kind: history_window, max_items: 80, evict_batch: 40}]}
 `

@@ -22,8 +22,8 @@ type message struct {
 	Content string `json:"content"`
 }
 
-// newUpstream starts an upstream that answers with the texts of all user messages in the request, so that a client can check which
-// history was sent. pace returns the duration of the answer to a text; a streamed answer pauses in the middle.
+// newUpstream starts an upstream that answers with the texts of all user messages in the request, so that a client can check
+// which history was sent. pace returns the duration of the answer to a text; a streamed answer pauses in the middle.
 func newUpstream(t *testing.T, pace func(text string) time.Duration) *httptest.Server {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -170,8 +170,8 @@ func (w *wrongs) judge(t *testing.T, allowed int) {
 	}
 }
 
-// check compares the clients' turns with the stored ones: every turn must be stored once, in order. The turns of a client that shares
-// its session and resends its own history are a branch; all others are on the head line.
+// check compares the clients' turns with the stored ones: every turn must be stored once, in order. The turns of a client that
+// shares its session and resends its own history are a branch; all others are on the head line.
 func (a *archive) check(clients []*talker) (w wrongs) {
 	a.t.Helper()
 	sharers := map[string]int{}

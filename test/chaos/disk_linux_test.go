@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// smallDisk returns a folder on a new file system of a size such as "1m". A process mounts it in its own namespace, which needs no
-// privileges if users may create namespaces. It disappears with that process; other processes access it through /proc.
+// smallDisk returns a folder on a new file system of a size such as "1m". A process mounts it in its own namespace, which needs
+// no privileges if users may create namespaces. It disappears with that process; other processes access it through /proc.
 func smallDisk(t *testing.T, size string) string {
 	t.Helper()
 	dir := t.TempDir()

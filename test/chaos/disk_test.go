@@ -44,8 +44,8 @@ func unfill(t *testing.T, dir string) {
 	}
 }
 
-// TestDiskFull fills the disk of the store. Turns go to the spool until there is space again; if the spool's disk is full too, they
-// stay in memory.
+// TestDiskFull fills the disk of the store. Turns go to the spool until there is space again; if the spool's disk is full too,
+// they stay in memory.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	t.Run("bolt", func(t *testing.T) {

@@ -97,8 +97,8 @@ const seed = 12
 // servedBy is a header that a fleet adds to answers, with the name of the replica.
 const servedBy = "X-Replica"
 
-// RoundTrip sends a request to one of the replicas. If a replica refuses the connection it tries another; it never repeats a request
-// that was sent.
+// RoundTrip sends a request to one of the replicas. If a replica refuses the connection it tries another; it never repeats a
+// request that was sent.
 func (f *fleet) RoundTrip(req *http.Request) (*http.Response, error) {
 	body, err := io.ReadAll(req.Body)
 	if err != nil {
@@ -187,8 +187,8 @@ func (r *replica) kill() {
 	r.kills.Add(1)
 }
 
-// retire sends the replica no more requests, and waits until those already sent have reached it: Kubernetes removes a pod from its
-// Service before it sends SIGTERM, and the chart's preStop waits for that.
+// retire sends the replica no more requests, and waits until those already sent have reached it: Kubernetes removes a pod from
+// its Service before it sends SIGTERM, and the chart's preStop waits for that.
 func (r *replica) retire(t *testing.T) {
 	t.Helper()
 	r.away.Store(true)

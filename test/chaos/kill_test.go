@@ -14,8 +14,8 @@ const (
 	proxyKilledRedis = "proxy killed (SIGKILL) again and again, Redis"
 )
 
-// TestKill kills the proxy at random moments under load. After the last restart, every complete turn is in the transcript once, in
-// order.
+// TestKill kills the proxy at random moments under load. After the last restart, every complete turn is in the transcript once,
+// in order.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -28,8 +28,8 @@ const (
 	replicaEnded        = "one of the replicas stopped (SIGTERM), again and again"
 )
 
-// TestReplicas runs three replicas on one Redis and a busy machine, with the default waits. Requests of a session go to any of them,
-// with and without failures of Redis and of replicas.
+// TestReplicas runs three replicas on one Redis and a busy machine, with the default waits. Requests of a session go to any of
+// them, with and without failures of Redis and of replicas.
 func TestReplicas(t *testing.T) {
 	if !full() { // in full, scenarios run alone: only pressure keeps the machine busy
 		t.Parallel()
@@ -110,8 +110,8 @@ func TestReplicas(t *testing.T) {
 	})
 }
 
-// TestReplicaCutOff cuts one of three replicas off from Redis: its packets are lost. The others cannot know at once of turns that only
-// this replica has, so some of their views may lack a turn without being degraded. They must find out soon.
+// TestReplicaCutOff cuts one of three replicas off from Redis: its packets are lost. The others cannot know at once of turns
+// that only this replica has, so some of their views may lack a turn without being degraded. They must find out soon.
 func TestReplicaCutOff(t *testing.T) {
 	if !full() {
 		t.Parallel()

@@ -11,8 +11,8 @@ import (
 	"remora/test/kit"
 )
 
-// TestTwoProxies runs 64 clients, some with a shared session, against two proxies: each request reads the client's own writes, and
-// nothing is lost or duplicated.
+// TestTwoProxies runs 64 clients, some with a shared session, against two proxies: each request reads the client's own writes,
+// and nothing is lost or duplicated.
 func TestTwoProxies(t *testing.T) {
 	t.Parallel()
 	const clientCount, turns = 64, 20

@@ -10,8 +10,8 @@ import (
 
 const rollingRestart = "rolling restart of 3 replicas behind a load balancer, 200 clients streaming"
 
-// underLoad starts the clients, and returns while the replica has at least this many answers in progress. load ends with the clients.
-// On a slow machine the clients may finish before that; then they start again.
+// underLoad starts the clients, and returns while the replica has at least this many answers in progress. load ends with the
+// clients. On a slow machine the clients may finish before that; then they start again.
 func underLoad(t *testing.T, clients *crowd, r *replica, atLeast int64) (load *sync.WaitGroup) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
@@ -37,8 +37,8 @@ func underLoad(t *testing.T, clients *crowd, r *replica, atLeast int64) (load *s
 	return nil
 }
 
-// TestRollingRestart restarts three replicas one after the other while 200 clients stream: each gets SIGTERM with answers in progress,
-// finishes them, and is started again.
+// TestRollingRestart restarts three replicas one after the other while 200 clients stream: each gets SIGTERM with answers in
+// progress, finishes them, and is started again.
 func TestRollingRestart(t *testing.T) {
 	t.Parallel()
 	const clientCount, atLeast = 200, 20

@@ -135,8 +135,8 @@ func (c *crowd) killed() (n int) {
 	return n
 }
 
-// unmarked describes the times of views that lacked a turn without being degraded, in seconds after a moment. Views with less than two
-// seconds between them are one period.
+// unmarked describes the times of views that lacked a turn without being degraded, in seconds after a moment. Views with less
+// than two seconds between them are one period.
 func (c *crowd) unmarked(after time.Duration) string {
 	var at []float64
 	for _, client := range c.all {

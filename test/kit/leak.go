@@ -9,12 +9,13 @@ import (
 	"go.uber.org/goleak"
 )
 
-// leakPatience bounds the time that goroutines take to end. goleak itself waits for less than half a second, which is too short for
-// net/http's server and for a busy machine.
+// leakPatience bounds the time that goroutines take to end. goleak itself waits for less than half a second, which is too short
+// for net/http's server and for a busy machine.
 const leakPatience = time.Minute
 
-// RunWithoutLeaks runs the tests of a package and returns the exit code for TestMain: the code of the tests, or 1 if they passed but
-// goroutines still run a minute later. It ignores goroutines with one of the ignored functions, fully qualified, on their stack.
+// RunWithoutLeaks runs the tests of a package and returns the exit code for TestMain: the code of the tests, or 1 if they
+// passed but goroutines still run a minute later. It ignores goroutines with one of the ignored functions, fully qualified, on
+// their stack.
 func RunWithoutLeaks(m *testing.M, ignored ...string) int {
 	code := m.Run()
 	if code != 0 {

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// FreePort returns an unused TCP port of 127.0.0.1. It is outside of the range for outgoing connections (from 32768 on Linux, 49152
-// elsewhere), of which another test could take a port while a server is restarted. The port is reserved for this test until its end,
-// also against tests in other processes. Other programs may still take it.
+// FreePort returns an unused TCP port of 127.0.0.1. It is outside of the range for outgoing connections (from 32768 on Linux,
+// 49152 elsewhere), of which another test could take a port while a server is restarted. The port is reserved for this test
+// until its end, also against tests in other processes. Other programs may still take it.
 func FreePort(tb testing.TB) int {
 	tb.Helper()
 	const first, ports, tries = 10_000, 20_000, 100
@@ -30,8 +30,8 @@ func FreeAddr(tb testing.TB) string {
 	return fmt.Sprintf("127.0.0.1:%d", FreePort(tb))
 }
 
-// claim reserves a port for the test. The reservation is the UDP port of the same number, which no test uses otherwise: the system
-// frees it when the process dies.
+// claim reserves a port for the test. The reservation is the UDP port of the same number, which no test uses otherwise: the
+// system frees it when the process dies.
 func claim(tb testing.TB, port int) error {
 	tb.Helper()
 	address := fmt.Sprintf("127.0.0.1:%d", port)

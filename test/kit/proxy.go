@@ -80,8 +80,8 @@ type Proxy struct {
 	running bool
 }
 
-// StartProxy writes config into dir and starts a proxy there. It is stopped at the end of the test, and must then exit with 0 if it
-// still runs.
+// StartProxy writes config into dir and starts a proxy there. It is stopped at the end of the test, and must then exit with 0
+// if it still runs.
 func StartProxy(tb testing.TB, dir, config string) *Proxy {
 	tb.Helper()
 	p := &Proxy{tb: tb, Dir: dir, Config: filepath.Join(dir, "config.yaml")}

@@ -120,8 +120,8 @@ func (c *ClusterServers) URL() string {
 	return "redis+cluster://" + strings.Join(addrs, ",")
 }
 
-// MoveSlotOf moves the slot of key with all its keys to the next node, as resharding does. It returns the slot and the index of the
-// node that had it.
+// MoveSlotOf moves the slot of key with all its keys to the next node, as resharding does. It returns the slot and the index of
+// the node that had it.
 func (c *ClusterServers) MoveSlotOf(tb testing.TB, key string) (slot, from int) {
 	tb.Helper()
 	text := must(tb, c.Nodes[0], "CLUSTER", "KEYSLOT", key)
@@ -191,8 +191,8 @@ type SentinelServers struct {
 	Sentinels       []*Redis
 }
 
-// StartSentinel starts the servers, and waits until every Sentinel knows the replica and the other Sentinels, so that a failover is
-// possible.
+// StartSentinel starts the servers, and waits until every Sentinel knows the replica and the other Sentinels, so that a
+// failover is possible.
 func StartSentinel(tb testing.TB, opts ...Option) *SentinelServers {
 	tb.Helper()
 	s := &SentinelServers{Master: StartRedis(tb, append([]Option{Args("--repl-diskless-sync-delay", "0")}, opts...)...)}
@@ -222,11 +222,12 @@ func (s *SentinelServers) URL() string {
 	return "redis+sentinel://" + strings.Join(addrs, ",") + "/mymaster/0"
 }
 
-// downAfter is the time after which a silent master counts as down. It is longer than the two seconds after which a Sentinel assumes
-// that it was paused itself, and then promotes no replica for a while (tilt mode).
+// downAfter is the time after which a silent master counts as down. It is longer than the two seconds after which a Sentinel
+// assumes that it was paused itself, and then promotes no replica for a while (tilt mode).
 const downAfter = 3 * time.Second
 
-// tilt is the duration of the tilt mode. The default of half a minute is too long on a slow machine. It can be set from Redis 7 on.
+// tilt is the duration of the tilt mode. The default of half a minute is too long on a slow machine. It can be set from Redis 7
+// on.
 const tilt = time.Second
 
 // startSentinel starts a Sentinel. It needs a writable configuration file.

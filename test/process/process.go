@@ -28,8 +28,8 @@ func Build(ctx context.Context, path string, flags ...string) error {
 	return nil
 }
 
-// Environ returns the environment of this process without the variables that configure a proxy. It also shortens the second that a
-// process with the race detector waits before it exits.
+// Environ returns the environment of this process without the variables that configure a proxy. It also shortens the second
+// that a process with the race detector waits before it exits.
 func Environ() []string {
 	env := []string{"GORACE=atexit_sleep_ms=10"}
 	for _, v := range os.Environ() {
@@ -51,9 +51,9 @@ type Proxy struct {
 	err   error
 }
 
-// Start starts the command of a proxy and waits until it listens. It sets the command's stderr. The end of the command's context
-// kills the process; the caller must still call Kill or Stop. If the process ends early or does not listen in time, Start returns it
-// with the error, so that the caller can read its log.
+// Start starts the command of a proxy and waits until it listens. It sets the command's stderr. The end of the command's
+// context kills the process; the caller must still call Kill or Stop. If the process ends early or does not listen in time,
+// Start returns it with the error, so that the caller can read its log.
 func Start(cmd *exec.Cmd) (*Proxy, error) {
 	p := &Proxy{cmd: cmd, log: &log{listens: make(chan string, 1)}, ended: make(chan struct{})}
 	cmd.Stderr = p.log

@@ -165,8 +165,8 @@ var lineHead = regexp.MustCompile(`^\W*\[(\d{4}-\d{2}-\d{2})(?:[ ,]+\S*?(\d+))?\
 // lineFrame matches a line. Its group is the quotation, without list marks, speaker and quotation marks.
 var lineFrame = regexp.MustCompile(`^\W*(?:\[[^\]]*\]\W*)?(?:(?:user|assistant|a model said|the model said): *)?["“]?(.*?)["”]?$`)
 
-// find returns the turns that a text contains. A line contains a turn if it has its words or a part of them and, if the line has an
-// item's number, the number of the turn.
+// find returns the turns that a text contains. A line contains a turn if it has its words or a part of them and, if the line
+// has an item's number, the number of the turn.
 func (t *transcript) find(text string) map[string]bool {
 	found := map[string]bool{}
 	for line := range strings.Lines(text) {

@@ -145,8 +145,8 @@ type message struct {
 	Content string `json:"content"`
 }
 
-// messages returns the messages of a session: the first speaker of the conversation is the user, the other the model. Each message
-// begins with the speaker's name, as in recorded conversations of several people.
+// messages returns the messages of a session: the first speaker of the conversation is the user, the other the model. Each
+// message begins with the speaker's name, as in recorded conversations of several people.
 func messages(c *corpus.Conversation, s *corpus.Session) []message {
 	all := make([]message, len(s.Turns))
 	for i := range s.Turns {

@@ -1,8 +1,8 @@
 // Command recall measures how well the proxy recalls messages of earlier sessions.
 //
-// It imports long conversations into a store, each session with its date, starts the proxy on it, and sends each question about them
-// as the first user message of a new session of the same resource. In the request to a scripted upstream it looks for the turns that
-// annotators, or the generator, marked as evidence. README.md explains the table.
+// It imports long conversations into a store, each session with its date, starts the proxy on it, and sends each question about
+// them as the first user message of a new session of the same resource. In the request to a scripted upstream it looks for the
+// turns that annotators, or the generator, marked as evidence. README.md explains the table.
 //
 //	go run ./test/recall                          generated conversations, layers as shipped
 //	go run ./test/recall -file locomo.json        conversations of LoCoMo's format

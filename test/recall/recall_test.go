@@ -71,8 +71,8 @@ func TestGain(t *testing.T) {
 	}
 }
 
-// TestFigures compares figures with values computed by hand. The first question's turn is recalled with all budgets but the smallest,
-// the second's with none, and one of the third's two.
+// TestFigures compares figures with values computed by hand. The first question's turn is recalled with all budgets but the
+// smallest, the second's with none, and one of the third's two.
 func TestFigures(t *testing.T) {
 	c := conversation()
 	filler := strings.Repeat("x", 2000) + "\n"
@@ -95,8 +95,8 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// TestThroughTheProxy is a short `make recall`: two sessions sent through the proxy, and imported ones that the default layers do not
-// recall.
+// TestThroughTheProxy is a short `make recall`: two sessions sent through the proxy, and imported ones that the default layers
+// do not recall.
 func TestThroughTheProxy(t *testing.T) {
 	t.Parallel()
 	configs, err := readLayers("shipped,observational")

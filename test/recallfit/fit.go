@@ -76,8 +76,8 @@ func softmax(scores []float32) {
 	}
 }
 
-// Weights are fitted with Adam. The loss is the cross-entropy between the softmax over a dialogue's turns and its evidence. Half of it
-// is that of sessions, each with the sum of its turns.
+// Weights are fitted with Adam. The loss is the cross-entropy between the softmax over a dialogue's turns and its evidence.
+// Half of it is that of sessions, each with the sum of its turns.
 const (
 	learningRate = .05
 	batchSize    = 64

@@ -1,6 +1,6 @@
-// Command recallfit fits the weights with which memory/index ranks turns. It evaluates them by cross-validation: it fits them five
-// times without a fifth of the conversations, and measures them on those. With -write it fits them to all conversations, and writes
-// them.
+// Command recallfit fits the weights with which memory/index ranks turns. It evaluates them by cross-validation: it fits them
+// five times without a fifth of the conversations, and measures them on those. With -write it fits them to all conversations,
+// and writes them.
 //
 //	go run ./test/recallfit                                               evaluate weights of the generated conversations
 //	go run ./test/recallfit -write memory/index/weights.go locomo.json    fit also to conversations in LoCoMo's format, and write

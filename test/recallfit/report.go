@@ -34,8 +34,8 @@ func (f *figures) add(o figures) {
 	}
 }
 
-// Tokens of a line besides its text: its number and speaker, and once per session the date and the session's number. The text has a
-// quarter of its characters in tokens.
+// Tokens of a line besides its text: its number and speaker, and once per session the date and the session's number. The text
+// has a quarter of its characters in tokens.
 const (
 	lineTokens    = 6
 	sessionTokens = 9

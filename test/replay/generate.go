@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// profile is the shape of a generated session. The profiles together match five recorded sessions: 2,458 items, 952 tool calls, 24
-// user messages, runs of up to hundreds of items, a full history of 83,000 tokens per request.
+// profile is the shape of a generated session. The profiles together match five recorded sessions: 2,458 items, 952 tool calls,
+// 24 user messages, runs of up to hundreds of items, a full history of 83,000 tokens per request.
 type profile struct {
 	name    string
 	seed    uint64
@@ -200,8 +200,8 @@ func (g *author) loop() {
 	}
 }
 
-// learn records some of the distinctive strings of a text, which the agent may use again. It leaves out times, and line numbers after
-// file names.
+// learn records some of the distinctive strings of a text, which the agent may use again. It leaves out times, and line numbers
+// after file names.
 func (g *author) learn(text string, most int) {
 	var all []string
 	for _, s := range distinctive(text) {
@@ -215,9 +215,9 @@ func (g *author) learn(text string, most int) {
 	}
 }
 
-// The age of the strings that an agent uses again, in percent and in positions of a list: mostly recent ones, some old ones, and a few
-// of any age. With these, a window of 40 to 80 items cuts fewer of them than in recorded sessions (5 % against 8 %), and a larger part
-// of those is old.
+// The age of the strings that an agent uses again, in percent and in positions of a list: mostly recent ones, some old ones,
+// and a few of any age. With these, a window of 40 to 80 items cuts fewer of them than in recorded sessions (5 % against 8 %),
+// and a larger part of those is old.
 const (
 	recent, recentAge         = 68, 10
 	earlier, leastAge, oldAge = 30, 100, 50

@@ -41,8 +41,8 @@ func (s *sums) add(o *sums) {
 	s.needs.add(o.needs)
 }
 
-// cost returns the cost in tokens of full price. A cached token costs the share p; an uncached one also the surcharge of writing it into
-// the cache.
+// cost returns the cost in tokens of full price. A cached token costs the share p; an uncached one also the surcharge of
+// writing it into the cache.
 func (s *sums) cost(p, surcharge float64) float64 {
 	return (1+surcharge)*float64(s.tokens-s.cached) + p*float64(s.cached)
 }
@@ -56,7 +56,8 @@ type ledger struct {
 	items [][]byte
 }
 
-// enter counts a request, and returns the usage that a provider would report. cold means that the session's prompt cache has expired.
+// enter counts a request, and returns the usage that a provider would report. cold means that the session's prompt cache has
+// expired.
 func (l *ledger) enter(m *meter, req *wire.Request, cold bool) scripted.Usage {
 	all := req.Items()
 	l.requests++

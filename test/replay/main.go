@@ -1,9 +1,9 @@
-// Command replay plays recorded agent sessions through the real proxy. It reports what each memory policy sends to the model, and the
-// cost with the provider's prompt cache.
+// Command replay plays recorded agent sessions through the real proxy. It reports what each memory policy sends to the model,
+// and the cost with the provider's prompt cache.
 //
-// It builds the proxy, starts it in front of a scripted upstream that refuses the histories that real APIs refuse, and plays every
-// session once for each policy: a request for each answer of the model, with the client's history so far. README.md explains the
-// table and the format of recordings.
+// It builds the proxy, starts it in front of a scripted upstream that refuses the histories that real APIs refuse, and plays
+// every session once for each policy: a request for each answer of the model, with the client's history so far. README.md
+// explains the table and the format of recordings.
 //
 //	go run ./test/replay                    generated sessions, all shipped policies, Chat; under 3 minutes
 //	go run ./test/replay -in my.jsonl       your own recording

@@ -12,8 +12,8 @@ import (
 	"remora/wire"
 )
 
-// needs counts the strings and lines that answers repeat from the client's history, and those of them that their prompts lacked. A
-// model that repeats a path or a line must have read it.
+// needs counts the strings and lines that answers repeat from the client's history, and those of them that their prompts
+// lacked. A model that repeats a path or a line must have read it.
 type needs struct {
 	strings, stringsCut int // distinctive strings
 	old, oldCut         int // those of them last mentioned oldItems or more items before

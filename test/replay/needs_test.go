@@ -22,7 +22,8 @@ func TestDistinctive(t *testing.T) {
 	}
 }
 
-// TestNeeds: strings that an answer repeats from its client's history count as cut if the prompt lacks them; new strings do not count.
+// TestNeeds: strings that an answer repeats from its client's history count as cut if the prompt lacks them; new strings do not
+// count.
 func TestNeeds(t *testing.T) {
 	history := []string{"the file internal/store/lease.go", "\tif err := parseHeader(ctx, reply); err != nil {\n\t}"}
 	for range oldItems - 2 {
@@ -48,8 +49,8 @@ func TestNeeds(t *testing.T) {
 	}
 }
 
-// TestPrice: instructions and tools have the configured cost in every request, and are cached with the items after them. After a pause
-// nothing is cached, and uncached tokens cost the surcharge.
+// TestPrice: instructions and tools have the configured cost in every request, and are cached with the items after them. After
+// a pause nothing is cached, and uncached tokens cost the surcharge.
 func TestPrice(t *testing.T) {
 	m, err := newMeter()
 	if err != nil {

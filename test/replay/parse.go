@@ -56,8 +56,8 @@ type exported struct {
 	Raw     []byte     `json:"raw"`
 }
 
-// parse reads a recording in the format of README.md. Its errors name the line and the field, and never quote content. name is the name
-// of a session without a heading.
+// parse reads a recording in the format of README.md. Its errors name the line and the field, and never quote content. name is
+// the name of a session without a heading.
 func parse(r io.Reader, name string) ([]*session, error) {
 	p := &parser{name: name}
 	in := bufio.NewScanner(io.LimitReader(r, maxBytes))

@@ -40,8 +40,8 @@ func policyNamed(t *testing.T, name string) *policy {
 	return nil
 }
 
-// TestReplay is a short `make replay`: one session, two policies and both dialects through the real proxy. The full history, which takes
-// most of the time, is only replayed in Chat.
+// TestReplay is a short `make replay`: one session, two policies and both dialects through the real proxy. The full history,
+// which takes most of the time, is only replayed in Chat.
 func TestReplay(t *testing.T) {
 	sessions, err := sample()
 	if err != nil {
@@ -177,8 +177,9 @@ func shorten(t *testing.T, s *session) {
 	}
 }
 
-// TestEveryCutOfEverySessionPassesUpstream: the strict upstream accepts the view for every window start of every shipped session, in both
-// dialects. For each of the client's requests it gets the view of the recommended window and, in turn, of one of the others.
+// TestEveryCutOfEverySessionPassesUpstream: the strict upstream accepts the view for every window start of every shipped
+// session, in both dialects. For each of the client's requests it gets the view of the recommended window and, in turn, of one
+// of the others.
 func TestEveryCutOfEverySessionPassesUpstream(t *testing.T) {
 	all, err := generated(0)
 	if err != nil {

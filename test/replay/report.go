@@ -150,8 +150,8 @@ func (r *report) targets(res *result) []target {
 // judged reports whether a policy has targets.
 func (res *result) judged() bool { return res.policy == recommended || res.policy == defaults }
 
-// verdicts prints the results of the policies with targets. Targets are for the generated sessions; for others they are only checked
-// with -check.
+// verdicts prints the results of the policies with targets. Targets are for the generated sessions; for others they are only
+// checked with -check.
 func (r *report) verdicts(b *strings.Builder) {
 	if r.foreign {
 		return

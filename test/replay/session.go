@@ -30,8 +30,8 @@ type input struct {
 	compact *compaction
 }
 
-// compaction replaces a client's history by a summary, as a user message, and the last answers with the items after them. User messages
-// before them may be kept.
+// compaction replaces a client's history by a summary, as a user message, and the last answers with the items after them. User
+// messages before them may be kept.
 type compaction struct {
 	Text    string `json:"text"`
 	Keep    int    `json:"keep"`    // answers

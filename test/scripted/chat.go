@@ -9,7 +9,7 @@ import (
 	"remora/test/scripted/script"
 )
 
-// maxChoices is the API's own limit of n.
+// maxChoices is the API's limit of n.
 const maxChoices = 128
 
 type chatRequest struct {
@@ -21,7 +21,7 @@ type chatRequest struct {
 	StreamOptions *streamOptions `json:"stream_options"`
 	Tools         []tool         `json:"tools"`
 	Usage         struct {
-		Include bool `json:"include"` // OpenRouter's way to ask for usage
+		Include bool `json:"include"` // OpenRouter's form of include_usage
 	} `json:"usage"`
 }
 
@@ -162,8 +162,8 @@ func parseMessages(req *chatRequest) ([]chatMessage, *apiError) {
 	return messages, nil
 }
 
-// chatPrompt reads what the model is asked. The round comes from the server's own call ids where there are some, so
-// that it is right even if the tool loop was shortened.
+// chatPrompt returns the prompt of a request. It reads the round from the server's call ids if there are any, so that it is
+// right even if the tool loop was shortened.
 func chatPrompt(req *chatRequest, messages []chatMessage, body []byte) Prompt {
 	p := Prompt{Path: "chat/completions", Model: req.Model, Body: body}
 	last := len(messages) - 1
@@ -230,7 +230,7 @@ func finish(a Answer) string {
 	return "stop"
 }
 
-// native is finish for OpenRouter's native_finish_reason, nothing for others.
+// native returns a value of OpenRouter's members, nothing for other vendors.
 func (o *chatAnswer) native(v any) any {
 	if o.k.s.o.Flavor != OpenRouter {
 		return nil
@@ -240,7 +240,7 @@ func (o *chatAnswer) native(v any) any {
 
 func (o *chatAnswer) provider() any { return o.native("Scripted") }
 
-// vendor is a member of OpenAI's own answers.
+// vendor returns a value of OpenAI's members, nothing for other vendors.
 func (o *chatAnswer) vendor(v any) any {
 	if o.k.s.o.Flavor == OpenRouter {
 		return nil
@@ -248,8 +248,8 @@ func (o *chatAnswer) vendor(v any) any {
 	return v
 }
 
-// reasoning returns the reasoning members of a message or delta as key, value, key, value; the first of two where
-// the vendor has one.
+// reasoning returns the reasoning members of a message or delta as key, value, key, value; only the first pair if the vendor
+// has one.
 func (o *chatAnswer) reasoning(text string) []any {
 	if text == "" {
 		return nil
@@ -261,7 +261,7 @@ func (o *chatAnswer) reasoning(text string) []any {
 	return []any{"reasoning_content", text}
 }
 
-// signed is the extra_content of a call, which Google gives to the first one of an answer.
+// signed returns the extra_content of a call, which Google adds to the first one of an answer.
 func (o *chatAnswer) signed(call int) any {
 	if o.k.kind != KindGemini || call > 0 {
 		return nil
@@ -269,7 +269,7 @@ func (o *chatAnswer) signed(call int) any {
 	return obj("google", obj("thought_signature", signature))
 }
 
-// callHead returns what opens a call: the member that it is in, that member with the arguments given, and its id.
+// callHead returns the beginning of a call: the name of its member, the member with empty or whole arguments, and its id.
 func (o *chatAnswer) callHead(choice, index int, c Call) (member string, value raw, id string) {
 	id = cmp.Or(c.ID, o.id.call(o.round, choice, index))
 	if isCustom(o.req.Tools, c.Name) {
@@ -318,7 +318,7 @@ func (o *chatAnswer) completion() []byte {
 	)
 }
 
-// stream sends the choices as chunks, one of each choice in turn.
+// stream sends the chunks of all choices in turn.
 func (o *chatAnswer) stream() error {
 	k := o.k
 	if err := k.stream(o.inline); err != nil {
@@ -372,7 +372,7 @@ func (o *chatAnswer) chunk(choices raw, usage any) raw {
 	)
 }
 
-// deltas returns the choice objects of a choice's chunks.
+// deltas returns the objects of a choice in its chunks.
 func (o *chatAnswer) deltas(index int, a Answer) []raw {
 	var out []raw
 	add := func(kv ...any) {
@@ -403,8 +403,8 @@ func (o *chatAnswer) deltas(index int, a Answer) []raw {
 		"finish_reason", finish(a), "native_finish_reason", o.native(finish(a))))
 }
 
-// callDeltas opens every call with its id and name and then sends the arguments of all of them, a piece of each in
-// turn: parallel calls may come interleaved, and a reader that expects one after the other should be found out.
+// callDeltas returns deltas that open every call with its id and name, and then the arguments of all calls, a piece of each in
+// turn: parallel calls may be interleaved, which detects readers that expect one after the other.
 func (o *chatAnswer) callDeltas(choice int, calls []Call) []raw {
 	const piece = 12
 	var (
@@ -434,7 +434,7 @@ func (o *chatAnswer) callDeltas(choice int, calls []Call) []raw {
 	return out
 }
 
-// inline is the event of an error in mid-stream.
+// inline returns the event of an error within the stream.
 func (o *chatAnswer) inline(int) []byte {
 	if o.k.s.o.Flavor == OpenRouter {
 		chunk := o.chunk(arr(obj("index", 0, "delta", obj("content", ""), "finish_reason", "error")), nil)
@@ -444,7 +444,7 @@ func (o *chatAnswer) inline(int) []byte {
 	return []byte("data: " + string(obj("error", serverError().object())) + "\n\n")
 }
 
-// sound is the audio member of a Chat message, nil for none.
+// sound returns the audio member of a Chat message, nil for none.
 func (o *chatAnswer) sound(choice int, a Answer) any {
 	if !a.Sound {
 		return nil
@@ -452,7 +452,7 @@ func (o *chatAnswer) sound(choice int, a Answer) any {
 	return obj("id", o.k.s.organization.own("audio_", o.id, choice), "expires_at", 4_000_000_000, "data", "c291bmQ=", "transcript", a.Text)
 }
 
-// signedDetails are the reasoning of a Chat message as gateways give it, with the vendor's signature.
+// signedDetails returns the reasoning of a Chat message in the form of gateways, with the vendor's signature.
 func (o *chatAnswer) signedDetails(choice int, text string) raw {
 	return arr(obj("type", "reasoning.text", "text", text, "signature", o.k.s.organization.own("sig_", o.id, choice), "format", "anthropic-claude-v1", "index", 0))
 }

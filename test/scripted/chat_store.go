@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// chatStore holds the completions that clients have asked to be stored.
+// chatStore holds the completions of requests with store.
 type chatStore struct {
 	mu    sync.Mutex
 	known map[string]storedChat
@@ -20,7 +20,7 @@ func (c *chatStore) reset() {
 	c.known = make(map[string]storedChat)
 }
 
-// keep stores a completion. Beyond a bound all others are forgotten.
+// keep stores a completion. Beyond a bound it deletes all others.
 func (c *chatStore) keep(id string, completion, messages raw) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -56,7 +56,7 @@ func serveStoredChat(k *sink, path string) error {
 	case k.r.Method == http.MethodDelete && sub == "":
 		k.s.chats.forget(id)
 		return k.json(http.StatusOK, obj("id", id, "object", "chat.completion.deleted", "deleted", true))
-	case sub == "": // an update changes the metadata alone
+	case sub == "": // an update only changes the metadata
 		return k.json(http.StatusOK, found.completion)
 	}
 	return k.fail(methodNotAllowed())

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// checkChat judges a history as Chat Completions does: first the shape of every message, then which tool message
-// answers which call, and null contents last of all.
+// checkChat validates a history as Chat Completions does: first the shape of every message, then the pairs of calls and tool
+// messages, last null contents.
 func checkChat(messages []chatMessage) *apiError {
 	if len(messages) == 0 {
 		return badHistory("Invalid 'messages': empty array. Expected an array with minimum length 1, "+
@@ -71,25 +71,25 @@ func checkMessage(i int, m *chatMessage) *apiError {
 	return nil
 }
 
-// needsContent reports whether content is null or absent in a message that has nothing else.
+// needsContent reports whether a message without other members has null or no content.
 func (m *chatMessage) needsContent() bool {
 	if !isNull(m.Content) {
 		return false
 	}
 	if m.Role == "function" {
-		return false // the one role whose content may be null by its schema
+		return false // the only role whose content may be null by its schema
 	}
 	return m.Role != "assistant" ||
 		len(m.calls()) == 0 && isNull(m.FunctionCall) && isNull(m.Refusal) && isNull(m.Audio)
 }
 
-// openCalls are the calls of one assistant message and what became of them.
+// openCalls are the calls of an assistant message, and whether they are answered.
 type openCalls struct {
 	ids      []string
 	answered map[string]bool
 }
 
-// checkAdjacency wants every call answered by the tool messages directly after it, and every tool message to answer
+// checkAdjacency checks that every call is answered by the tool messages directly after it, and that every tool message answers
 // a call of the assistant message directly before its run.
 func checkAdjacency(messages []chatMessage) *apiError {
 	var open *openCalls
@@ -133,7 +133,7 @@ func duplicateCall(i int, id string) *apiError {
 
 func (o *openCalls) answer(i int, id string) *apiError {
 	if o == nil {
-		//nolint:misspell // "preceeding" is what the API says
+		//nolint:misspell // the API's spelling
 		return badHistory("Invalid parameter: messages with role 'tool' must be a response to a preceeding message "+
 			"with 'tool_calls'.", fmt.Sprintf("messages.[%d].role", i), "")
 	}
@@ -166,10 +166,10 @@ func (o *openCalls) missing(param string) *apiError {
 		"'tool_call_id'. The following tool_call_ids did not have response messages: "+strings.Join(left, ", "), param, "")
 }
 
-// callKind is a family of calls that wants results, and what error texts call it.
+// callKind is a family of calls that need results, and its name in error texts.
 type callKind struct{ family, label string }
 
-// callKinds maps item types to the calls that they are.
+// callKinds returns the kinds of calls by item type.
 func callKinds() map[string]callKind {
 	return map[string]callKind{
 		"function_call":    {"function", "function call"},
@@ -182,7 +182,7 @@ func callKinds() map[string]callKind {
 	}
 }
 
-// resultKind finds the family that an item of type t answers.
+// resultKind returns the kind of call that an item of type t answers.
 func resultKind(t string) (callKind, bool) {
 	call, ok := strings.CutSuffix(t, "_output")
 	if t == "tool_search_output" {
@@ -192,7 +192,7 @@ func resultKind(t string) (callKind, bool) {
 	return kind, ok && known
 }
 
-// isHosted reports whether a type is a call that the vendor runs itself, result included.
+// isHosted reports whether a type is a call that the vendor runs itself, with its result.
 func isHosted(t string) bool {
 	switch t {
 	case "web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call",
@@ -204,8 +204,8 @@ func isHosted(t string) bool {
 
 func badInput(message string) *apiError { return badHistory(message, "input", "") }
 
-// checkResponses judges a history as the Responses API does. history is the stored items and the input, references
-// resolved. With a prompt template calls may stand in the template, so their absence proves nothing.
+// checkResponses validates a history as the Responses API does. history is the stored items and the input, with references
+// resolved. With a prompt template, missing calls are no error, since they may be in the template.
 func checkResponses(req *responsesRequest, history []item, s *Server) *apiError {
 	for _, check := range []func([]item) *apiError{checkItemIDs, checkContents, s.organization.checkSeals, s.organization.checkResponses, checkReasoning} {
 		if e := check(history); e != nil {
@@ -218,7 +218,7 @@ func checkResponses(req *responsesRequest, history []item, s *Server) *apiError 
 	return checkPairs(req, history)
 }
 
-// itemPrefixes are how ids begin, by type.
+// itemPrefix returns the prefix of ids of a type of items.
 func itemPrefix(t string) string {
 	switch t {
 	case "message":
@@ -281,7 +281,7 @@ func notInID(r rune) bool {
 	return (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && r != '_' && r != '-'
 }
 
-// checkContents wants the parts of a message to fit its role.
+// checkContents checks that the parts of a message match its role.
 func checkContents(history []item) *apiError {
 	for i := range history {
 		it := &history[i]
@@ -307,7 +307,7 @@ func checkContents(history []item) *apiError {
 	return nil
 }
 
-// checkReasoning wants an item of the model behind every reasoning item; further reasoning may stand between.
+// checkReasoning checks that an item of the model follows every reasoning item; further reasoning may be in between.
 func checkReasoning(history []item) *apiError {
 	var open *item
 	for i := range history {
@@ -333,10 +333,10 @@ func withoutFollower(it *item) *apiError {
 	return badInput("Item '" + it.ID + "' of type 'reasoning' was provided without its required following item.")
 }
 
-// checkPartners wants an item that is sent with its id to follow the reasoning that it was produced with, and a
-// reasoning item not to have been given another's follower. An item sent without its id is not held to that.
+// checkPartners checks that an item with an id follows the reasoning that it was produced with, and that a reasoning item is
+// not followed by an item of another. Items without id are not checked.
 func checkPartners(history []item, m *memory) *apiError {
-	reasoning := make(map[string]bool) // since the last item that was none
+	reasoning := make(map[string]bool) // since the last other item
 	for i := range history {
 		it := &history[i]
 		if it.Type == "reasoning" {
@@ -361,11 +361,11 @@ func checkPartners(history []item, m *memory) *apiError {
 // pairKey is shared by a call and its output.
 type pairKey struct{ family, id string }
 
-// checkPairs wants a call before each output and one output for each call, matched by call_id within its family.
+// checkPairs checks that each output follows a call, and that each call has one output, matched by call_id within its family.
 func checkPairs(req *responsesRequest, history []item) *apiError {
 	answered := make(map[pairKey]bool)
 	var calls []*item
-	asked := make(map[pairKey]bool) // what is answered by another rule: approvals, and programs
+	asked := make(map[pairKey]bool) // calls with other rules: approvals and programs
 	for i := range history {
 		it := &history[i]
 		switch it.Type {
@@ -411,7 +411,7 @@ func checkPairs(req *responsesRequest, history []item) *apiError {
 	return nil
 }
 
-// answers is the id of the call that an output answers. Empty is legal: an output that answers no call of the model.
+// answers returns the id of the call that an output answers. Empty is valid: an output that answers no call of the model.
 func (it *item) answers() string {
 	if it.CallID == nil && it.Type == "local_shell_call_output" {
 		return it.ID
@@ -419,7 +419,7 @@ func (it *item) answers() string {
 	return it.callID()
 }
 
-// answer marks an open call as answered; false if there is none.
+// answer marks an open call as answered. It returns false if there is none.
 func answer(answered map[pairKey]bool, family, id string) bool {
 	k := pairKey{family, id}
 	done, known := answered[k]
@@ -440,7 +440,7 @@ const (
 	maxCacheKey    = 64 // characters
 )
 
-// caching has the members of a request about the prompt cache.
+// caching holds the members of a request about the prompt cache.
 type caching struct {
 	Key   *string `json:"prompt_cache_key"`
 	Tools []struct {
@@ -451,13 +451,13 @@ type caching struct {
 	} `json:"messages"`
 }
 
-// checkCaching judges that, as the APIs do that know it.
+// checkCaching validates cache breakpoints and keys as the APIs with a prompt cache do.
 func checkCaching(body []byte) *apiError {
 	if !bytes.Contains(body, []byte("cache_")) {
-		return nil // nearly all of them
+		return nil // saves parsing most requests
 	}
 	var c caching
-	_ = json.Unmarshal(body, &c) // what has another type is for others to judge
+	_ = json.Unmarshal(body, &c) // other checks report wrong types
 	if c.Key != nil && len(*c.Key) > maxCacheKey {
 		return badHistory(fmt.Sprintf("Invalid 'prompt_cache_key': string too long. Expected a string with maximum length %d, "+
 			"but got a string with length %d instead.", maxCacheKey, len(*c.Key)), "prompt_cache_key", "string_above_max_length")

@@ -93,7 +93,7 @@ func TestChatHistoriesThatAreFine(t *testing.T) {
 		}
 	}
 	f(user, callsAB, answersB, answersA)
-	f(user, callsAB, answersA, answersB, callsAB, answersA, answersB) // ids may come back in a later round
+	f(user, callsAB, answersA, answersB, callsAB, answersA, answersB) // ids may occur again in a later round
 	f(user, `{"role":"assistant","content":null,"refusal":"no"}`, user)
 	f(user, `{"role":"assistant","content":null,"function_call":{"name":"f","arguments":"{}"}}`,
 		`{"role":"function","name":"f","content":"x"}`)
@@ -129,7 +129,7 @@ const (
 	rOutput = `{"type":"function_call_output","call_id":"A","output":"x"}`
 )
 
-// turn makes a stored answer of reasoning and one call and returns the ids.
+// turn requests a stored answer of reasoning and one call, and returns the ids.
 func turn(t *testing.T, u *upstream) (response, reasoning, call, callID string) {
 	t.Helper()
 	_, body := u.call("POST", "/v1/responses", `{"model":"m","input":"REASON r ;; CALL f {}"}`)
@@ -207,7 +207,7 @@ func TestResponsesReferences(t *testing.T) {
 
 	f(200, `{"model":"m","input":[`+rUser+`,`+refs+`,`+output+`]}`, "")
 	f(200, `{"model":"m","previous_response_id":"`+resp+`","input":[`+output+`]}`, "")
-	// As the AI SDK sends it: reasoning by reference, the call in full and without its id.
+	// As sent by the AI SDK: reasoning by reference, the whole call without its id.
 	f(200, `{"model":"m","input":[`+rUser+`,{"type":"item_reference","id":"`+rs+`"},{"type":"function_call","call_id":"`+callID+
 		`","name":"f","arguments":"{}"},`+output+`]}`, "")
 	f(404, `{"model":"m","store":false,"input":[`+rUser+`,`+refs+`,`+output+`]}`, "Item with id '"+rs+"' not found."+hint)
@@ -222,7 +222,7 @@ func TestResponsesReferences(t *testing.T) {
 		f(400, `{"model":"m","input":`+input+`}`, `One of "input" or "previous_response_id" or 'prompt' or 'conversation' must be provided.`)
 	}
 
-	// A response that was not stored, or was deleted, is not known.
+	// A response that was not stored, or was deleted, is unknown.
 	_, body := u.call("POST", "/v1/responses", `{"model":"m","store":false,"input":"x"}`)
 	unstored, _ := at(t, body, "id").(string)
 	f(400, `{"model":"m","previous_response_id":"`+unstored+`","input":"y"}`, "Previous response with id '"+unstored+"' not found.")
@@ -258,7 +258,7 @@ func TestResponsesHistoriesThatAreFine(t *testing.T) {
 	f(`{"type":"something_new","id":"sn_1","call_id":7.5},` + rUser) // opaque
 	f(`{"type":"message","role":"assistant","content":[{"type":"output_text","text":"x"},{"type":"refusal","refusal":"y"}]},` + rUser)
 
-	// Encrypted reasoning comes back byte for byte, without a store.
+	// Encrypted reasoning is accepted unchanged, without a store.
 	_, body := u.call("POST", "/v1/responses",
 		`{"model":"m","store":false,"include":["reasoning.encrypted_content"],"input":"REASON r ;; CALL f {}"}`)
 	rs, fc := at(t, body, "output", 0).(map[string]any), at(t, body, "output", 1).(map[string]any)
@@ -287,7 +287,7 @@ func TestConversations(t *testing.T) {
 		t.Errorf("items: %s", list)
 	}
 
-	// A second turn while one runs.
+	// A concurrent second turn.
 	resp, err := u.do("POST", "/v1/responses", `{"model":"m","stream":true,"conversation":"`+id+`","input":"x"}`, "X-Script", "stall-after=3")
 	if err != nil {
 		t.Fatal(err)
@@ -309,7 +309,7 @@ func TestConversations(t *testing.T) {
 	}
 }
 
-// TestCachingLimits: four breakpoints are taken, five are not, nor is one on a blank text, nor a key of 65 characters.
+// TestCachingLimits: four breakpoints are accepted. Five are refused, as are one on a blank text and a key of 65 characters.
 func TestCachingLimits(t *testing.T) {
 	u := start(t, scripted.Options{})
 	const part = `{"type":"text","text":"hi","cache_control":{"type":"ephemeral"}}`

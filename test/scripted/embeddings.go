@@ -17,8 +17,8 @@ const (
 	maxInputs         = 2048
 )
 
-// serveEmbeddings answers with unit vectors that follow from the input alone: of a text, from its words and, where the script names
-// some, from what they mean.
+// serveEmbeddings answers with unit vectors that depend only on the input: for a text, on its words or their meanings
+// (Options.Meanings).
 func serveEmbeddings(k *sink, body []byte) error {
 	var req struct {
 		Model          string `json:"model"`
@@ -73,7 +73,7 @@ func embeddingInputs(input raw) []raw {
 	return elements
 }
 
-// vectorOf is the vector of a text, the sum of those of its words; of a list of tokens the list's own.
+// vectorOf returns the vector of a text, which is the sum of those of its words, or that of a list of tokens.
 func vectorOf(input []byte, dimensions int, meanings map[string]string) []float32 {
 	var text string
 	if json.Unmarshal(input, &text) != nil {
@@ -108,7 +108,7 @@ func vectorOf(input []byte, dimensions int, meanings map[string]string) []float3
 	return sum
 }
 
-// vector draws a point of the unit sphere from a generator (xorshift) seeded with the input's hash.
+// vector returns a pseudorandom point of the unit sphere, from xorshift seeded with the input's hash.
 func vector(input []byte, dimensions int) []float32 {
 	sum := sha256.Sum256(input)
 	state := binary.LittleEndian.Uint64(sum[:]) | 1
@@ -129,7 +129,7 @@ func vector(input []byte, dimensions int) []float32 {
 	return out
 }
 
-// base64Vector is the packed form: little-endian 32-bit floats.
+// base64Vector returns the base64 form: little-endian 32-bit floats.
 func base64Vector(v []float32) string {
 	b := make([]byte, 0, 4*len(v))
 	for _, x := range v {

@@ -27,7 +27,7 @@ func serveFiles(k *sink, _ []byte) error {
 	return k.json(http.StatusOK, obj("object", "list", "data", arr(), "has_more", false))
 }
 
-// serveUpload accepts anything and keeps nothing but its digest, as the file's id.
+// serveUpload accepts anything and stores nothing. The file's id is its digest.
 func serveUpload(k *sink, body []byte) error {
 	sum := sha256.Sum256(body)
 	return k.json(http.StatusOK, obj(
@@ -59,7 +59,7 @@ func serveWebSocket(k *sink) error {
 	return nil
 }
 
-// serveEcho answers with the request as it arrived: spelling and order of the header where they are known.
+// serveEcho answers with the request as it arrived, with the header's bytes if they are known.
 func serveEcho(k *sink, body []byte) error {
 	var headers []raw
 	if lines := bytes.Split(k.rec.RawHeader, []byte("\r\n")); len(lines) > 3 {

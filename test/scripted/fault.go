@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// fault is a parsed X-Script header. Counters are -1 where the fault is not asked for.
+// fault is a parsed X-Script header. Counters are -1 if the fault is off.
 type fault struct {
-	status        int    // 0: as it comes
+	status        int    // 0: the regular status
 	retryAfter    string // empty: no header
 	html          bool
-	stallBefore   time.Duration // -1: none, forever: until released
+	stallBefore   time.Duration // -1: off, forever: until released
 	stallAfter    int
 	cutAfter      int
 	resetAfter    int
@@ -39,12 +39,12 @@ func noFault() fault {
 	return fault{stallBefore: -1, stallAfter: -1, cutAfter: -1, resetAfter: -1}
 }
 
-// breaks reports whether the body has to be written in pieces for the fault to show.
+// breaks reports whether the fault needs a body written in pieces.
 func (f *fault) breaks() bool {
 	return f.stallAfter >= 0 || f.cutAfter >= 0 || f.resetAfter >= 0 || f.delay > 0
 }
 
-// parseFault reads the syntax of X-Script; its error names the element at fault.
+// parseFault parses X-Script. Its error names the wrong element.
 func parseFault(spec string) (fault, error) {
 	f := noFault()
 	for element := range strings.SplitSeq(strings.ReplaceAll(spec, ";", ","), ",") {

@@ -13,18 +13,18 @@ import (
 // identity is the source of all ids of an answer: a hash of the model's input, in hexadecimal.
 type identity string
 
-// identities makes the identities of a server's answers.
+// identities generates the identities of a server's answers.
 type identities struct {
 	organization organization
 	mu           sync.Mutex
-	seen         map[[16]byte]int // how often each request came, so that repetitions get ids of their own
+	seen         map[[16]byte]int // number of requests by hash, so that repetitions get different ids
 }
 
-// maxSeen bounds the table of repeated requests. Beyond it counting starts again, so ids may repeat.
+// maxSeen bounds the table of requests. Beyond it counting starts again, so ids may repeat.
 const maxSeen = 1 << 17
 
-// of hashes a request. A repetition of an earlier request gets another identity, the same one on every server that saw the
-// same repetitions.
+// of returns the identity for a request. A repeated request gets another one, which is the same on every server with the same
+// repetitions.
 func (ids *identities) of(kind, model string, history []byte) identity {
 	h := sha256.New()
 	for _, part := range [...][]byte{[]byte(kind + string(ids.organization)), []byte(model), history} {
@@ -63,12 +63,12 @@ func (id identity) item(prefix string, n int) string {
 	return fmt.Sprintf("%s_%s%04x", prefix, id[:44], n)
 }
 
-// call returns a tool call's id, which tells the round that the call belongs to.
+// call returns a tool call's id, which contains its round.
 func (id identity) call(round, choice, n int) string {
 	return fmt.Sprintf("call_%s%05x%02x%02x", id[:15], round, choice, n)
 }
 
-// roundOf reads the round out of a call id; false for ids that this server did not make.
+// roundOf returns the round in a call id, false for ids of other servers.
 func roundOf(callID string) (int, bool) {
 	digits, ok := strings.CutPrefix(callID, "call_")
 	if !ok || len(digits) != 24 {
@@ -83,13 +83,13 @@ func roundOf(callID string) (int, bool) {
 	return int(round), err == nil
 }
 
-// created is a time stamp, in seconds, that follows from the request as everything else does.
+// created returns a Unix time in seconds that depends only on the request.
 func (id identity) created() int {
 	n, _ := strconv.ParseUint(string(id[:5]), 16, 32)
 	return 1_750_000_000 + int(n)
 }
 
-// obfuscation is padding of varying length, as deltas have it against guessing from packet sizes.
+// obfuscation returns padding of varying length, as in the API's deltas, against guesses from packet sizes.
 func (id identity) obfuscation(n int) string {
 	return string(id[:4+n*7%13])
 }

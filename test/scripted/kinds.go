@@ -11,50 +11,50 @@ import (
 	"remora/test/scripted/script"
 )
 
-// Kind names the server whose refusals the upstream copies, on top of the strict OpenAI reading of a history.
+// Kind is the server whose refusals the upstream copies, in addition to OpenAI's checks of a history.
 type Kind string
 
-// Kinds. The refusals have the servers' own texts.
+// Kinds. The refusals have the texts of the real servers.
 const (
 	// KindOpenAI adds nothing: the default.
 	KindOpenAI Kind = "openai"
-	// KindQwen is vLLM with Qwen's chat template: one system message, and it is the first message.
+	// KindQwen is vLLM with Qwen's chat template: at most one system message, which must be the first message.
 	KindQwen Kind = "vllm_qwen"
-	// KindGemma is vLLM with Gemma's template: no system message at all, and user and assistant take turns.
+	// KindGemma is vLLM with Gemma's template: no system message, and user and assistant must alternate.
 	KindGemma Kind = "vllm_gemma"
-	// KindMistral is vLLM with Mistral's template: user and assistant take turns behind an optional system message.
+	// KindMistral is vLLM with Mistral's template: user and assistant must alternate after an optional system message.
 	KindMistral Kind = "vllm_mistral"
 	// KindMistralAPI is Mistral's own API: ids of calls have nine letters and digits, no message of the user or of the system
 	// follows a result, and messages have no role and no members of other servers.
 	KindMistralAPI Kind = "mistral"
-	// KindKimi wants reasoning_content on every assistant message with tool calls, unless thinking is disabled.
+	// KindKimi requires reasoning_content on every assistant message with tool calls, unless thinking is disabled.
 	KindKimi Kind = "kimi"
-	// KindDeepSeek wants the same, in other words, and knows no developer.
+	// KindDeepSeek requires the same, with another error text, and does not know the role developer.
 	KindDeepSeek Kind = "deepseek"
 	// KindBedrock is Bedrock behind a gateway: no tool messages in a request without tools, and the user speaks first.
 	KindBedrock Kind = "bedrock"
-	// KindAnthropic is Anthropic behind a gateway, likewise, and ids of calls have letters, digits, dashes and underscores.
+	// KindAnthropic is Anthropic behind a gateway: the same, and ids of calls have letters, digits, dashes and underscores.
 	KindAnthropic Kind = "anthropic"
-	// KindGemini is Google's compatible API: no null content, no tools beside JSON output, a signature on every call of
-	// the round, no call at the beginning, and errors in an array.
+	// KindGemini is Google's compatible API: no null content, no tools with JSON output, a signature on the calls of the round,
+	// no call at the beginning, and errors in an array.
 	KindGemini Kind = "gemini"
 	// KindGemmaHosted is Gemma at Google: neither tools nor system messages.
 	KindGemmaHosted Kind = "google_gemma"
 	// KindReasoner is DeepSeek's reasoner: no tools.
 	KindReasoner Kind = "deepseek_reasoner"
-	// KindLlamaCpp is llama.cpp without --jinja: 500 where tools are sent.
+	// KindLlamaCpp is llama.cpp without --jinja: 500 for requests with tools.
 	KindLlamaCpp Kind = "llama_cpp"
-	// KindOllama is Ollama with a model that knows no tools.
+	// KindOllama is Ollama with a model that does not support tools.
 	KindOllama Kind = "ollama"
-	// KindNoEndpoints is OpenRouter where no provider of the model takes tools: 404.
+	// KindNoEndpoints is OpenRouter for a model without providers that support tools: 404.
 	KindNoEndpoints Kind = "openrouter_no_tools"
-	// KindGroq refuses tools beside JSON output, and roles and members of messages that it does not know.
+	// KindGroq refuses tools with JSON output, and unknown roles and members of messages.
 	KindGroq Kind = "groq"
-	// KindTerse refuses tools and does not say why.
+	// KindTerse refuses tools without naming the reason.
 	KindTerse Kind = "terse"
 )
 
-// Kinds lists all kinds.
+// Kinds returns all kinds.
 func Kinds() []Kind {
 	return []Kind{
 		KindOpenAI, KindQwen, KindGemma, KindMistral, KindMistralAPI, KindKimi, KindDeepSeek, KindBedrock, KindAnthropic, KindGemini,
@@ -70,15 +70,15 @@ func (k Kind) thinks() bool { return k == KindKimi || k == KindDeepSeek }
 // google reports whether errors have Google's shape.
 func (k Kind) google() bool { return k == KindGemini || k == KindGemmaHosted }
 
-// line is a message as a chat template gets it, in any dialect.
+// line is a message of any dialect, as in a chat template.
 type line struct {
 	index   int      // in messages or input; -1 for instructions
 	role    string   // system, developer, user, assistant or tool
 	dev     bool     // the role is spelled developer
 	calls   bool     // an assistant message with tool calls
-	lacking bool     // of these, one without reasoning_content
-	null    bool     // content is there and null
-	empty   bool     // no content, no call
+	lacking bool     // calls without reasoning_content
+	null    bool     // content is present and null
+	empty   bool     // neither content nor calls
 	ids     []string // of its calls, or of the call that it answers
 	odd     string   // a member of other servers
 }
@@ -88,9 +88,9 @@ type demand struct {
 	path  string
 	model string
 	lines []line
-	tools bool // the request defines some
-	json  bool // it asks for JSON output
-	think bool // thinking is not switched off
+	tools bool // the request defines tools
+	json  bool // the request asks for JSON output
+	think bool // thinking is not disabled
 	body  []byte
 }
 
@@ -149,7 +149,7 @@ func responsesDemand(req *responsesRequest, history []item, body []byte) *demand
 	return d
 }
 
-// readSettings reads the members that concern kinds alone.
+// readSettings reads the members that only kinds use.
 func (d *demand) readSettings() {
 	var s struct {
 		ResponseFormat struct {
@@ -164,12 +164,12 @@ func (d *demand) readSettings() {
 			Type string `json:"type"`
 		} `json:"thinking"`
 	}
-	_ = json.Unmarshal(d.body, &s) // what has another type is for others to judge
+	_ = json.Unmarshal(d.body, &s) // other checks report wrong types
 	format := s.ResponseFormat.Type + s.Text.Format.Type
 	d.json, d.think = strings.HasPrefix(format, "json"), s.Thinking.Type != "disabled"
 }
 
-// check refuses what servers of this kind refuse.
+// check returns the error with which servers of this kind refuse a request, nil for none.
 func (k Kind) check(d *demand) *apiError {
 	switch k {
 	case KindQwen:
@@ -203,13 +203,13 @@ func (k Kind) check(d *demand) *apiError {
 	}
 }
 
-// template is how vLLM passes on what a chat template raises.
+// template returns vLLM's error for an exception of a chat template.
 func template(message string) *apiError {
 	return refusal(http.StatusBadRequest, message, obj("error",
 		obj("message", message, "type", "BadRequestError", "param", jnull(), "code", http.StatusBadRequest)))
 }
 
-// google is an error of Google's compatible API.
+// google returns an error of Google's compatible API.
 func google(message string) *apiError {
 	return refusal(http.StatusBadRequest, message, googleBody(http.StatusBadRequest, message))
 }
@@ -252,8 +252,8 @@ func (d *demand) checkGemma() *apiError {
 	return d.checkTurns(0, "Conversation roles must alternate user/assistant/user/assistant/...")
 }
 
-// checkTurns wants user and assistant to take turns, the user first, behind as many system messages as the template
-// allows. Calls and results do not count.
+// checkTurns checks that user and assistant alternate, the user first, after at most the given number of system messages. Calls
+// and results do not count.
 func (d *demand) checkTurns(systems int, message string) *apiError {
 	n := 0
 	for i, l := range d.lines {
@@ -321,7 +321,8 @@ func (k Kind) checkThinking(d *demand) *apiError {
 	return nil
 }
 
-// checkToolless refuses as gateways do in front of servers that want the definitions of all tools in a conversation.
+// checkToolless refuses calls in a request without tools, like gateways in front of servers that require the definitions of
+// tools.
 func (d *demand) checkToolless(server string) *apiError {
 	if d.tools || !slices.ContainsFunc(d.lines, func(l line) bool { return l.calls || l.role == "tool" }) {
 		return nil
@@ -331,7 +332,7 @@ func (d *demand) checkToolless(server string) *apiError {
 	return refusal(http.StatusBadRequest, message, obj("error", obj("message", message, "type", "None", "param", "None", "code", "400")))
 }
 
-// checkShortIDs wants ids of calls as Mistral makes them.
+// checkShortIDs checks that ids of calls are in Mistral's format.
 func (d *demand) checkShortIDs() *apiError {
 	for _, l := range d.lines {
 		for _, id := range l.ids {
@@ -346,7 +347,7 @@ func (d *demand) checkShortIDs() *apiError {
 	return nil
 }
 
-// nameCalls gives calls ids where servers of the kind have their own way with them.
+// nameCalls sets the ids of calls for kinds with their own format.
 func (k Kind) nameCalls(calls []script.Call, id identity) {
 	for i := range calls {
 		if k == KindMistralAPI && calls[i].ID == "" {
@@ -355,10 +356,10 @@ func (k Kind) nameCalls(calls []script.Call, id identity) {
 	}
 }
 
-// shortID is the length of Mistral's ids of calls.
+// shortID is the length of ids of calls at Mistral.
 const shortID = 9
 
-// checkIDs wants ids of calls as Anthropic does.
+// checkIDs checks that ids of calls are in Anthropic's format.
 func (d *demand) checkIDs() *apiError {
 	for _, l := range d.lines {
 		for j, id := range l.ids {
@@ -391,10 +392,10 @@ func (d *demand) checkGemini() *apiError {
 // signature is the thought_signature of a call.
 const signature = "c2NyaXB0ZWQgc2lnbmF0dXJl"
 
-// unsigned is what Google documents for calls that another model has made.
+// unsigned is Google's documented signature for calls of other models.
 const unsigned = "skip_thought_signature_validator"
 
-// checkSignatures wants back the thought_signature of the first call of each answer since the last user message.
+// checkSignatures checks the thought_signature of the first call of each answer since the last user message.
 func (d *demand) checkSignatures() *apiError {
 	if d.path != "chat/completions" {
 		return nil
@@ -429,7 +430,7 @@ func (d *demand) checkSignatures() *apiError {
 	return nil
 }
 
-// checkTools is for kinds that take no tools.
+// checkTools refuses tools, for kinds without tools.
 func (k Kind) checkTools(d *demand) *apiError {
 	if k == KindGemmaHosted && slices.ContainsFunc(d.lines, func(l line) bool { return l.role == "system" || l.role == "developer" }) {
 		return google("Developer instruction is not enabled for models/" + d.model)
@@ -475,7 +476,7 @@ func (k Kind) checkTools(d *demand) *apiError {
 	return nil
 }
 
-// checkChoice is OpenAI's own: what steers tools needs tools, and a list of tools is not empty.
+// checkChoice is OpenAI's check: members that control tools need tools, and a list of tools must not be empty.
 func checkChoice(body []byte) *apiError {
 	if !bytes.Contains(body, []byte("tool")) {
 		return nil

@@ -25,7 +25,7 @@ func historyBody(extra string, messages ...string) string {
 	return `{"model":"m",` + extra + `"messages":[` + strings.Join(messages, ",") + `]}`
 }
 
-// TestKinds sends the least request that each kind refuses, and the nearest one that it takes.
+// TestKinds sends the smallest request that each kind refuses, and a similar one that it accepts.
 func TestKinds(t *testing.T) {
 	const (
 		chat      = "/v1/chat/completions"
@@ -100,7 +100,7 @@ func TestKinds(t *testing.T) {
 			"visit: https://openrouter.ai/docs/guides/routing/provider-selection", historyBody("", user)},
 		{scripted.KindGroq, chat, historyBody(kTools+","+kJSON, user), 400, "json mode cannot be combined with tool/function calling", historyBody(kTools, user)},
 		{scripted.KindTerse, chat, historyBody(kTools, user), 400, "", historyBody("", user)},
-		// The strict reading of OpenAI holds for every kind.
+		// OpenAI's checks apply to every kind.
 		{
 			scripted.KindOpenAI, chat, historyBody("", user, `{"role":"assistant","content":null}`), 400, "Invalid value for 'content': expected a string, got null.",
 			historyBody(kTools+`,"tool_choice":"auto"`, user),
@@ -133,7 +133,7 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// TestKindsAnswer plays two rounds with each kind, the answer sent back as it came.
+// TestKindsAnswer plays two rounds with each kind, and resends the answer unchanged.
 func TestKindsAnswer(t *testing.T) {
 	for _, kind := range scripted.Kinds() {
 		u := start(t, scripted.Options{KindOf: func(string) scripted.Kind { return kind }})
@@ -156,7 +156,7 @@ func TestKindsAnswer(t *testing.T) {
 	}
 }
 
-// TestKindByHeader makes one request meet another server.
+// TestKindByHeader: the header selects the kind for one request.
 func TestKindByHeader(t *testing.T) {
 	u := start(t, scripted.Options{})
 	if err := u.Inject("kind=vllm_gemma", 1); err != nil {

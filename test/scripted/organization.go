@@ -8,32 +8,32 @@ import (
 	"strings"
 )
 
-// organization is the account that a server belongs to: it makes what only its own servers can read or find, and refuses what
-// another account's servers made. The empty one takes everything for its own.
+// organization is the account of a server. Some data of its answers can only be read by servers of the same account; servers of
+// others refuse it. The empty one accepts everything.
 type organization string
 
-// own makes an id or a signature that only the organization's servers know.
+// own returns an id or a signature that only the organization's servers accept.
 func (o organization) own(prefix string, id identity, n int) string {
 	return prefix + o.mark() + strings.TrimPrefix(id.item("x", n), "x_")[:24]
 }
 
-// fileID is the id of a file that was uploaded with this organization's account.
+// fileID returns the id of a file uploaded to this organization.
 func (o organization) fileID(name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return "file-" + o.mark() + hex.EncodeToString(sum[:8])
 }
 
-// mark begins what belongs to the organization, behind its prefix.
+// mark returns the organization's mark, which follows the prefix of an id.
 func (o organization) mark() string {
 	sum := sha256.Sum256([]byte("organization " + string(o)))
 	return hex.EncodeToString(sum[:4])
 }
 
-// belongings finds the members that hold what belongs to an account.
+// belongings matches the members with data of an account.
 var belongings = regexp.MustCompile( //nolint:gochecknoglobals // compiled once
 	`"(file_id|container_id|signature|thought_signature|id)"\s*:\s*"((?:file-|cntr_|sig_|audio_)[^"]*)"`)
 
-// foreign returns the first thing in a body that belongs to another organization, with the member that holds it.
+// foreign returns the first member of a body with another organization's data, and its value.
 func (o organization) foreign(body raw) (member, value string) {
 	if o == "" {
 		return "", ""
@@ -47,7 +47,7 @@ func (o organization) foreign(body raw) (member, value string) {
 	return "", ""
 }
 
-// checkResponses wants no file or container of another account.
+// checkResponses refuses files and containers of another account.
 func (o organization) checkResponses(history []item) *apiError {
 	for i := range history {
 		switch member, value := o.foreign(history[i].raw); member {
@@ -61,7 +61,7 @@ func (o organization) checkResponses(history []item) *apiError {
 	return nil
 }
 
-// checkChat wants no sound, no file and no signature of another account.
+// checkChat refuses sounds, files and signatures of another account.
 func (o organization) checkChat(messages raw) *apiError {
 	switch member, value := o.foreign(messages); member {
 	case "":
@@ -75,16 +75,16 @@ func (o organization) checkChat(messages raw) *apiError {
 	}
 }
 
-// sealPrefix begins every encrypted_content, the payload and its checksum follow.
+// sealPrefix is the prefix of every encrypted_content. The payload and its checksum follow.
 const (
 	sealPrefix   = "gAAAAA"
 	checksumSize = 8
 )
 
-// seal makes the encrypted_content of an item.
+// seal returns the encrypted_content of an item.
 func (o organization) seal(id string) string { return sealPrefix + id + o.checksum(id) }
 
-// sealed reports whether content came from this organization's seal and was not changed since.
+// sealed reports whether content is from this organization's seal and unchanged.
 func (o organization) sealed(content string) bool {
 	payload, ok := strings.CutPrefix(content, sealPrefix)
 	if !ok || len(payload) < checksumSize {
@@ -99,7 +99,7 @@ func (o organization) checksum(id string) string {
 	return hex.EncodeToString(sum[:])[:checksumSize]
 }
 
-// checkSeals wants every encrypted_content back as it was given out.
+// checkSeals refuses encrypted_content that was changed or is of another account.
 func (o organization) checkSeals(history []item) *apiError {
 	for i := range history {
 		it := &history[i]

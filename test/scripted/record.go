@@ -20,9 +20,9 @@ const (
 	Open End = iota
 	// Served: the answer was written completely, an error answer included.
 	Served
-	// ClientGone: the client left, or the server was closed, before the answer was complete.
+	// ClientGone: the client disconnected, or the server was closed, before the answer was complete.
 	ClientGone
-	// Broken: the server broke the answer off itself, as a fault asked.
+	// Broken: the server ended the answer early because of a fault.
 	Broken
 )
 
@@ -30,39 +30,39 @@ func (e End) String() string {
 	return [...]string{"open", "served", "client gone", "broken"}[e]
 }
 
-// Recorded is one request as it arrived and what became of it.
+// Recorded is one request and the state of its answer.
 type Recorded struct {
 	// Seq counts requests from 1, in the order in which their bodies were complete.
 	Seq int
-	// Method and Target are the request line's, the target with its query and unparsed.
+	// Method and Target are from the request line; Target is unparsed, with its query.
 	Method, Target string
 	// Host is the Host header.
 	Host string
-	// Header is the header as net/http gives it: canonical names, no Host.
+	// Header is net/http's header: canonical names, no Host.
 	Header http.Header
-	// RawHeader is the request head as it came, from the request line to the empty line. Nil for pipelined requests
-	// and heads above 256 KiB.
+	// RawHeader is the request's head in its bytes, from the request line to the empty line. Nil for pipelined requests and heads
+	// above 256 KiB.
 	RawHeader []byte
-	// Body is the body without its transfer coding; a content coding is kept.
+	// Body is the body without transfer coding, but with its content coding.
 	Body []byte
-	// Status is the status answered, 0 before the response header went out.
+	// Status is the answer's status, 0 before its header is sent.
 	Status int
 	// Events is the number of events written so far.
 	Events int
-	// End and Ended are how and when the request ended; Ended is zero while it is open.
+	// End is how the request ended, Ended the time; it is zero while the request is open.
 	End   End
 	Ended time.Time
 }
 
 const maxFaults = 1000
 
-// recorder keeps recent requests within bounds and wakes those who wait for a change.
+// recorder stores recent requests within bounds, and wakes waiters on changes.
 type recorder struct {
 	keepRequests, keepBytes int
 	now                     func() time.Time
 
 	mu      sync.Mutex
-	changed chan struct{} // closed and replaced on every change that someone may wait for
+	changed chan struct{} // closed and replaced on every change
 	waiters int
 	seq     int
 	size    int
@@ -74,7 +74,7 @@ func newRecorder(keepRequests, keepBytes int, now func() time.Time) *recorder {
 	return &recorder{keepRequests: keepRequests, keepBytes: keepBytes, now: now, changed: make(chan struct{})}
 }
 
-// add takes r over; only the recorder's methods may touch it afterwards.
+// add adds r. Only the recorder's methods may access it afterwards.
 func (c *recorder) add(r *Recorded) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -86,7 +86,7 @@ func (c *recorder) add(r *Recorded) {
 	c.notify()
 }
 
-// shrink forgets ended requests from the oldest on. Open ones stay: their number is bounded by the connections.
+// shrink removes the oldest ended requests. Open ones stay: their number is bounded by the connections.
 func (c *recorder) shrink() {
 	for i := 0; i < len(c.entries) && (len(c.entries) > c.keepRequests || c.size > c.keepBytes); {
 		if c.entries[i].End == Open {
@@ -115,7 +115,7 @@ func (c *recorder) end(r *Recorded, e End) {
 	})
 }
 
-// notify wakes waiters. Without any it costs nothing, which matters since every event comes here.
+// notify wakes waiters. It is called for every event, so it is cheap without waiters.
 func (c *recorder) notify() {
 	if c.waiters > 0 {
 		close(c.changed)
@@ -146,7 +146,7 @@ func (c *recorder) await(ctx context.Context, match func(Recorded) bool) (Record
 	}
 }
 
-// copy shares the bytes, which are never changed, and clones the header, which a caller might change.
+// copy shares the bytes, which are never modified, and clones the header, which a caller may modify.
 func (r *Recorded) copy() Recorded {
 	out := *r
 	out.Header = maps.Clone(r.Header)
@@ -188,8 +188,8 @@ func (c *recorder) reset() {
 	c.notify()
 }
 
-// teeListener hands out connections that remember the head of each request, because net/http keeps neither the
-// spelling nor the order of header fields and a test of a transparent proxy wants both.
+// teeListener returns connections that record the head of each request: net/http preserves neither the case nor the order of
+// header fields, and tests of a transparent proxy need both.
 type teeListener struct{ net.Listener }
 
 func (l teeListener) Accept() (net.Conn, error) {
@@ -202,12 +202,12 @@ func (l teeListener) Accept() (net.Conn, error) {
 
 const maxRawHeader = 256 << 10
 
-// teeConn records the bytes read until the end of a head, then nothing until the next request may begin.
+// teeConn records the bytes of a head, and then nothing until the next request may begin.
 type teeConn struct {
 	net.Conn
 	mu   sync.Mutex
 	head []byte
-	done bool // head is complete, or given up
+	done bool // head is complete, or too long
 }
 
 func (c *teeConn) Read(p []byte) (int, error) {
@@ -227,8 +227,8 @@ func (c *teeConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// takeHead returns the head of the request that begins with method; nil if it was not seen whole, such as for a
-// pipelined request whose first bytes were read together with its predecessor.
+// takeHead returns the head of the request that begins with method. It returns nil if the head was not recorded completely,
+// such as for a pipelined request whose first bytes were read with the previous one.
 func (c *teeConn) takeHead(method string) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -238,8 +238,7 @@ func (c *teeConn) takeHead(method string) []byte {
 	return c.head
 }
 
-// nextHead begins to collect again. It has to be called before the client can have seen the end of the answer, so
-// from within the handler.
+// nextHead begins to record again. The handler must call it before the client can receive the end of the answer.
 func (c *teeConn) nextHead() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,14 +14,14 @@ import (
 	"remora/test/scripted/script"
 )
 
-// raw is JSON that is ready to be sent.
+// raw is encoded JSON.
 type raw = json.RawMessage
 
-// jnull is JSON's null, where a member has to be there without a value.
+// jnull returns JSON's null, for members that must be present without a value.
 func jnull() raw { return raw("null") }
 
-// obj builds a JSON object of alternating keys and values, in that order. Real APIs write their members in a fixed
-// order too, and a struct for each of the hundred shapes would say less. A nil value is left out; jnull stays.
+// obj returns a JSON object of alternating keys and values, in that order, like the fixed order of real APIs. A struct for each
+// of the hundred shapes would be less readable. Nil values are left out; jnull is written.
 func obj(kv ...any) raw {
 	b := append(make([]byte, 0, 128), '{')
 	for i := 0; i+1 < len(kv); i += 2 {
@@ -38,7 +38,7 @@ func obj(kv ...any) raw {
 	return append(b, '}')
 }
 
-// arr builds a JSON array.
+// arr returns a JSON array.
 func arr(elements ...raw) raw {
 	return slicesJoin('[', elements, ']')
 }
@@ -80,13 +80,13 @@ func appendValue(b []byte, v any) []byte {
 	}
 }
 
-// appendString quotes s without escaping <, > and &, which the real APIs leave alone; broken UTF-8 is replaced.
+// appendString quotes s without escaping <, > and &, like the real APIs. It replaces invalid UTF-8.
 func appendString(b []byte, s string) []byte {
 	b, _ = jsontext.AppendQuote(b, s)
 	return b
 }
 
-// orElse is v, or def where the request did not have the member.
+// orElse returns v, or def if the request did not have the member.
 func orElse(v raw, def string) raw {
 	if len(v) == 0 {
 		return raw(def)
@@ -96,16 +96,16 @@ func orElse(v raw, def string) raw {
 
 func isNull(v raw) bool { return len(v) == 0 || string(v) == "null" }
 
-// apiError is an error answer in the words of the API.
+// apiError is an error answer of the API.
 type apiError struct {
 	status  int
 	message string
 	param   string // empty means null
 	code    string // empty means null
 	kind    string // "type"; empty means invalid_request_error
-	// history: the request's history is at fault. Server.Faults lists it.
+	// history: the error is in the request's history. Server.Faults lists it.
 	history bool
-	own     raw // the body, where a kind has its own shape
+	own     raw // the body, for kinds with another shape
 }
 
 func badRequest(message, param, code string) *apiError {
@@ -133,7 +133,7 @@ func (e *apiError) object() raw {
 	return obj("message", e.message, "type", kind, "param", orNull(e.param), "code", orNull(e.code))
 }
 
-// body is the error's envelope: indented as OpenAI does, or wrapped the way OpenRouter passes a provider's error on.
+// body returns the error's body: indented as at OpenAI, or wrapped as OpenRouter does with a provider's error.
 func (e *apiError) body(f Flavor) []byte {
 	inner := obj("error", e.object())
 	var buf bytes.Buffer
@@ -150,13 +150,13 @@ func (e *apiError) body(f Flavor) []byte {
 	return buf.Bytes()
 }
 
-// told reports whether a text in the user's role is a block in tags, which a gateway tells, and nothing that a user says.
+// told reports whether a text in the user's role is a block in tags, which a gateway adds, not a user.
 func told(text string) bool {
 	text = strings.TrimSpace(text)
 	return strings.HasPrefix(text, "<") && strings.HasSuffix(text, ">")
 }
 
-// said is the paragraph of a text that is a script, or all of it: gateways join what they tell with what the user typed.
+// said returns the paragraph of a text that is a script, or the whole text: gateways may join blocks with the user's text.
 func said(text string) string {
 	if script.Is(text) {
 		if before, _, joined := strings.Cut(text, "\n\n<"); joined && strings.HasSuffix(strings.TrimSpace(text), ">") {
@@ -172,8 +172,8 @@ func said(text string) string {
 	return text
 }
 
-// contentText returns the text of a content or output value, and, where one of several parts is a script, that part alone:
-// agents like to put reminders beside what the user typed.
+// contentText returns the text of a content or output value. If one of several parts is a script, it returns only that part:
+// agents often add reminders to the user's text.
 func contentText(content raw) string {
 	texts := contentTexts(content)
 	for _, t := range slices.Backward(texts) {
@@ -209,13 +209,12 @@ func contentTexts(content raw) []string {
 	return texts
 }
 
-// seenLine is one line of what SEE answers.
+// seenLine returns one line of the answer to SEE.
 func seenLine(who, text string) string {
 	return who + ": " + strings.Join(strings.Fields(script.FirstRunes(text, 40)), " ")
 }
 
-// textPieces splits text for streaming: into pieces of size bytes, or of three words if size is 0. The pieces of a
-// text are the text, and none cuts a character.
+// textPieces splits text for streaming: into pieces of size bytes, or of three words if size is 0. No piece splits a character.
 func textPieces(text string, size int) []string {
 	var out []string
 	for text != "" {
@@ -244,13 +243,13 @@ func wordsEnd(text string, words int) int {
 	return len(text)
 }
 
-// bigText is n bytes of filler.
+// bigText returns n bytes of filler.
 func bigText(n int) string {
 	const filler = "All work and no play makes a long answer. "
 	return strings.Repeat(filler, n/len(filler)+1)[:n]
 }
 
-// tool is an offered tool in either dialect, as far as an answer depends on it.
+// tool holds the members of an offered tool, in either dialect, on which answers depend.
 type tool struct {
 	Type     string `json:"type"`
 	Name     string `json:"name"`
@@ -262,7 +261,7 @@ type tool struct {
 	} `json:"custom"`
 }
 
-// isCustom reports whether name is offered as a custom tool, whose calls carry free text instead of JSON.
+// isCustom reports whether name is a custom tool, whose calls have free text instead of JSON.
 func isCustom(tools []tool, name string) bool {
 	for _, t := range tools {
 		if t.Type == "custom" && (t.Name == name || t.Custom.Name == name) {
@@ -281,7 +280,7 @@ func wantsObfuscation(so *streamOptions) bool {
 	return so == nil || so.IncludeObfuscation == nil || *so.IncludeObfuscation
 }
 
-// usage is in tokens, a token being four bytes where the answer does not say otherwise.
+// usage is in tokens. A token is four bytes, unless the answer sets its usage.
 type usage struct{ input, cached, output, reasoning int }
 
 func usageOf(history int, a Answer) usage {

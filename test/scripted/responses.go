@@ -44,7 +44,7 @@ func (r *responsesRequest) previous() string {
 	return *r.PreviousResponseID
 }
 
-// conversationID reads conversation, a string or an object with an id; "" if there is none.
+// conversationID returns the id in conversation, which is a string or an object; "" if there is none.
 func (r *responsesRequest) conversationID() string {
 	var id string
 	if json.Unmarshal(r.Conversation, &id) == nil {
@@ -57,7 +57,7 @@ func (r *responsesRequest) conversationID() string {
 	return o.ID
 }
 
-// item is an element of input or output with what the checks and the script need to know of it.
+// item is an element of input or output, with the members that checks and the script need.
 type item struct {
 	raw       raw
 	Type      string  `json:"type"`
@@ -72,7 +72,7 @@ type item struct {
 	Output            raw     `json:"output"`
 	Summary           raw     `json:"summary"`
 	EncryptedContent  *string `json:"encrypted_content"`
-	// input is the element's index in this request's input, -1 for what the server remembered.
+	// input is the element's index in this request's input, -1 for stored items.
 	input int
 }
 
@@ -95,10 +95,10 @@ func (it *item) isModel() bool {
 	return isCall || isHosted(it.Type)
 }
 
-// parseItem reads one element; an element without a type but with a role is a message.
+// parseItem parses one element. An element with a role but without a type is a message.
 func parseItem(element raw, index int) (item, bool) {
 	it := item{raw: element, input: index}
-	// A member of another type than expected makes an item that is opaque in that member, not a bad one.
+	// A member of an unexpected type is ignored, not an error.
 	var mismatch *json.UnmarshalTypeError
 	if err := json.Unmarshal(element, &it); err != nil && (!errors.As(err, &mismatch) || mismatch.Field == "") {
 		return it, false
@@ -109,7 +109,7 @@ func parseItem(element raw, index int) (item, bool) {
 	return it, true
 }
 
-// parseInput reads input, a string or a list.
+// parseInput parses input, which is a string or a list.
 func parseInput(input raw) ([]item, *apiError) {
 	var text string
 	if json.Unmarshal(input, &text) == nil {
@@ -188,12 +188,12 @@ func serveResponses(k *sink, body []byte) error {
 	out.build()
 	status := cmp.Or(a.Ending, "completed")
 	whole := out.object(status, out.output, out.usageObject())
-	// An answer is known by its ids once it has ended, and not if it failed.
+	// An answer can be referenced once it has ended successfully.
 	keep := func() {
 		if status != script.Failed {
 			s.memory.keep(&req, id.response(), whole, input, out.items())
 		}
-		done() // a client that has the last event may go on at once
+		done() // a client with the last event may continue at once
 	}
 	if req.Stream {
 		return out.stream(status, whole, keep)
@@ -224,8 +224,8 @@ func checkParameters(req *responsesRequest, input []item) *apiError {
 	return nil
 }
 
-// responsesPrompt reads what the model is asked. Consecutive items of the model are one of its turns, unless call
-// ids say better: a client may put each output behind its own call.
+// responsesPrompt returns the prompt of a request. Consecutive items of the model are one of its turns, unless the rounds in
+// call ids differ: a client may put each output after its call.
 func responsesPrompt(req *responsesRequest, history []item, body []byte) Prompt {
 	p := Prompt{Path: "responses", Model: req.Model, Body: body}
 	last := len(history) - 1
@@ -301,7 +301,7 @@ func methodNotAllowed() *apiError {
 	return &apiError{status: http.StatusMethodNotAllowed, message: "Not allowed to use this method on this endpoint."}
 }
 
-// itemList lists items, newest first unless order=asc asks otherwise. Items get an id here if they came without.
+// itemList lists items, newest first unless order=asc is set. Items without id get one here.
 func itemList(k *sink, items []item) raw {
 	var (
 		list []raw

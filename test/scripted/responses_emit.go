@@ -21,9 +21,9 @@ type responsesAnswer struct {
 	seq    int
 }
 
-// build makes the output items: reasoning, message, calls.
+// build builds the output items: reasoning, message, calls.
 func (o *responsesAnswer) build() {
-	_ = decode(o.req.Tools, &o.tools) // tools that are no list offer nothing
+	_ = decode(o.req.Tools, &o.tools) // ignore tools that are no list
 	a := o.answer
 	o.think()
 	for _, t := range a.Hosted {
@@ -95,7 +95,7 @@ func (o *responsesAnswer) call(i int, id, status, arguments string) raw {
 	return obj("id", id, "type", "function_call", "status", status, "arguments", arguments, "call_id", callID, "name", name)
 }
 
-// items returns the output as it is remembered.
+// items returns the output for the store.
 func (o *responsesAnswer) items() []item {
 	out := make([]item, 0, len(o.output))
 	for _, element := range o.output {
@@ -111,7 +111,7 @@ func (o *responsesAnswer) usageObject() raw {
 		"total_tokens", o.usage.input+o.usage.output)
 }
 
-// object is the response itself; its usage is known at the end only.
+// object returns the response. Its usage is only known at the end.
 func (o *responsesAnswer) object(status string, output []raw, usage raw) raw {
 	r := o.req
 	var conversation any
@@ -138,15 +138,14 @@ func (o *responsesAnswer) object(status string, output []raw, usage raw) raw {
 	)
 }
 
-// send sends the next event: its type, its number, its members.
+// send sends the next event, with its type, number and members.
 func (o *responsesAnswer) send(name string, kv ...any) error {
 	data := obj(append([]any{"type", name, "sequence_number", o.seq}, kv...)...)
 	o.seq++
 	return o.k.event(name, data)
 }
 
-// stream sends the response as events. whole is the content of the terminal event; the answer is kept before that is
-// sent.
+// stream sends the response as events. whole is the content of the terminal event. It calls keep before sending that.
 func (o *responsesAnswer) stream(status string, whole raw, keep func()) error {
 	if err := o.k.stream(o.inline); err != nil {
 		return err
@@ -204,12 +203,12 @@ func (o *responsesAnswer) streamItems() error {
 	return nil
 }
 
-// part is a piece of an item that comes in deltas.
+// part is a part of an item that is sent in deltas.
 type part struct {
-	where       []any  // members that say where the deltas belong
+	where       []any  // members with the place of the deltas
 	added, done string // events around the deltas; empty for none
 	deltas      string // events "<deltas>.delta" and "<deltas>.done"
-	member      string // of the last one
+	member      string // of the last event
 	text        string
 	empty, full raw
 	logprobs    bool
@@ -286,7 +285,7 @@ func (o *responsesAnswer) streamCall(index int, it item, arguments string) error
 	return o.streamPart(p)
 }
 
-// inline is the event of an error in mid-stream.
+// inline returns the event of an error within the stream.
 func (o *responsesAnswer) inline(int) []byte {
 	e := serverError()
 	return []byte("event: error\ndata: " + string(obj(
@@ -294,7 +293,7 @@ func (o *responsesAnswer) inline(int) []byte {
 	)) + "\n\n")
 }
 
-// hosted makes an item that the vendor made and ran itself.
+// hosted returns an item that the vendor generated and ran itself.
 func (o *responsesAnswer) hosted(t string) raw {
 	id := o.nextID(itemPrefix(t))
 	n := len(o.output)

@@ -6,14 +6,14 @@ import (
 	"sync"
 )
 
-// Bounds of what the server remembers for clients that let it.
+// Bounds of stored responses and conversations.
 const (
 	maxResponses     = 10_000
 	maxConversations = 1_000
 	maxHistory       = 20_000 // items in one conversation or chain of responses
 )
 
-// memory is the storage of the Responses API: responses, their items, conversations.
+// memory is the store of the Responses API: responses, their items, conversations.
 type memory struct {
 	mu            sync.Mutex
 	responses     map[string]*storedResponse
@@ -23,7 +23,7 @@ type memory struct {
 	convOrder     []string
 }
 
-// storedResponse holds its own items and a link to the response before it.
+// storedResponse holds its own items and a link to the previous response.
 type storedResponse struct {
 	object        raw
 	parent        *storedResponse
@@ -31,11 +31,11 @@ type storedResponse struct {
 	length        int // items in the whole chain
 }
 
-// storedItem is an item that references may name.
+// storedItem is an item that can be referenced.
 type storedItem struct {
 	item  item
-	owner string // the response or conversation whose end it shares
-	// partner is, for a reasoning item, the id of the item that it was produced with, and the reverse.
+	owner string // the response or conversation with which it is deleted
+	// partner is the id of the item that a reasoning item was produced with, and vice versa.
 	partner string
 }
 
@@ -64,7 +64,8 @@ func (m *memory) response(id string) *storedResponse {
 	return m.responses[id]
 }
 
-// context returns the items before a request's own. A conversation is locked until done is called; later calls do nothing.
+// context returns the stored items before a request's input. It locks a conversation until done is called; later calls of done
+// do nothing.
 func (m *memory) context(req *responsesRequest) (items []item, done func(), e *apiError) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -115,7 +116,7 @@ func (r *storedResponse) chain() []item {
 	return slices.Concat(parts...)
 }
 
-// remembered copies items as seen from a later request.
+// remembered returns a copy of items for a later request.
 func remembered(items []item) []item {
 	out := slices.Clone(items)
 	for i := range out {
@@ -124,15 +125,15 @@ func remembered(items []item) []item {
 	return out
 }
 
-// resolve puts the stored item in place of each item_reference, and refuses what only a store could complete.
+// resolve replaces each item_reference by the stored item, and refuses items that are incomplete without a store.
 func (m *memory) resolve(req *responsesRequest, items []item) ([]item, *apiError) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i, it := range items {
 		byID := it.Type == "item_reference" || it.Type == "" && it.ID != ""
-		// Without its encrypted content a reasoning item is an id and nothing else.
+		// Without encrypted content a reasoning item is only an id.
 		bare := it.Type == "reasoning" && it.ID != "" && it.EncryptedContent == nil && it.input >= 0
-		// An image is found by its id, with any other members.
+		// An image is only found by its id, whatever its other members.
 		bare = bare || it.Type == "image_generation_call" && it.input >= 0
 		if !byID && !bare {
 			continue
@@ -159,14 +160,14 @@ func noItem(id, hint string) *apiError {
 	}
 }
 
-// partner returns the id that an item was produced together with, "" if none is known.
+// partner returns the id of the item that an item was produced with, "" if none is known.
 func (m *memory) partner(id string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.items[id].partner
 }
 
-// keep stores a response, unless the request forbids it, and extends its conversation in any case.
+// keep stores a response, unless the request forbids it, and always extends its conversation.
 func (m *memory) keep(req *responsesRequest, id string, object raw, input, output []item) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -189,7 +190,7 @@ func (m *memory) keep(req *responsesRequest, id string, object raw, input, outpu
 	}
 }
 
-// index makes items known by id, and each reasoning item to the item that follows it.
+// index stores items by id, and links each reasoning item to the item after it.
 func (m *memory) index(owner string, input, output []item) {
 	for _, it := range input {
 		if _, known := m.items[it.ID]; it.ID != "" && it.Type != "item_reference" && !known {
@@ -225,7 +226,7 @@ func (m *memory) drop(id string) {
 	m.unindex(id, r.input)
 }
 
-// unindex forgets the items that belong to owner; others may have been sent again by a later request.
+// unindex removes the items of owner. A later request may have sent others again.
 func (m *memory) unindex(owner string, items []item) {
 	for _, it := range items {
 		if m.items[it.ID].owner == owner {

@@ -1,46 +1,43 @@
-// Package scripted is a whole OpenAI-compatible upstream that runs inside the process: for tests, for demos, and for
-// anyone who wants to see what reaches a model without paying for one.
+// Package scripted is an OpenAI-compatible upstream in the process, for tests and demos, and for anyone who wants to see the
+// requests to a model without paying for one.
 //
-// It is strict where the real APIs are: a faulty history (an orphan tool result, a reasoning item without its
-// follower, an unknown item_reference ...) gets the status and the text that the vendor would give, and is kept for
-// [Server.Faults]. It is deterministic: answers and ids follow from the request, so the same calls against two fresh
-// servers give the same bytes. It stands on net/http, on purpose another HTTP stack than the proxy's.
+// It is as strict as the real APIs: an invalid history (an orphan tool result, a reasoning item without its follower, an
+// unknown item_reference ...) gets the vendor's status and text, and is listed by [Server.Faults]. It is deterministic: answers
+// and ids depend only on the request, so the same calls to two new servers give the same bytes. It uses net/http, deliberately
+// not the proxy's HTTP stack.
 //
 // # Scripts
 //
-// The last user message says what to answer. A question about what the user has told, such as "What is my name?" after "My
-// name is Ada.", is answered from the request's own texts: "Your name is Ada.", or "I do not know your name." where the
-// request does not hold it. Another message that is no script is answered with "You said: ...". A script is a list of steps
-// with ";;" between them:
+// The last user message determines the answer. A question about the user, such as "What is my name?" after "My name is Ada.",
+// is answered from the request's texts: "Your name is Ada.", or "I do not know your name." if the request does not contain it.
+// Other messages that are no script are answered with "You said: ...". A script is a list of steps separated by ";;":
 //
-//	SAY text                       what the answer says
-//	REASON text                    reasoning before what follows
+//	SAY text                       text
+//	REASON text                    reasoning before the next step
 //	REFUSE text                    a refusal
-//	SEE                            text: one line for each message or item that the server was sent
+//	SEE                            text: one line for each message or item in the request
 //	CALL name {json} | name {json} one or several parallel tool calls; ends the answer
-//	LOOP n name {json}             n answers of one call each; what stands before it is said in each of them
+//	LOOP n name {json}             n answers of one call each; the steps before it are part of each of them
 //
-// In the JSON of a call and in the texts before it, {{i}} stands for the round of its LOOP, from 1. Arguments are
-// sent exactly as written. When the script is used up, the answer names the number of tool results since the user
-// message and the last of them.
+// In the JSON of a call and in the texts before it, {{i}} is the round of its LOOP, from 1. Arguments are sent exactly as
+// written. After the end of the script, the answer has the number of tool results since the user message and the last of them.
 //
-// The server keeps no place in the script: it counts the model's turns after the user message, or reads the turn
-// from its own call ids where they are visible. So histories can be resent, cut before the user message, branched
-// and repeated.
+// The server has no state of the script: it counts the model's turns after the user message, or reads the turn from its own
+// call ids if they are in the request. So histories can be resent, shortened before the user message, branched and repeated.
 //
 // # Kinds
 //
-// [Options].Kind makes the server as strict as another one in addition: it refuses what that server refuses, in its words
-// and in its envelope. These refusals are listed by [Server.Faults] too.
+// [Options].Kind makes the server as strict as another one in addition: it refuses the requests that that server refuses, with
+// its text and its error format. [Server.Faults] lists these refusals too.
 //
 // # Faults
 //
-// A request header X-Script, or [Server.Inject], makes one request go wrong. Its value is a list separated by commas:
+// A request header X-Script, or [Server.Inject], causes a fault of one request. Its value is a list separated by commas:
 //
 //	status=500            answer with this status; status=429;retry-after=2 adds the header
-//	html                  answer 502 with an HTML page, as edges do
+//	html                  answer 502 with an HTML page, as load balancers do
 //	stall-before[=DUR]    wait before the response header: DUR, or until the client leaves or [Server.Release]
-//	stall-after=N         stop after N events until the client leaves or Release
+//	stall-after=N         pause after N events until the client leaves or Release
 //	cut-after=N           close the connection after N events, in the middle of the body
 //	reset-after=N         the same with a TCP reset
 //	delay=DUR             wait before each event
@@ -51,12 +48,11 @@
 //	gzip, zstd            Content-Encoding, whatever the client accepts
 //	length                Content-Length on a body that is not streamed
 //	close                 Connection: close
-//	big=N                 N KiB of text appended to what is said
+//	big=N                 append N KiB to the text
 //	piece=N               text deltas of N bytes instead of a few words
-//	kind=NAME             refuse this request as that kind of server does
+//	kind=NAME             the kind of server for this request
 //
-// An event is one server-sent event; a body that is not streamed counts as two, its halves, or as its pieces under
-// chunk=N.
+// An event is one server-sent event. A body that is not streamed counts as two events, its halves, or as its pieces with chunk=N.
 package scripted
 
 import (
@@ -90,24 +86,23 @@ type Options struct {
 	Listen string
 	// Flavor is the vendor to resemble.
 	Flavor Flavor
-	// Organization is the account that the server belongs to. Members of an answer that only its vendor can read or
-	// find (encrypted content, signatures, ids of files, containers and sounds) are refused by the servers of other
-	// organizations.
+	// Organization is the account of the server. Servers of other organizations refuse members of its answers that only their
+	// vendor can read or find: encrypted content, signatures, ids of files, containers and sounds.
 	Organization string
 	// Kind is the server whose refusals to copy, KindOpenAI if empty.
 	Kind Kind
-	// KindOf, if set, chooses the kind by the model that is asked for. It runs concurrently.
+	// KindOf, if set, returns the kind for a model. It is called concurrently.
 	KindOf func(model string) Kind
-	// Respond, if set, is asked first; false leaves the answer to the script. It runs concurrently.
+	// Respond, if set, returns the answer; if it returns false, the script does. It is called concurrently.
 	Respond func(Prompt) (Answer, bool)
-	// Meanings maps words, in lower case, to what they mean in embeddings: words of one meaning have one vector, those that
-	// mean "" have none.
+	// Meanings maps words, in lower case, to their meanings in embeddings: words with the same meaning have the same vector,
+	// those with the meaning "" have none.
 	Meanings map[string]string
-	// Echo answers requests that are for none of the endpoints with the request as it arrived, in JSON, where a real API
-	// says 404: for tests of what a proxy passes through.
+	// Echo answers requests for unknown paths with the request as it arrived, in JSON, instead of 404: for tests of passing
+	// through.
 	Echo bool
-	// KeepRequests and KeepBytes bound what Requests returns, by number and by bytes of headers and bodies; the
-	// oldest ended requests are forgotten first. Zero means 4096 and 64 MiB.
+	// KeepRequests and KeepBytes bound the result of Requests, by number and by bytes of headers and bodies. The oldest ended
+	// requests are removed first. Zero means 4096 and 64 MiB.
 	KeepRequests, KeepBytes int
 	// MaxBody is the largest request body in bytes, decoded or not; zero means 128 MiB.
 	MaxBody int64
@@ -115,7 +110,7 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Server is a running upstream. Its methods may be called from any goroutine.
+// Server is a running upstream. It is safe for concurrent use.
 type Server struct {
 	o    Options
 	ln   net.Listener
@@ -139,7 +134,7 @@ type Server struct {
 	chats        chatStore
 }
 
-// Start starts a server. It listens when Start returns; Close ends it.
+// Start starts a server, which listens when Start returns. The caller must call Close.
 func Start(o Options) (*Server, error) {
 	if o.Listen == "" {
 		o.Listen = "127.0.0.1:0"
@@ -203,13 +198,13 @@ type (
 	Usage = script.Usage
 )
 
-// connKey finds the connection of a request in its context.
+// connKey is the context key of a request's connection.
 type connKey struct{}
 
-// URL is the server's origin, "http://127.0.0.1:port". SDKs want URL()+"/v1"; /api/v1 is the same.
+// URL returns the server's origin, "http://127.0.0.1:port". SDKs need URL()+"/v1"; /api/v1 is the same.
 func (s *Server) URL() string { return "http://" + s.ln.Addr().String() }
 
-// Close drops every connection and returns when no handler runs any more.
+// Close closes all connections, and waits until no handler runs.
 func (s *Server) Close() error {
 	var err error
 	s.closeOnce.Do(func() {
@@ -237,20 +232,20 @@ func (s *Server) Close() error {
 // Requests returns copies of the requests so far, oldest first, running ones included.
 func (s *Server) Requests() []Recorded { return s.rec.list() }
 
-// Faults returns a line for every faulty history met: the endpoint and the text of the error. At most 1000 are kept.
+// Faults returns a line for every invalid history: the endpoint and the text of the error. At most 1000 are stored.
 func (s *Server) Faults() []string { return s.rec.faultList() }
 
-// Await returns the first recorded request that match accepts, as soon as there is one. It looks again whenever a
-// request arrives, sends an event or ends. Its error is the context's.
+// Await waits for a recorded request that match accepts, and returns the first one. It calls match again whenever a request
+// arrives, sends an event or ends. Its error is the context's.
 func (s *Server) Await(ctx context.Context, match func(Recorded) bool) (Recorded, error) {
 	return s.rec.await(ctx, match)
 }
 
-// FileID is the id of a file that was uploaded with this organization's account.
+// FileID returns the id of a file uploaded to the server's organization.
 func (s *Server) FileID(name string) string { return s.organization.fileID(name) }
 
-// Inject makes the next times requests go wrong as spec says (the syntax of X-Script), in the order of the calls. A
-// request with an X-Script header of its own uses none up.
+// Inject causes a fault of the next requests, as many as times, with the syntax of X-Script. Several calls apply in order. A
+// request with its own X-Script header does not count.
 func (s *Server) Inject(spec string, times int) error {
 	f, err := parseFault(spec)
 	if err != nil {
@@ -264,7 +259,7 @@ func (s *Server) Inject(spec string, times int) error {
 	return nil
 }
 
-// Release ends the stalls of every request that has arrived, also the stalls that a request has not reached yet.
+// Release ends the stalls of all requests that have arrived, including stalls that they have not reached yet.
 func (s *Server) Release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -272,8 +267,8 @@ func (s *Server) Release() {
 	s.release = make(chan struct{})
 }
 
-// Reset clears the server's state: recorded requests that have ended, faults, stored responses and conversations,
-// injected faults, and the count of each request. After it, the server answers like a fresh one.
+// Reset clears the server's state: ended requests, faults, stored responses and conversations, injected faults, and the counts
+// of requests. After it, the server answers like a new one.
 func (s *Server) Reset() {
 	s.mu.Lock()
 	s.injected = nil
@@ -284,7 +279,7 @@ func (s *Server) Reset() {
 	s.chats.reset()
 }
 
-// enter counts a handler in; false once Close has begun.
+// enter counts a running handler. It returns false once Close has begun.
 func (s *Server) enter() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -295,8 +290,8 @@ func (s *Server) enter() bool {
 	return true
 }
 
-// adopt takes a connection over from net/http, so that Close closes it. It reports false once Close has begun. forget is to be
-// called when the connection has ended.
+// adopt takes over a connection from net/http, so that Close closes it. It returns false once Close has begun. The caller must
+// call forget when the connection has ended.
 func (s *Server) adopt(c net.Conn) (forget func(), open bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,15 +13,15 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// How writing an answer can end before its end. All of them unwind to serve.
+// Errors of an answer that ends early. All of them are returned to serve.
 var (
 	errGone   = errors.New("client gone")
-	errBroken = errors.New("broken off by a fault")
+	errBroken = errors.New("aborted by a fault")
 	errReset  = fmt.Errorf("reset by a fault: %w", errBroken)
 	errStop   = errors.New("ended early by a fault") // but cleanly
 )
 
-// sink writes one answer and makes it go wrong where a fault says so.
+// sink writes one answer, and applies the request's fault.
 type sink struct {
 	s    *Server
 	w    http.ResponseWriter
@@ -30,12 +30,12 @@ type sink struct {
 	f    fault
 	kind Kind     // empty until the endpoint sets it
 	id   identity // empty until the endpoint sets it
-	// released is taken when the request arrives, so that a Release frees it wherever it is on its way to a stall.
+	// released is that of the request's arrival, so that a Release also ends later stalls.
 	released <-chan struct{}
 
 	out    io.Writer        // where events go: the connection, in pieces, compressed
 	enc    io.WriteCloser   // the compressor in out; nil without
-	inline func(int) []byte // the event that tells of an error in the stream, given the number of events before it
+	inline func(int) []byte // returns the event of an error in the stream, after a number of events
 	events int
 }
 
@@ -58,7 +58,7 @@ func (k *sink) fail(e *apiError) error {
 	return k.json(e.status, e.body(k.s.o.Flavor))
 }
 
-// status answers with a status that a fault asked for.
+// status answers with the status of a fault.
 func (k *sink) status(code int) error {
 	e := &apiError{status: code, message: "Scripted status " + strconv.Itoa(code) + ".", kind: "server_error"}
 	switch {
@@ -114,7 +114,7 @@ func (k *sink) whole(status int, contentType string, body []byte) error {
 	return k.check()
 }
 
-// write writes in one go and leaves the framing to net/http: Content-Length for small bodies, chunks for others.
+// write writes the whole body. net/http chooses the framing: Content-Length for small bodies, chunks for others.
 func (k *sink) write(p []byte) error {
 	if _, err := k.w.Write(p); err != nil {
 		return errGone
@@ -123,7 +123,7 @@ func (k *sink) write(p []byte) error {
 	return nil
 }
 
-// header sends the response head. Every header of a real answer is there, made from the request.
+// header sends the response head, with all headers of a real answer, generated from the request.
 func (k *sink) header(status int, contentType string) {
 	k.vendorHeaders()
 	h := k.w.Header()
@@ -141,7 +141,7 @@ func (k *sink) header(status int, contentType string) {
 	k.s.rec.update(k.rec, func(r *Recorded) { r.Status = status })
 }
 
-// vendorHeaders sets the headers that a real answer has beside its content. They follow from the request.
+// vendorHeaders sets the vendor's headers. They depend only on the request.
 func (k *sink) vendorHeaders() {
 	if k.id == "" {
 		k.id = k.s.ids.of(k.r.Method, k.r.RequestURI, k.rec.Body)
@@ -163,7 +163,7 @@ func (k *sink) vendorHeaders() {
 	h["x-ratelimit-reset-tokens"] = []string{"30ms"}
 }
 
-// stream begins a stream of events. The head goes out at once, long before the first event may.
+// stream begins a stream of events. It sends the head immediately.
 func (k *sink) stream(inline func(events int) []byte) error {
 	k.header(http.StatusOK, "text/event-stream; charset=utf-8")
 	k.inline = inline
@@ -258,7 +258,7 @@ func (k *sink) count() {
 	k.s.rec.update(k.rec, func(r *Recorded) { r.Events++ })
 }
 
-// check plays the faults that are due after the events so far.
+// check applies the faults that are due after the events so far.
 func (k *sink) check() error {
 	switch k.events {
 	case k.f.cutAfter:
@@ -272,7 +272,7 @@ func (k *sink) check() error {
 	return nil
 }
 
-// wait waits for d, or until Release where d is forever; errGone if the client or the server goes first.
+// wait waits for d, or until Release if d is forever. It returns errGone if the client disconnects or the server closes before.
 func (k *sink) wait(d time.Duration) error {
 	var (
 		elapsed  <-chan time.Time
@@ -281,7 +281,7 @@ func (k *sink) wait(d time.Duration) error {
 	if d == forever {
 		released = k.released
 	} else {
-		t := time.NewTimer(d) //nolint:forbidigo // a scripted delay is meant to be real
+		t := time.NewTimer(d) //nolint:forbidigo // scripted delays are real
 		defer t.Stop()
 		elapsed = t.C
 	}

@@ -74,7 +74,8 @@ type chunk struct {
 	Usage json.RawMessage
 }
 
-// A chat stream folds to the answer that is not streamed: text, refusal, reasoning, calls with id and name once.
+// TestChatStreamFoldsToTheWholeAnswer: a stream has the same text, refusal, reasoning and calls as the answer that is not
+// streamed.
 func TestChatStreamFoldsToTheWholeAnswer(t *testing.T) {
 	const script = `REASON think first ;; SAY one two three four five é ;; CALL f {"x":"a long enough argument é"} | raw {"text":"y"} | h`
 	tools := `,"tools":[{"type":"custom","custom":{"name":"raw"}}],"n":2`
@@ -436,7 +437,7 @@ func TestCloseEndsWhatRuns(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// The record shows the head of every request on a connection byte for byte.
+// TestRawHeadersAreKept: the head of every request on a connection is recorded byte for byte.
 func TestRawHeadersAreKept(t *testing.T) {
 	u := start(t, scripted.Options{Echo: true})
 	conn, err := net.Dial("tcp", strings.TrimPrefix(u.URL(), "http://"))
@@ -504,8 +505,7 @@ func TestOtherEndpoints(t *testing.T) {
 	}
 }
 
-// TestUnknownPaths: what is none of the endpoints is refused as OpenAI does, with what the server has; for tests of a proxy that
-// passes everything through, it is echoed.
+// TestUnknownPaths: unknown paths are refused as by OpenAI, with the list of endpoints. With Options.Echo they are echoed.
 func TestUnknownPaths(t *testing.T) {
 	u := start(t, scripted.Options{})
 	for _, c := range [][2]string{

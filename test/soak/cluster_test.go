@@ -114,8 +114,8 @@ func (p *pair) report(t *testing.T) {
 		count(p.requests), float64(p.requests)/p.took.Seconds(), p.cpu.Seconds()*each, p.red.Seconds()*each, keys)
 }
 
-// TestCluster runs two proxies on a cluster, and two others on a single server for comparison. Every session must be on one master,
-// sessions must be on all masters, and no request may fail.
+// TestCluster runs two proxies on a cluster, and two others on a single server for comparison. Every session must be on one
+// master, sessions must be on all masters, and no request may fail.
 func TestCluster(t *testing.T) {
 	cluster, single := kit.StartCluster(t), kit.StartRedis(t)
 	upstream := newUpstream(t)

@@ -43,8 +43,8 @@ func (all crew) closedLoop(d time.Duration) (tally, time.Duration) {
 	return all.take(), time.Since(begun)
 }
 
-// openLoop sends at a constant rate, independently of the answers. It returns the number of requests that were not sent, because all
-// clients were busy and as many requests queued.
+// openLoop sends at a constant rate, independently of the answers. It returns the number of requests that were not sent,
+// because all clients were busy and as many requests queued.
 func (all crew) openLoop(d time.Duration, rate float64) (total tally, unsent int) {
 	due := make(chan struct{}, len(all))
 	var wg sync.WaitGroup

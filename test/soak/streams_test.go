@@ -90,8 +90,8 @@ func (p *proxy) stream(t *testing.T, try int) (most sample, seen int) {
 	return most, seen
 }
 
-// watchStreams samples the proxy until the streams have ended. It returns the sample with the most memory and the number of samples,
-// of those taken while all streams were open.
+// watchStreams samples the proxy until the streams have ended. It returns the sample with the most memory and the number of
+// samples, of those taken while all streams were open.
 func watchStreams(t *testing.T, p *proxy, ended <-chan struct{}) (most sample, seen int) {
 	t.Helper()
 	tick := time.NewTicker(max(*streamFor/30, 200*time.Millisecond))

@@ -68,8 +68,8 @@ func letters(s string) []entry {
 	return entries
 }
 
-// played returns a conversation of ten turns, each with one new entry and one answer, and a window of four. From the second turn on
-// the view has a block of five tokens.
+// played returns a conversation of ten turns, each with one new entry and one answer, and a window of four. From the second
+// turn on the view has a block of five tokens.
 func played() []turn {
 	tk := &talk{session: "s", line: letters("abcdefghijklmnopqrst")}
 	var turns []turn

@@ -9,8 +9,8 @@ import (
 	"remora/wire"
 )
 
-// entry is a text, a call or a result, alike for both dialects. A Chat message with two calls is three entries, or two if it has no
-// text: the units that the window counts.
+// entry is a text, a call or a result, alike for both dialects. A Chat message with two calls is three entries, or two if it
+// has no text: the units that the window counts.
 type entry struct {
 	who    string // system, developer, user, assistant, call or result
 	id     string // of a call or result: its call id

@@ -15,7 +15,8 @@ type block struct {
 	text         string
 }
 
-// blocks returns the blocks of a turn, in the order of the view. It leaves out unreadable ones, which checkBlocks reports as missing.
+// blocks returns the blocks of a turn, in the order of the view. It leaves out unreadable ones, which checkBlocks reports as
+// missing.
 func (s snapshot) blocks(turnID string) []block {
 	var all []block
 	texts := make(map[string]string)

@@ -1,5 +1,5 @@
-// Package corpus holds the conversations with which recall is fitted and measured: a generated corpus in three languages, deterministic
-// for a seed, and a reader of LoCoMo's file format. Start at [Generate] and [Read].
+// Package corpus holds the conversations with which recall is fitted and measured: a generated corpus in three languages,
+// deterministic for a seed, and a reader of LoCoMo's file format. Start at [Generate] and [Read].
 package corpus
 
 import (

@@ -12,8 +12,8 @@ import (
 	"unicode"
 )
 
-// plan has the number of conversations by language, quotas the maximum number of questions of a conversation by category, in about
-// LoCoMo's proportions.
+// plan has the number of conversations by language, quotas the maximum number of questions of a conversation by category, in
+// about LoCoMo's proportions.
 var (
 	plan = []struct { //nolint:gochecknoglobals // a table
 		code  string
@@ -31,9 +31,9 @@ const (
 	minGap, maxMoreGap           = 4, 10
 )
 
-// Generate returns 24 conversations of 20 to 28 sessions: 14 in English, 5 in German, 5 in Chinese. They are deterministic for a seed,
-// and all persons are invented. The topics are journeys, moves, work, pets, illness and the like; some facts change later. The rest is
-// small talk, and remarks that use the same words about other people.
+// Generate returns 24 conversations of 20 to 28 sessions: 14 in English, 5 in German, 5 in Chinese. They are deterministic for
+// a seed, and all persons are invented. The topics are journeys, moves, work, pets, illness and the like; some facts change
+// later. The rest is small talk, and remarks that use the same words about other people.
 func Generate(seed uint64) ([]*Conversation, error) {
 	var all []*Conversation
 	for i, p := range plan {
@@ -216,8 +216,8 @@ func (s *scene) slots() []string {
 	return all
 }
 
-// dates returns the days in a part of a scene, worded for the date of its session. A date that the next part changes is late enough
-// for that.
+// dates returns the days in a part of a scene, worded for the date of its session. A date that the next part changes is late
+// enough for that.
 func (a *author) dates(t *telling, part int, session time.Time) map[string]string {
 	v := map[string]string{}
 	ago := a.ago[a.IntN(len(a.ago))]

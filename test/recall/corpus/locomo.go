@@ -41,9 +41,9 @@ func ReadFile(name string) ([]*Conversation, error) {
 	return all, nil
 }
 
-// Read reads conversations in LoCoMo's format: a list of objects with sample_id, conversation (speaker_a, speaker_b, session_N and
-// session_N_date_time) and qa. It ignores evidence that is no turn, and questions without other evidence. Errors name the conversation
-// and the field, and quote nothing.
+// Read reads conversations in LoCoMo's format: a list of objects with sample_id, conversation (speaker_a, speaker_b, session_N
+// and session_N_date_time) and qa. It ignores evidence that is no turn, and questions without other evidence. Errors name the
+// conversation and the field, and quote nothing.
 func Read(r io.Reader) ([]*Conversation, error) {
 	var samples []locomoSample
 	if err := json.NewDecoder(io.LimitReader(r, maxFile)).Decode(&samples); err != nil {

@@ -23,8 +23,8 @@ var sceneFiles embed.FS
 //	aside                      sentences to put before or after others
 //	scene NAME [series|chat|noise]
 //
-// A scene is told once. A series is told several times, with other values; chat and noise have no questions, and noise uses the same
-// words as other scenes. The lines of a scene:
+// A scene is told once. A series is told several times, with other values; chat and noise have no questions, and noise uses the
+// same words as other scenes. The lines of a scene:
 //
 //	A: B:                      a line of the teller, and of the other
 //	A*: A*label:               the same, as evidence; at most one line has no label

@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// A question about what the user has told of himself is answered from the texts of the request and from nothing else, so
-// whether the model knows shows what it was sent:
+// A question about the user is answered only from the texts of the request, so the answer shows whether the model got the fact:
 //
 //	My name is Ada.          What is my name?        Your name is Ada.
 //	Hi, I'm Ada.             Who am I?
@@ -15,36 +14,36 @@ import (
 //	My cat is called Tom.    What is my cat called?
 //	I live in Lisbon.        Where do I live?        You live in Lisbon.
 //
-// Of two statements about one thing the later one counts.
+// Of two statements about the same thing the later one is used.
 var (
 	askedMy  = regexp.MustCompile(`(?i)\b(?:what|who|when|where|which|how old)(?:['’]?s| is| are| was| were) my (.{1,80})$`)
 	askedFor = regexp.MustCompile(
 		`(?i)\b(?:tell me|remind me of|do you (?:still )?(?:know|remember|recall))(?: what| who| where| when| how old)? my (.{1,80})$`)
 	askedI   = regexp.MustCompile(`(?i)\b(what|who|when|where) (?:do|did) I (\w{1,30})$`)
 	askedWho = regexp.MustCompile(`(?i)\bwho am I$`)
-	// askedTail matches the words of a question behind the name of the thing.
+	// askedTail matches the words after the thing in a question.
 	askedTail = regexp.MustCompile(`(?i)(?: again| is| are| called| named)+$`)
 
 	toldMy   = regexp.MustCompile(`(?i)\bmy (.{1,80}?)(?: (is|are|was|were)|['’]s) (.{1,200})$`)
 	toldName = regexp.MustCompile(`\b(?:I am|I['’]m|I am called|I['’]m called|[Cc]all me) (\p{Lu}[\p{L}'’-]*(?: \p{Lu}[\p{L}'’-]*){0,2})$`)
 	toldI    = regexp.MustCompile(`\bI (\w{1,30}) (.{1,200})$`)
-	// toldBoth is where a sentence goes on to another statement.
+	// toldBoth matches the beginning of another statement within a sentence.
 	toldBoth = regexp.MustCompile(`,? (?:and|but) (my |I |I['’]m )`)
 )
 
-// maxAsked is the length of the longest message that is looked at for a question, in bytes.
+// maxAsked is the length of the longest message that can be a question, in bytes.
 const maxAsked = 64 << 10
 
-// question is about a thing of the user's ("name"), or about what the user does: a verb ("live") and its word ("where").
+// question is about a thing of the user ("name"), or about an activity: a verb ("live") and its question word ("where").
 type question struct{ thing, word, verb string }
 
-// Asks reports whether a user message asks for what its user has told. Only such a prompt needs Texts.
+// Asks reports whether a message is a question about its user. Only such a prompt needs Texts.
 func Asks(text string) bool {
 	_, ok := asked(text)
 	return ok
 }
 
-// asked returns the last question of a user message, less the paragraphs in tags that gateways put beside it.
+// asked returns the last question of a user message, without the paragraphs in tags that gateways add.
 func asked(text string) (q question, ok bool) {
 	if len(text) > maxAsked || !strings.Contains(text, " my ") && !strings.Contains(text, " I") || Is(text) {
 		return question{}, false
@@ -75,7 +74,7 @@ func questionOf(sentence string) (question, bool) {
 	return question{thing: "name"}, askedWho.MatchString(sentence)
 }
 
-// recall answers a question from the texts that the model was sent.
+// recall answers a question from the texts of a request.
 func recall(q question, texts []string) string {
 	told, name := "", ""
 	for _, text := range texts {
@@ -109,14 +108,14 @@ func recall(q question, texts []string) string {
 	return "I do not know your " + q.thing + "."
 }
 
-// alike reports whether two names of a thing are the same, in either spelling of English.
+// alike reports whether two names of a thing are equal, in British or American spelling.
 func alike(a, b string) bool {
 	plain := func(s string) string { return strings.ReplaceAll(strings.ToLower(s), "favorite", "favourite") }
 	return plain(a) == plain(b)
 }
 
-// sentences yields the statements and questions of a text, without their last mark, and whether that is a question mark. A
-// point within a word or a number ends nothing.
+// sentences yields the sentences of a text, without their last mark, and whether that is a question mark. A point within a word
+// or a number does not end a sentence.
 func sentences(text string) iter.Seq2[string, bool] {
 	return func(yield func(string, bool) bool) {
 		for line := range strings.Lines(text) {

@@ -6,7 +6,7 @@ import (
 	"remora/test/scripted/script"
 )
 
-// TestRecall: an answer holds what the request holds, and nothing else.
+// TestRecall: an answer contains only facts of the request.
 func TestRecall(t *testing.T) {
 	f := func(user, want string, texts ...string) {
 		t.Helper()
@@ -34,11 +34,11 @@ func TestRecall(t *testing.T) {
 	f("Where do I live?", "I do not know where you live.", "Lisbon is nice.")
 	f("What do I like?", "You like tea.", "I like tea.", "I hate coffee.")
 
-	// What gateways add: facts of other sessions, in a list, and blocks in tags beside the question.
+	// Gateways add facts of other sessions in a list, and blocks in tags.
 	f("What is my name?", "Your name is Ada.", "<observations>\n- user: Hi.\n- user: My name is Ada.\n</observations>", "What is my name?")
 	f("What is my name?\n\n<note>\nDo you know what is my shelf?\n</note>", "Your name is Ada.", "My name is Ada.")
 
-	// All else is answered as ever.
+	// Other messages are echoed.
 	f("My name is Ada.", "You said: My name is Ada.", "My name is Ada.")
 	f("Remember my name is Ada.", "You said: Remember my name is Ada.")
 	f("Do you know my name is Ada?", "You said: Do you know my name is Ada?")

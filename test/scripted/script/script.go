@@ -1,5 +1,5 @@
-// Package script is the language in which a user message tells the scripted upstream what to answer. It is described
-// in the documentation of package scripted. It is pure: the same prompt gives the same answer.
+// Package script is the language in which a user message determines the answer of the scripted upstream. The documentation of
+// package scripted describes it. The same prompt always gives the same answer.
 package script
 
 import (
@@ -12,19 +12,19 @@ import (
 type Prompt struct {
 	// Path is the endpoint below /v1: "chat/completions" or "responses".
 	Path string
-	// Model is the model asked for.
+	// Model is the requested model.
 	Model string
-	// User is the text of the last user message; where it has several text parts and one of them is a script, that one.
+	// User is the text of the last user message. If one of several text parts is a script, it is that part.
 	User string
-	// Round is the number of answers that the model gave since then.
+	// Round is the number of the model's answers since then.
 	Round int
 	// Results are the texts of the tool results since then.
 	Results []string
-	// Seen has a line for each message or item, in order: who or what, and the first 40 characters.
+	// Seen has a line for each message or item, in order: its role or type, and the first 40 characters.
 	Seen []string
-	// Texts are the texts of all messages or items, in order and whole, where User asks for what the user has told ([Asks]).
+	// Texts are the texts of all messages or items, in order. They are only set if User is a question about the user ([Asks]).
 	Texts []string
-	// Body is the request's body. It must not be changed.
+	// Body is the request's body. It must not be modified.
 	Body []byte
 }
 
@@ -35,21 +35,21 @@ type Answer struct {
 	Refusal   string
 	Calls     []Call
 	// Hosted are the types of calls that the vendor runs itself ("web_search_call"), and of other items that only the vendor
-	// can read ("compaction"). They stand behind the reasoning. Responses only.
+	// can read ("compaction"). They follow the reasoning. Responses only.
 	Hosted []string
-	// Thinks repeats the reasoning before the items behind the first one, as models do that think between their calls.
+	// Thinks repeats the reasoning before each item after the first one, as models that think between calls do.
 	Thinks bool
-	// Ending is how a Responses answer ends other than complete: Incomplete or Failed.
+	// Ending is Incomplete or Failed for a Responses answer that is not complete.
 	Ending string
 	// Sound makes the text of a Chat answer the transcript of its sound.
 	Sound bool
-	// Signed gives reasoning and calls of a Chat answer a signature that only the vendor accepts.
+	// Signed adds a signature that only the vendor accepts to reasoning and calls of a Chat answer.
 	Signed bool
 	// Usage is the reported usage of the prompt; the zero value reports a quarter of its bytes, none cached.
 	Usage Usage
 }
 
-// What Answer.Ending may be.
+// Values of Answer.Ending.
 const (
 	Incomplete = "incomplete"
 	Failed     = "failed"
@@ -58,18 +58,18 @@ const (
 // Usage is the cost of a prompt, in tokens.
 type Usage struct{ Prompt, Cached int }
 
-// Call is one tool call. Arguments are sent as they are, be they JSON or not.
+// Call is one tool call. Arguments are sent unchanged, even if they are not JSON.
 type Call struct {
 	Name, Arguments string
-	// ID is the call's id; empty leaves it to the server.
+	// ID is the call's id. If it is empty, the server generates one.
 	ID string
 }
 
-// Limits of a script, which arrives from outside.
+// Limits of a script, which is untrusted.
 const (
 	maxTurns = 1000
 	maxLoop  = 100_000
-	maxCalls = 128 // what the real APIs allow in one answer
+	maxCalls = 128 // the real APIs' limit for one answer
 )
 
 // turn is one answer of the model, or each of the answers of a LOOP.
@@ -79,7 +79,7 @@ type turn struct {
 	times int // 0: an answer without calls, which ends the script
 }
 
-// Play returns the answer that a prompt's script asks for.
+// Play returns the answer to a prompt.
 func Play(p Prompt) Answer {
 	turns, err := parse(p.User)
 	if err != nil {
@@ -128,7 +128,7 @@ func joinLines(a, b string) string {
 	return a + "\n" + b
 }
 
-// verb returns the step's verb and what follows it; "" if text does not begin with a verb.
+// verb returns the step's verb and the text after it. The verb is "" if text does not begin with one.
 func verb(text string) (string, string) {
 	text = strings.TrimSpace(text)
 	for _, v := range [...]string{"SAY", "REASON", "REFUSE", "SEE", "CALL", "LOOP"} {
@@ -140,13 +140,13 @@ func verb(text string) (string, string) {
 	return "", text
 }
 
-// Is reports whether text is a script, that is, whether it begins with a step.
+// Is reports whether text is a script: whether it begins with a step.
 func Is(text string) bool {
 	v, _ := verb(text)
 	return v != ""
 }
 
-// parse returns the turns of a script, nil for a text that is none.
+// parse returns the turns of a script, nil for a text that is no script.
 func parse(text string) ([]turn, error) {
 	if !Is(text) {
 		return nil, nil
@@ -154,7 +154,7 @@ func parse(text string) ([]turn, error) {
 	var (
 		turns []turn
 		now   turn
-		dirty bool // now has something that no turn has said yet
+		dirty bool // now has steps that are not in turns yet
 	)
 	for rest := text; strings.TrimSpace(rest) != ""; {
 		v, after := verb(rest)
@@ -176,7 +176,7 @@ func parse(text string) ([]turn, error) {
 	return turns, nil
 }
 
-// step adds one step to the turn and returns what follows its ";;".
+// step adds one step to the turn, and returns the text after its ";;".
 func (t *turn) step(v, text string) (string, error) {
 	switch v {
 	case "":
@@ -188,7 +188,7 @@ func (t *turn) step(v, text string) (string, error) {
 		count, rest, _ := strings.Cut(text, " ")
 		n, err := strconv.Atoi(count)
 		if err != nil || n < 1 || n > maxLoop {
-			return "", fmt.Errorf("LOOP wants a number from 1 to %d", maxLoop)
+			return "", fmt.Errorf("LOOP: want a number from 1 to %d", maxLoop)
 		}
 		t.times = n
 		return t.calls(rest, 1)
@@ -242,8 +242,8 @@ func (t *turn) calls(text string, most int) (string, error) {
 	}
 }
 
-// objectEnd returns the length of the {...} that text begins with, -1 if it does not end. It counts braces outside
-// strings, so {{i}} may stand where JSON wants a number.
+// objectEnd returns the length of the {...} at the beginning of text, -1 if it does not end. It counts braces outside of
+// strings, so that {{i}} can be a number.
 func objectEnd(text string) int {
 	depth, quoted := 0, false
 	for i := 0; i < len(text); i++ {

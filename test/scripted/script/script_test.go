@@ -50,7 +50,7 @@ func TestPlay(t *testing.T) {
 	f("CALL f {", text(`Script error: the arguments of "f" do not end`))
 	f("CALL ", text("Script error: a call without a name"))
 	f("CALL f {} x", text(`Script error: "x" after the call of "f"`))
-	f("LOOP 0 f", text("Script error: LOOP wants a number from 1 to 100000"))
+	f("LOOP 0 f", text("Script error: LOOP: want a number from 1 to 100000"))
 	f("LOOP 3 f | g", text("Script error: more than 1 calls in a turn"))
 	f("CALL f"+strings.Repeat("|f", 128), text("Script error: more than 128 calls in a turn"))
 	f(strings.Repeat("CALL f;;", 1001), text("Script error: more than 1000 turns"))
@@ -63,7 +63,7 @@ func TestPlayNamesToolResults(t *testing.T) {
 	}
 }
 
-// A script of known turns is played turn by turn, with any texts and arguments.
+// TestPlayIsInOrder: a script is played turn by turn, with any texts and arguments.
 func TestPlayIsInOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		word := rapid.StringMatching(`[a-zA-Z0-9é,.{}]{1,12}`)

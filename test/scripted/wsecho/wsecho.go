@@ -1,10 +1,10 @@
-// Package wsecho is the server side of a WebSocket (RFC 6455) that sends every message back: enough to see whether a
-// proxy carries an upgrade and the frames after it.
+// Package wsecho is the server side of a WebSocket (RFC 6455) that echoes every message, to test whether a proxy forwards an
+// upgrade and the frames after it.
 package wsecho
 
 import (
 	"bufio"
-	"crypto/sha1" //nolint:gosec // RFC 6455 prescribes it, nothing rests on it
+	"crypto/sha1" //nolint:gosec // RFC 6455 requires it, not for security
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
@@ -24,7 +24,7 @@ const (
 	opPong  = 10
 )
 
-// ErrHandshake is the error of Serve for a request that is no WebSocket upgrade; nothing has been written then.
+// ErrHandshake is the error of Serve for a request that is no WebSocket upgrade. Nothing has been written then.
 var ErrHandshake = errors.New("not a websocket handshake")
 
 // IsUpgrade reports whether r asks for a WebSocket.
@@ -43,14 +43,14 @@ func hasToken(h http.Header, name, token string) bool {
 	return false
 }
 
-// Accept is the Sec-WebSocket-Accept that answers a Sec-WebSocket-Key.
+// Accept returns the Sec-WebSocket-Accept for a Sec-WebSocket-Key.
 func Accept(key string) string {
 	sum := sha1.Sum([]byte(key + acceptGUID)) //nolint:gosec // see the import
 	return base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// Serve answers the upgrade r on the connection that it came on and echoes messages until a close frame, then returns
-// nil. The first subprotocol offered is taken, extensions are not. The caller closes conn.
+// Serve answers the upgrade r on its connection, and echoes messages until a close frame. It accepts the first offered
+// subprotocol and no extensions. The caller closes conn.
 func Serve(conn net.Conn, rw *bufio.ReadWriter, r *http.Request) error {
 	key := r.Header.Get("Sec-WebSocket-Key")
 	if !IsUpgrade(r) || key == "" || r.Header.Get("Sec-WebSocket-Version") != "13" {
@@ -84,7 +84,7 @@ func Serve(conn net.Conn, rw *bufio.ReadWriter, r *http.Request) error {
 	}
 }
 
-// frame is a frame as it came, without its mask. first holds FIN, the reserved bits and the opcode.
+// frame is an unmasked frame. first holds FIN, the reserved bits and the opcode.
 type frame struct {
 	first   byte
 	payload []byte

@@ -65,7 +65,7 @@ func TestEcho(t *testing.T) {
 	defer s.Close()
 	for _, path := range []string{"/v1/responses", "/v1/realtime?model=m", "/api/v1/responses"} {
 		conn, r := dial(t, s)
-		// The first frame comes along with the handshake, as an eager client sends it.
+		// The first frame is sent together with the handshake.
 		if _, err := conn.Write(append([]byte("GET "+path+upgrade), masked(0x81, []byte("early"))...)); err != nil {
 			t.Fatal(err)
 		}
