@@ -100,7 +100,7 @@ func serveBare(ctx context.Context, upstream, store string) error {
 		return err
 	}
 	if store != "" {
-		forward = between(redis.NewClient(&redis.Options{Addr: store, PoolSize: 2 * loadConns}), forward)
+		forward = between(redis.NewClient(&redis.Options{Addr: store, PoolSize: 2 * loadConns}), forward) //nolint:contextcheck // uses the request's
 	}
 	s := &fasthttp.Server{
 		NoDefaultServerHeader: true, DisableHeaderNamesNormalizing: true, ReadBufferSize: 16 << 10,

@@ -17,8 +17,8 @@ import (
 	"remora/test/scripted"
 )
 
-// TestTurnShowsTheView: `remora transcript --turn` prints what upstream was sent, with the blocks of layers and the calls
-// that the client never saw; and an export that was imported is the same export.
+// TestTurnShowsTheView: `remora transcript --turn` prints the items that upstream got, with blocks of layers and hidden calls.
+// The export of an imported export is the same.
 func TestTurnShowsTheView(t *testing.T) {
 	g := startGate(t, notes, scripted.Options{})
 	var turns []string
@@ -58,7 +58,7 @@ func TestTurnShowsTheView(t *testing.T) {
 	}
 }
 
-// sent are the facts of all that a body shows the model, system prompt too.
+// sent returns the facts of all items of a body, including the system prompt.
 func sent(t *testing.T, body string) []string {
 	t.Helper()
 	var r requestBody
@@ -74,13 +74,13 @@ func sent(t *testing.T, body string) []string {
 	return out
 }
 
-// unsessioned are an export's lines but for the first, which names the session.
+// unsessioned returns an export's lines without the first, which names the session.
 func unsessioned(export string) []string {
 	return strings.Split(export, "\n")[1:]
 }
 
-// TestChildGivesBack: what a child session has noted is its parent's when the child is complete, and not before: an answer may be
-// followed by another message.
+// TestChildGivesBack: the notes of a child session are its parent's once the child is complete, and not before: an answer may
+// be followed by another message.
 func TestChildGivesBack(t *testing.T) {
 	admin := fmt.Sprintf("127.0.0.1:%d", kit.FreePort(t))
 	g := startGateWith(t, setup{layers: "[{kind: task_state, id: task}]", admin: admin}, scripted.Options{})
@@ -110,7 +110,7 @@ func TestChildGivesBack(t *testing.T) {
 	g.sound(t)
 }
 
-// complete ends what a session works on, as an operator would.
+// complete completes a session by the admin API.
 func (g *gate) complete(t *testing.T, admin, session string) {
 	t.Helper()
 	url := "http://" + admin + "/admin/v1/sessions/" + neturl.PathEscape(session) + "/complete"
@@ -122,13 +122,13 @@ func (g *gate) complete(t *testing.T, admin, session string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = res.Body.Close() // it has none
+	_ = res.Body.Close() // empty
 	if res.StatusCode != http.StatusNoContent {
 		t.Fatalf("complete %s: %s", session, res.Status)
 	}
 }
 
-// TestReplicasShareNotes: two proxies on one Redis write the same resource's memory at once, and no note is lost.
+// TestReplicasShareNotes: two proxies on one Redis write the same resource's memory concurrently, and no note is lost.
 func TestReplicasShareNotes(t *testing.T) {
 	const updates, workers = 200, 4
 	up := startUpstream(t, scripted.Options{})

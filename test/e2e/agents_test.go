@@ -12,12 +12,12 @@ import (
 	"remora/test/scripted"
 )
 
-// chatAgent is an agent that resends its history, as frameworks do, in Chat Completions.
+// chatAgent is a Chat Completions agent that resends its history, as frameworks do.
 type chatAgent struct {
 	g        *gate
 	session  string
 	messages []string
-	forgets  bool     // it begins every run with the new message alone; else upstream gets what it sends
+	forgets  bool     // it begins every run with only the new message; otherwise upstream gets what it sends
 	turns    []string // ids of its turns
 	memory   string   // X-Memory of the last one
 }
@@ -30,7 +30,7 @@ func (a *chatAgent) body(messages []string) string {
 	return `{"model":"m","messages":[` + strings.Join(messages, ",") + `]}`
 }
 
-// step sends what edit makes of the history, and returns the id of the call that is answered, or the text.
+// step sends the history as changed by edit, and returns the id of the answer's call, or its text.
 func (a *chatAgent) step(t *testing.T, edit func([]string) []string) (call, text string) {
 	t.Helper()
 	request := a.body(edit(a.messages))
@@ -60,7 +60,7 @@ func (a *chatAgent) step(t *testing.T, edit func([]string) []string) (call, text
 	return call, text
 }
 
-// run asks and works out every call, by what work gives for its number, until the model has no more of them.
+// run asks a question, and answers every call with the result of work for its number, until the model makes no more calls.
 func (a *chatAgent) run(t *testing.T, question string, edit func([]string) []string, work func(n int) string) (text string) {
 	t.Helper()
 	a.messages = append(a.messages, user(question))
@@ -75,8 +75,8 @@ func (a *chatAgent) run(t *testing.T, question string, edit func([]string) []str
 
 func unedited(messages []string) []string { return messages }
 
-// TestAgentAsATool: an agent that works out a call of another one's first turn, under the same session, stands alone,
-// however many calls of its own it makes: it sees nothing of the conversation, and that stays where it is.
+// TestAgentAsATool: an agent that runs as a tool of another agent's first turn, in the same session, is a separate branch,
+// however many calls it makes: it gets nothing of the conversation, which is unaffected.
 func TestAgentAsATool(t *testing.T) {
 	t.Parallel()
 	g := startGate(t, "", scripted.Options{})
@@ -109,8 +109,8 @@ func TestAgentAsATool(t *testing.T) {
 	}
 }
 
-// TestOldResultsAreBlanked: an agent that blanks the results of old calls a step further every time stores each item twice
-// at most, as it was and blanked, and views can be shown.
+// TestOldResultsAreBlanked: if an agent blanks the results of old calls, one more in each step, each item is stored at most
+// twice, as it was and blanked, and views can be shown.
 func TestOldResultsAreBlanked(t *testing.T) {
 	t.Parallel()
 	g := startGate(t, "", scripted.Options{})
@@ -149,8 +149,8 @@ func TestOldResultsAreBlanked(t *testing.T) {
 	}
 }
 
-// TestRunsWithoutAMemory: an agent that begins every run with the new message alone (openai-agents without a session, LangGraph
-// without a checkpointer) knows what was said before, with each request of a run, and nothing is stored twice.
+// TestRunsWithoutAMemory: an agent that begins every run with only the new message (openai-agents without a session, LangGraph
+// without a checkpointer) gets the earlier history with each request of a run, and nothing is stored twice.
 func TestRunsWithoutAMemory(t *testing.T) {
 	t.Parallel()
 	g := startGate(t, "", scripted.Options{})
@@ -182,7 +182,7 @@ func TestRunsWithoutAMemory(t *testing.T) {
 	}
 }
 
-// factsOf are the facts of several items.
+// factsOf returns the facts of several items.
 func factsOf(t *testing.T, items []string) (out []string) {
 	t.Helper()
 	for _, it := range items {

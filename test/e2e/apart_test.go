@@ -13,14 +13,15 @@ import (
 )
 
 // words spells items of every kind that pairs up. Beside u, a, s and d, which are messages, each letter is a kind of call and
-// its capital the result, which for functions is r; digits are ids. In Chat c12 is one message with two calls, and b12 one that says a12, too.
+// its capital the result, which for functions is r; digits are ids. In Chat c12 is one message with two calls, and b12 one that
+// says a12, too.
 type words struct {
 	dialect
-	// sealed are reasoning items that upstream has made, for i.
+	// sealed are reasoning items of upstream, for i.
 	sealed []json.RawMessage
 }
 
-// callsOfResponses are calls and results that have nothing of their own but a call_id: their other members.
+// callsOfResponses are the members, besides call_id, of calls and results that are paired by call_id alone.
 var callsOfResponses = map[byte]string{
 	'c': `"type":"function_call","name":"ls","arguments":"{}"`,
 	'r': `"type":"function_call_output","output":"ok"`,
@@ -36,7 +37,7 @@ var callsOfResponses = map[byte]string{
 	'T': `"type":"tool_search_output","execution":"client","tools":[]`,
 }
 
-// items returns the items that words spell.
+// items returns the items of a text.
 func (w words) items(t *testing.T, text string) (items []json.RawMessage) {
 	t.Helper()
 	roles := map[byte]string{'u': "user", 'a': "assistant", 's': "system", 'd': "developer"}
@@ -82,7 +83,7 @@ func (w words) items(t *testing.T, text string) (items []json.RawMessage) {
 	return items
 }
 
-// message is a Chat message with calls, or a result.
+// message returns a Chat message with calls, or a result.
 func (w words) message(t *testing.T, kind byte, ids string) string {
 	t.Helper()
 	switch kind {
@@ -109,7 +110,7 @@ func (w words) message(t *testing.T, kind byte, ids string) string {
 	return ""
 }
 
-// body is a request of what some words spell.
+// body returns a request with the items of a text.
 func (w words) body(t *testing.T, text string) string {
 	t.Helper()
 	list := "messages"
@@ -127,7 +128,7 @@ func raws(items []json.RawMessage) (list [][]byte) {
 	return list
 }
 
-// thoughts are reasoning items that a gate's upstream has made, and can read.
+// thoughts returns reasoning items of a gate's upstream, which it can read.
 func thoughts(t *testing.T, g *gate, n int) (list []json.RawMessage) {
 	t.Helper()
 	for i := range n {
@@ -139,8 +140,8 @@ func thoughts(t *testing.T, g *gate, n int) (list []json.RawMessage) {
 	return list
 }
 
-// pairsApart are requests with pairs apart: what the client sends, and what upstream is sent in Chat and in Responses. Nothing there
-// is as it came, and "-" stands for a case that the dialect does not have.
+// pairsApart are requests with pairs apart: what the client sends, and what upstream is sent in Chat and in Responses. Nothing
+// there is as it came, and "-" stands for a case that the dialect does not have.
 var pairsApart = []struct{ name, sent, chat, responses string }{
 	{"parallel calls, results in another order", "u1 c12 r2 r1 u2", "", ""},
 	{"parallel calls, a user message between the results", "u1 c12 r1 u2 r2 u3", "u1 c12 r1 r2 u2 u3", ""},
@@ -202,7 +203,7 @@ func TestPairsApartOfEveryKind(t *testing.T) {
 	t.Parallel()
 	g := startGate(t, "", scripted.Options{})
 	sealed := thoughts(t, g, 3)
-	refused := 0 // as the client sends it; upstream takes few of them
+	refused := 0 // requests that upstream refuses as the client sends them: most of them
 	for _, c := range pairsApart {
 		for _, path := range []string{"chat/completions", "responses"} {
 			w := words{dialect{path, false}, sealed}
@@ -268,7 +269,7 @@ func TestMendedHistoriesKeepThePrefix(t *testing.T) {
 				t.Run(fmt.Sprintf("%s %s resends=%v", c.name, path, resends), func(t *testing.T) {
 					var before []json.RawMessage
 					sent := c.sent
-					habit := "server" // by itself, a client that has sent calls once sends its whole history
+					habit := "server" // without it, a client that has sent calls counts as one that resends its history
 					if resends {
 						habit = "auto"
 					}

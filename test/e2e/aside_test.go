@@ -52,7 +52,7 @@ func TestHiddenCallsStandWhereTheyWereSaid(t *testing.T) {
 	}
 }
 
-// unnumbered is a fact without the ids of calls, and of a result and of reasoning only that it is one.
+// unnumbered returns a fact without ids of calls; of a result and of reasoning only the kind.
 func unnumbered(fact string) string {
 	kind, rest, _ := strings.Cut(fact, " ")
 	switch kind {

@@ -22,7 +22,7 @@ func TestStrictServersContinue(t *testing.T) {
 			for _, stream := range []bool{false, true} {
 				for _, instructions := range []string{"", "Be brief."} {
 					t.Run(fmt.Sprintf("%s %s stream=%v instructions=%v", provider, kind, stream, instructions != ""), func(t *testing.T) {
-						// Each subtest is another caller, so that nothing is learnt yet.
+						// Each subtest is another caller, so that the proxy has learnt nothing yet.
 						headers := []string{"Authorization: Bearer " + t.Name(), "X-Session-Id: s", "X-Resource-Id: r"}
 						d, previous := dialect{path: "responses", stream: stream}, ""
 						called, refused, told := false, 0, 0
@@ -61,7 +61,7 @@ func TestStrictServersContinue(t *testing.T) {
 	}
 }
 
-// typesSent are the types of the items that upstream was sent last.
+// typesSent returns the types of the items in upstream's last request.
 func typesSent(t *testing.T, g *gate) string {
 	t.Helper()
 	var body struct {

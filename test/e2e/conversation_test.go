@@ -13,16 +13,16 @@ import (
 	"remora/memory"
 )
 
-// conversation is the content of a session, read from the client's side of the wire without the code under test.
+// conversation is the content of a session, read from the client's traffic without the code under test.
 type conversation struct {
 	line   []string // the items of the conversation in order, as facts
-	others []string // answers that it did not go on with: further choices, branches
-	// straight: every request continued the line, so the transcript has to be exactly that.
+	others []string // answers that it did not continue with: further choices, branches
+	// straight: every request continued the line, so the transcript must be exactly that.
 	straight bool
-	failed   bool // an answer was an error or was cut
+	failed   bool // an answer was an error or incomplete
 }
 
-// sessions reads the sessions of all exchanges.
+// sessions returns the sessions of all exchanges.
 func sessions(t *testing.T, all []exchange) map[string]*conversation {
 	t.Helper()
 	out := make(map[string]*conversation)
@@ -41,13 +41,13 @@ func sessions(t *testing.T, all []exchange) map[string]*conversation {
 	return out
 }
 
-// remembered reports whether a request is of a kind that is remembered and names its session.
+// remembered reports whether a request has a session and is to an endpoint with memory.
 func remembered(r *message) bool {
 	kind := strings.HasPrefix(r.start, "POST /v1/chat/completions ") || strings.HasPrefix(r.start, "POST /v1/responses ")
 	return kind && r.header("X-Session-Id") != ""
 }
 
-// requestBody has the members of a request's body that make the conversation.
+// requestBody holds the members of a request's body with the conversation.
 type requestBody struct {
 	Messages           []json.RawMessage `json:"messages"`
 	Input              json.RawMessage   `json:"input"`
@@ -112,7 +112,7 @@ func (c *conversation) add(t *testing.T, e exchange) {
 	}
 }
 
-// known returns how many of a request's facts are the line so far, reasoning aside, which clients may drop when they
+// known returns the number of a request's facts that are the line so far, without reasoning, which clients may drop when they
 // resend; -1 if the request is no continuation.
 func (c *conversation) known(in []string) int {
 	at := 0
@@ -152,7 +152,7 @@ func answer(t *testing.T, e exchange) [][]string {
 	if len(events) == 0 {
 		decode(t, e.resp.body, &r)
 	}
-	// What the terminal event repeats was said by these, and they come even if it does not.
+	// The terminal event repeats these, and may be missing.
 	for _, ev := range events {
 		var done struct {
 			Type string
@@ -197,7 +197,7 @@ func chatAnswer(t *testing.T, body []byte, events []json.RawMessage) [][]string 
 	return out
 }
 
-// merge adds a delta, as OpenAI documents it: texts grow, lists grow by index, the rest is replaced.
+// merge adds a delta as documented by OpenAI: it appends texts, merges lists by index, and replaces other values.
 func merge(into, delta map[string]any) {
 	for k, v := range delta {
 		switch v := v.(type) {
@@ -228,8 +228,8 @@ func merge(into, delta map[string]any) {
 	}
 }
 
-// facts describes an item of either dialect, one line for a text, a call, a result: an answer, its echo by any client
-// and its stored copy have equal facts. References stand for items that are there.
+// facts describes an item of either dialect, with one line for each text, call and result: an answer, its echo by any client
+// and its stored copy have equal facts.
 func facts(t *testing.T, raw json.RawMessage) []string {
 	t.Helper()
 	var it struct {
@@ -266,7 +266,7 @@ func facts(t *testing.T, raw json.RawMessage) []string {
 	return out
 }
 
-// textOf is a string, or the texts of a list of parts; other parts as they are.
+// textOf returns a string, or the texts of a list of parts; other parts unchanged.
 func textOf(t *testing.T, raw json.RawMessage) string {
 	t.Helper()
 	var text string
@@ -302,8 +302,8 @@ func encode(t *testing.T, v any) json.RawMessage {
 	return b
 }
 
-// checkTranscript compares a stored session with what the client said and heard. A straight conversation is stored
-// exactly: every item once, in order, on the line of the head. Of one with branches or errors nothing may be missing.
+// checkTranscript compares a stored session with the client's conversation. A straight conversation must be stored exactly:
+// every item once, in order, on the line of the head. Of one with branches or errors no item may be missing.
 func checkTranscript(t *testing.T, c *conversation, items []memory.ItemLine) {
 	t.Helper()
 	var head, all []string
@@ -339,7 +339,7 @@ func checkTranscript(t *testing.T, c *conversation, items []memory.ItemLine) {
 	}
 }
 
-// members splits the top level of a JSON object into "name":value texts, in order, without those listed.
+// members splits a JSON object into "name":value texts, in order, except for some names.
 func members(t *testing.T, body []byte, without ...string) []string {
 	t.Helper()
 	dec := json.NewDecoder(bytes.NewReader(body))

@@ -14,16 +14,16 @@ import (
 	"remora/test/scripted"
 )
 
-// mode is how the SDKs reach upstream.
+// mode is the SDKs' path to upstream.
 type mode int
 
 const (
 	direct      mode = iota
 	passing          // through the proxy, no session
-	remembering      // through the proxy, each conversation with a session of its own
+	remembering      // through the proxy, each conversation with its own session
 )
 
-// outcome is all that can be seen of a run of the scenarios.
+// outcome is everything observable of a run of the scenarios.
 type outcome struct {
 	records map[string]record
 	// client is the traffic between SDK and proxy, upstream the traffic between proxy and upstream.
@@ -32,7 +32,7 @@ type outcome struct {
 	proxy            *proxy
 }
 
-// play runs scenarios, all of them if only is empty, against an upstream of its own.
+// play runs scenarios, all of them if only is empty, against a new upstream.
 func play(t *testing.T, m mode, s setup, only ...string) outcome {
 	t.Helper()
 	up := startUpstream(t, scripted.Options{Echo: true})
@@ -47,7 +47,7 @@ func play(t *testing.T, m mode, s setup, only ...string) outcome {
 	o.faults = up.Faults()
 	front.close()
 	if strings.HasPrefix(s.store, "redis") {
-		// The transcripts are read while it runs.
+		// The transcripts are read while the proxy runs.
 		behind.close()
 	} else {
 		o.proxy.stop()
@@ -90,15 +90,14 @@ func allOf(names []string, f func(string) bool) bool {
 	return !slices.ContainsFunc(names, func(n string) bool { return !f(n) })
 }
 
-// repaired are the scenarios with a history that is faulty on purpose: with a session, Remora repairs it.
+// repaired are the scenarios with an intentionally invalid history: with a session, Remora repairs it.
 var repaired = []string{"faults.orphanChat", "faults.orphanResponses"}
 
-// brokenBody is the scenario with an answer that breaks off in a body that is not streamed. With a session such an
-// answer is held until it is committed, so its client gets a status instead of a broken connection.
+// brokenBody is the scenario with an answer whose body, which is not streamed, ends early. With a session such an answer is
+// held until it is committed, so its client gets an error status instead of a broken connection.
 const brokenBody = "faults.cutBody"
 
-// TestSameResults is the promise to a user of an SDK: the proxy gives the same results as the API, with a session and
-// without one.
+// TestSameResults: with an SDK, the proxy gives the same results as the API, with and without a session.
 func TestSameResults(t *testing.T) {
 	want := withoutProxy(t)
 	for name, r := range want.records {
@@ -139,7 +138,7 @@ func TestSameResults(t *testing.T) {
 	})
 }
 
-// compare requires that two runs gave the same, but for the scenarios named and the headers that Remora adds.
+// compare requires that two runs have the same results, except for the scenarios in but and the headers that Remora adds.
 func compare(t *testing.T, want, got outcome, but []string) {
 	t.Helper()
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(want.records)), slices.Sorted(maps.Keys(got.records))); diff != "" {
@@ -162,7 +161,7 @@ func compare(t *testing.T, want, got outcome, but []string) {
 	}
 }
 
-// checkRepaired requires that a call with an orphan, which the API refuses, was answered.
+// checkRepaired requires that a request with an orphan, which the API refuses, was answered.
 func checkRepaired(t *testing.T, name string, r record) {
 	t.Helper()
 	result, _ := r.Result.(map[string]any)
@@ -174,15 +173,15 @@ func checkRepaired(t *testing.T, name string, r record) {
 	}
 }
 
-// Headers of one connection, or of one hop; Host names the hop's end. What framing says is compared by itself.
+// Headers of one connection or of one hop. The framing is compared separately.
 var (
 	hopRequest  = []string{"Host", "Connection", "Keep-Alive", "Content-Length", "Transfer-Encoding"}
 	hopResponse = []string{"Connection", "Keep-Alive", "Content-Length", "Transfer-Encoding"}
 	own         = []string{"X-Session-Id", "X-Turn-Id", "X-Memory", "Server-Timing"}
 )
 
-// checkWire compares what passed before and behind the proxy byte for byte. Where a request has a session only its
-// messages or input may differ, and these only as checkItems says.
+// checkWire compares the traffic on both sides of the proxy byte for byte. Requests with a session may only differ in their
+// messages or input, and these only as checkItems allows.
 func checkWire(t *testing.T, o outcome) {
 	t.Helper()
 	pairs(t, o, func(what string, front, back exchange) {
@@ -191,7 +190,7 @@ func checkWire(t *testing.T, o outcome) {
 			same(t, what+": request body", string(front.req.body), string(back.req.body))
 			sameHeaders(t, what+": request", &front.req, &back.req, hopRequest)
 			added := hopResponse
-			if front.req.header("X-Session-Id") != "" && strings.HasPrefix(front.req.start, "POST ") { // on a path that is not remembered
+			if front.req.header("X-Session-Id") != "" && strings.HasPrefix(front.req.start, "POST ") { // to a path without memory
 				added = slices.Concat(hopResponse, own)
 				if memory := front.resp.header("X-Memory"); !strings.HasPrefix(memory, "bypass;reason=") {
 					t.Errorf("%s: X-Memory is %q", what, memory)
@@ -220,7 +219,7 @@ func checkWire(t *testing.T, o outcome) {
 	})
 }
 
-// changed lists the scenarios of which upstream got another body than the client sent, sorted.
+// changed returns the scenarios of which upstream got another body than the client sent, sorted.
 func changed(t *testing.T, o outcome) []string {
 	t.Helper()
 	names := make(map[string]bool)
@@ -233,7 +232,7 @@ func changed(t *testing.T, o outcome) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// pairs calls f for each exchange as it was before and behind the proxy.
+// pairs calls f for each exchange, with its two sides of the proxy.
 func pairs(t *testing.T, o outcome, f func(what string, front, back exchange)) {
 	t.Helper()
 	if len(o.client) != len(o.upstream) || len(o.client) == 0 {
@@ -247,7 +246,7 @@ func pairs(t *testing.T, o outcome, f func(what string, front, back exchange)) {
 func sameAnswer(t *testing.T, what string, front, back exchange, but []string) {
 	t.Helper()
 	same(t, what+": status line", front.resp.start, back.resp.start)
-	// An SDK may leave when it has seen [DONE]; what it had until then has to be right.
+	// An SDK may disconnect after [DONE]; compare what it got until then.
 	if body := string(back.resp.body); front.resp.whole || !strings.HasPrefix(body, string(front.resp.body)) {
 		same(t, what+": answer's body", string(front.resp.body), body)
 	}
@@ -257,7 +256,7 @@ func sameAnswer(t *testing.T, what string, front, back exchange, but []string) {
 	sameHeaders(t, what+": answer", &front.resp, &back.resp, but)
 }
 
-// sameHeaders requires the same fields with the same spelling in the same order.
+// sameHeaders requires the same fields with the same case in the same order.
 func sameHeaders(t *testing.T, what string, front, back *message, but []string) {
 	t.Helper()
 	if diff := cmp.Diff(front.without(but...), back.without(but...)); diff != "" {

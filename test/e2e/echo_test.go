@@ -8,8 +8,8 @@ import (
 	"remora/test/scripted"
 )
 
-// TestEchoedBlocksAreNobodysWords: a client that repeats what a layer had put into the view has not said it.
-func TestEchoedBlocksAreNobodysWords(t *testing.T) {
+// TestEchoedBlocksAreNotStatements: a block that a client repeats does not count as the user's statement.
+func TestEchoedBlocksAreNotStatements(t *testing.T) {
 	t.Parallel()
 	g := startGate(t, "[{kind: static_content, text: Be kind.}]", scripted.Options{})
 	ask := func(messages string) {

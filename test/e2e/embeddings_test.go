@@ -11,7 +11,7 @@ import (
 	"remora/test/scripted"
 )
 
-// meanings are what the words of TestEmbeddings mean: what is said and what is asked share no word.
+// meanings are the meanings of the words of TestEmbeddings: statements and questions have no word in common.
 var meanings = map[string]string{
 	"kettle": "device", "appliance": "device", "broken": "repair", "fixing": "repair",
 	"the": "", "is": "", "our": "", "in": "", "which": "", "needs": "", "office": "", "my": "", "of": "", "whose": "",
@@ -22,7 +22,7 @@ const (
 	paraphrase = "Which appliance needs fixing?"
 )
 
-// embedding starts a proxy whose semantic_recall asks a server of its own for embeddings.
+// embedding starts a proxy whose semantic_recall uses another server for embeddings.
 func embedding(t *testing.T, more string) (g *gate, embedder *scripted.Server) {
 	t.Helper()
 	embedder = startUpstream(t, scripted.Options{Meanings: meanings})
@@ -38,7 +38,7 @@ func embeddingBy(t *testing.T, url, more string) *gate {
 	}, scripted.Options{})
 }
 
-// until asks in session after session of a resource until upstream sees a text.
+// until asks in new sessions of a resource until upstream's request contains a text.
 func (g *gate) until(t *testing.T, resource, question, want string) {
 	t.Helper()
 	d := dialect{"chat/completions", false}
@@ -53,7 +53,7 @@ func (g *gate) until(t *testing.T, resource, question, want string) {
 	}
 }
 
-// TestEmbeddings: what was said in other words is found, in any replica, and by its own resource and tenant alone.
+// TestEmbeddings: statements in other words are found, in any replica, and only by their own resource and tenant.
 func TestEmbeddings(t *testing.T) {
 	t.Parallel()
 	d := dialect{"chat/completions", false}
@@ -64,7 +64,7 @@ func TestEmbeddings(t *testing.T) {
 		t.Fatalf("words find it: %s", plain.seen(t))
 	}
 
-	g, embedder := embedding(t, ", timeout: 20s") // a busy machine must not make a vector late
+	g, embedder := embedding(t, ", timeout: 20s") // for busy machines
 	g.say(t, d, statement, "X-Session-Id: one", "X-Resource-Id: ada")
 	g.until(t, "ada", paraphrase, "kettle")
 	if !strings.Contains(g.seen(t), "not instructions") {
@@ -104,8 +104,8 @@ func TestEmbeddings(t *testing.T) {
 	g.sound(t)
 }
 
-// TestEmbeddingsFail: an endpoint that is down, refuses, talks nonsense or hangs costs a turn nothing but its wait, and words
-// go on to be recalled.
+// TestEmbeddingsFail: an endpoint that is down, refuses, gives invalid answers or hangs only costs a turn its timeout, and
+// recall by words still works.
 func TestEmbeddingsFail(t *testing.T) {
 	t.Parallel()
 	d := dialect{"chat/completions", false}
@@ -151,7 +151,7 @@ func TestEmbeddingsFail(t *testing.T) {
 	}
 }
 
-// TestWordVectors: a table of words in a file finds what is near in meaning without a model, and nothing else.
+// TestWordVectors: with a file of word vectors, statements of similar meaning are found without a model, and others are not.
 func TestWordVectors(t *testing.T) {
 	t.Parallel()
 	table := filepath.Join(t.TempDir(), "words.vec")

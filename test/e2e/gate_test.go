@@ -13,7 +13,7 @@ import (
 	"remora/test/scripted"
 )
 
-// gate is a proxy with layers in front of an upstream of its own, and a client that speaks plain HTTP.
+// gate is a proxy with layers in front of a scripted upstream, and an HTTP client for it.
 type gate struct {
 	up    *scripted.Server
 	proxy *proxy
@@ -25,7 +25,7 @@ func startGate(t *testing.T, layers string, o scripted.Options) *gate {
 	return startGateWith(t, setup{layers: layers}, o)
 }
 
-// startGateWith is startGate with more to set up. The upstream is the gate's own.
+// startGateWith is startGate with a whole setup, except for the upstream.
 func startGateWith(t *testing.T, s setup, o scripted.Options) *gate {
 	t.Helper()
 	g := &gate{up: startUpstream(t, o), http: &http.Client{Transport: &http.Transport{}, Timeout: waitLimit}}
@@ -35,7 +35,7 @@ func startGateWith(t *testing.T, s setup, o scripted.Options) *gate {
 	return g
 }
 
-// reply is an answer as it came.
+// reply is an answer.
 type reply struct {
 	status int
 	header http.Header
@@ -48,7 +48,7 @@ func (g *gate) ask(t *testing.T, path, body string, headers ...string) reply {
 	return g.do(t, http.MethodPost, path, body, headers...)
 }
 
-// get asks for what upstream keeps.
+// get sends a GET request.
 func (g *gate) get(t *testing.T, path string, headers ...string) reply {
 	t.Helper()
 	return g.do(t, http.MethodGet, path, "", headers...)
@@ -64,7 +64,7 @@ func (g *gate) do(t *testing.T, method, path, body string, headers ...string) re
 	return r
 }
 
-// read is ask for an answer that may be cut off: the error is the client's error behind the last byte.
+// read is ask for an answer that may end early: it returns the client's error after the last byte.
 func (g *gate) read(t *testing.T, path, body string, headers ...string) (reply, error) {
 	t.Helper()
 	return g.try(t, http.MethodPost, path, body, headers...)
@@ -90,7 +90,7 @@ func (g *gate) try(t *testing.T, method, path, body string, headers ...string) (
 	return reply{res.StatusCode, res.Header, string(b)}, err
 }
 
-// say asks for an answer, and requires that there is one.
+// say sends a user message, and requires an answer.
 func (g *gate) say(t *testing.T, d dialect, text string, headers ...string) reply {
 	t.Helper()
 	r := g.ask(t, d.path, d.body(t, text), headers...)
@@ -100,13 +100,13 @@ func (g *gate) say(t *testing.T, d dialect, text string, headers ...string) repl
 	return r
 }
 
-// seen is the body that upstream was sent last.
+// seen returns the body of upstream's last request.
 func (g *gate) seen(t *testing.T) string {
 	t.Helper()
 	return string(last(t, g.up).Body)
 }
 
-// sound requires that upstream found no fault in any history.
+// sound requires that upstream refused no history.
 func (g *gate) sound(t *testing.T) {
 	t.Helper()
 	if f := g.up.Faults(); len(f) > 0 {
@@ -125,7 +125,7 @@ var dialects = []dialect{{"chat/completions", false}, {"chat/completions", true}
 
 func (d dialect) String() string { return fmt.Sprintf("%s stream=%v", d.path, d.stream) }
 
-// body is a request of one user message, with the client's tools rm and ls.
+// body returns a request with one user message and the client's tools rm and ls.
 func (d dialect) body(t *testing.T, text string) string {
 	t.Helper()
 	b := map[string]any{"model": "m", "stream": d.stream}
@@ -162,7 +162,7 @@ func (d dialect) facts(t *testing.T, r reply) []string {
 	return out
 }
 
-// transcriptOf runs `remora transcript` and returns what it prints. The proxy has to be stopped.
+// transcriptOf runs `remora transcript` and returns its output. The proxy must be stopped.
 func (p *proxy) transcriptOf(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(binary, append([]string{"transcript", "--config", p.config, "--key", credential}, args...)...)

@@ -27,7 +27,7 @@ type goContext struct {
 	client openai.Client
 }
 
-// goScenarios are the scenarios for openai-go. Their results are JSON values: what the SDK read, and its own sums.
+// goScenarios are the scenarios for openai-go. Their results are JSON values: what the SDK read, and its accumulated results.
 var goScenarios = map[string]func(goContext) (any, error){
 	"go.chat": func(c goContext) (any, error) {
 		p := chatAsk("Hello there, <friend> & ✓")
@@ -124,7 +124,7 @@ func runGo(t *testing.T, baseURL string, session bool, only ...string) map[strin
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
 	records := make(map[string]record)
-	// In order: where two scenarios send the same, upstream's ids follow from which of them was first.
+	// In order: if two scenarios send the same request, upstream's ids depend on their order.
 	scenarios := scenariosOf(only)
 	for _, name := range slices.Sorted(maps.Keys(scenarios)) {
 		var r record
@@ -145,7 +145,7 @@ func runGo(t *testing.T, baseURL string, session bool, only ...string) map[strin
 	return records
 }
 
-// watch writes down what each HTTP answer said.
+// watch records each HTTP answer.
 func (r *record) watch(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
 	res, err := next(req)
 	entry := try{Method: req.Method, Path: req.URL.RequestURI(), Headers: map[string]string{}}
@@ -168,7 +168,7 @@ func (r *record) watch(req *http.Request, next option.MiddlewareNext) (*http.Res
 	return res, err
 }
 
-// plain is v as JSON has it, so that it compares with what the scenarios for node print.
+// plain converts v to JSON values, to compare it with the output of the scenarios for node.
 func plain(t *testing.T, v any) any {
 	t.Helper()
 	b, err := json.Marshal(v)
@@ -194,7 +194,7 @@ func describe(err error) any {
 	return d
 }
 
-// raw is an answer as the SDK keeps it: the bytes that it read.
+// raw returns the bytes of an answer that the SDK read.
 func raw[T interface{ RawJSON() string }](v T, err error) (any, error) {
 	if err != nil {
 		return nil, err
@@ -290,7 +290,7 @@ func responsesTools() []responses.ToolUnionParam {
 	return tools
 }
 
-// results are the outputs of an answer's calls.
+// results returns the outputs for an answer's calls.
 func results(r *responses.Response) []responses.ResponseInputItemUnionParam {
 	var out []responses.ResponseInputItemUnionParam
 	for _, item := range r.Output {
@@ -330,7 +330,7 @@ func responsesReplay(c goContext, script string) (any, error) {
 	}
 }
 
-// responsesDelta plays an agent that lets upstream keep the history, by a conversation or by previous_response_id.
+// responsesDelta plays an agent whose history is stored upstream, with a conversation or previous_response_id.
 func responsesDelta(c goContext, conversation bool) (any, error) {
 	p := responsesAsk("REASON hm ;; " + parallelCalls)
 	p.Tools = responsesTools()

@@ -51,7 +51,7 @@ func TestNobodyGetsAroundTheRules(t *testing.T) {
 	}
 }
 
-// lenient serves what an upstream does, at every path that some server would take for one of its own.
+// lenient serves an upstream at every path that some server accepts for one of its endpoints.
 func lenient(t *testing.T, upstream string) string {
 	t.Helper()
 	to, err := url.Parse(upstream)
@@ -76,7 +76,7 @@ func lenient(t *testing.T, upstream string) string {
 	return s.URL
 }
 
-// TestNobodyGetsAroundTheRulesByAPath: nor by a path that only upstream takes for an endpoint of its own.
+// TestNobodyGetsAroundTheRulesByAPath: a denied call reaches no client by a path that only upstream accepts for an endpoint.
 func TestNobodyGetsAroundTheRulesByAPath(t *testing.T) {
 	g := &gate{up: startUpstream(t, scripted.Options{}), http: &http.Client{Transport: &http.Transport{}, Timeout: waitLimit}}
 	t.Cleanup(g.http.CloseIdleConnections)

@@ -12,9 +12,9 @@ import (
 	"remora/test/scripted/script"
 )
 
-// step is one request of a history, as the client sends it: with only the new items.
+// step is one request of a history. The client sends only the new items.
 type step struct {
-	to      string // provider "a" or "b"; behind a slash another of its models
+	to      string // provider "a" or "b", optionally with a slash and another of its models
 	chat    bool
 	store   string // raw value of the member, empty for none
 	sealed  bool   // asks for encrypted reasoning
@@ -22,10 +22,10 @@ type step struct {
 	script  string // X-Script
 	kind    string // of the answer, empty for a plain one
 	n       int
-	extra   string // more members
-	results bool   // sends the results of the calls that are open
+	extra   string // additional members
+	results bool   // sends the results of open calls
 	user    string // raw content, empty for text
-	broken  bool   // the answer is not whole
+	broken  bool   // the answer is incomplete
 	server  bool   // X-History: server
 }
 
@@ -49,7 +49,7 @@ func (s step) String() string {
 	return strings.TrimSpace(name + " " + s.kind + " " + s.script)
 }
 
-// history is a session: its requests, one after the other.
+// history is the requests of a session.
 type history []step
 
 func (h history) String() string {
@@ -60,7 +60,7 @@ func (h history) String() string {
 	return strings.Join(names, ", ")
 }
 
-// kindsOfAnswers are answers of models, by the kind that a step names.
+// kindsOfAnswers are answers of models by step.kind.
 var kindsOfAnswers = map[string]scripted.Answer{
 	"plain":       {Text: "It is sunny."},
 	"thought":     {Reasoning: "Hm.", Text: "It is sunny."},
@@ -83,7 +83,7 @@ var kindsOfAnswers = map[string]scripted.Answer{
 	"signed call": {Reasoning: "Hm.", Signed: true, Calls: []scripted.Call{{Name: "ls", Arguments: `{}`}}},
 }
 
-// answerKind answers by the kind in the last user message, and with text once there are results.
+// answerKind answers with the kind in the last user message, and with text after results.
 func answerKind(p scripted.Prompt) (scripted.Answer, bool) {
 	_, kind, ok := strings.Cut(p.User, "kind: ")
 	a, known := kindsOfAnswers[kind]
@@ -96,11 +96,11 @@ func answerKind(p scripted.Prompt) (scripted.Answer, bool) {
 	return a, true
 }
 
-// hasCalls reports whether the client has to send results next.
+// hasCalls reports whether the client must send results next.
 func hasCalls(kind string) bool { return len(kindsOfAnswers[kind].Calls) > 0 }
 
-// followUps are the steps after the first answer: on the same provider with and without store, on another model, on the
-// other provider and back, and in the other dialect.
+// followUps returns histories after a first step: on the same provider with and without store, on another model, on the other
+// provider and back, and in the other dialect.
 func followUps(s step) []history {
 	to := func(provider string, chat bool, store string) step {
 		return step{to: provider, chat: chat, store: store, sealed: store == "false"}
@@ -116,7 +116,7 @@ func followUps(s step) []history {
 	}
 }
 
-// histories are all of them.
+// histories returns all histories.
 func histories() (all []history) {
 	behind := func(first step) {
 		for _, next := range followUps(first) {
@@ -137,10 +137,10 @@ func histories() (all []history) {
 			}
 		}
 	}
-	for _, kind := range []string{"thought", "web", "call", "refusal", "incomplete"} { // what is the default, asked for
+	for _, kind := range []string{"thought", "web", "call", "refusal", "incomplete"} { // the default, explicitly
 		behind(step{to: "a", kind: kind, store: "true", stream: len(all)%2 == 0})
 	}
-	for _, kind := range []string{"thought", "web", "call"} { // cut off behind the reasoning
+	for _, kind := range []string{"thought", "web", "call"} { // ended after the reasoning
 		for _, store := range []string{"", "false"} {
 			first := step{to: "a", kind: kind, store: store, stream: true, script: "cut-after=9", broken: true}
 			for _, next := range followUps(first) {
@@ -162,7 +162,7 @@ func histories() (all []history) {
 	}
 	behind(step{to: "a", chat: true, kind: "plain", user: `[{"type":"text","text":"Look."},{"type":"file","file":{"file_id":"%s"}}]`})
 
-	// What a client does besides in a session: it goes on from an answer by its id, or names items of it, and then stops.
+	// A client continues from an answer by its id or by references to its items, and then stops doing so.
 	for _, store := range []string{"", "false"} {
 		for _, kind := range []string{"thought", "web", "call"} {
 			all = append(all,
@@ -202,7 +202,7 @@ func startGates(t *testing.T, more string) *gates {
 	return g
 }
 
-// telling is one history on its way.
+// telling is one history being played.
 type telling struct {
 	*gates
 	t       *testing.T
@@ -212,7 +212,7 @@ type telling struct {
 	conv    string
 }
 
-// given is an answer as far as the next request needs it.
+// given holds the parts of an answer that the next request needs.
 type given struct {
 	step  step
 	id    string
@@ -272,7 +272,7 @@ func (p *telling) step(s step) {
 	p.at++
 }
 
-// body is the request of a step.
+// body returns the request of a step.
 func (p *telling) body(s step) string {
 	p.t.Helper()
 	text := fmt.Sprintf("question %d of %s", p.at, p.session)
@@ -342,11 +342,11 @@ func id(raw json.RawMessage) string {
 	var o struct {
 		ID string `json:"id"`
 	}
-	_ = json.Unmarshal(raw, &o) // what has no id has none
+	_ = json.Unmarshal(raw, &o) // ignore other types
 	return o.ID
 }
 
-// given reads what the next request needs of an answer.
+// given returns the parts of an answer that the next request needs.
 func (p *telling) given(s step, r reply) given {
 	a := given{step: s}
 	body := []byte(r.body)
@@ -394,7 +394,7 @@ func (p *telling) given(s step, r reply) given {
 	return a
 }
 
-// check looks at what upstream was sent of the answer before.
+// check checks what upstream got of the previous answer.
 func (p *telling) check(s step, body []byte) {
 	p.t.Helper()
 	was := p.last
@@ -437,8 +437,8 @@ func (p *telling) check(s step, body []byte) {
 	}
 }
 
-// TestFallbackGetsPortableItems: a fallback to another provider is sent the stored history in a form that it accepts, and
-// the provider that made it gets it back as it was.
+// TestFallbackGetsPortableItems: a fallback to another provider gets the stored history in a form that it accepts, and the
+// provider that made it gets it unchanged.
 func TestFallbackGetsPortableItems(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"thought", "web", "call", "code"} {

@@ -74,7 +74,7 @@ func TestIDsLeadToTheEnd(t *testing.T) {
 	}
 }
 
-// idOf is the id of an answer.
+// idOf returns the id of an answer.
 func idOf(t *testing.T, body string) string {
 	t.Helper()
 	for line := range strings.Lines(body) {

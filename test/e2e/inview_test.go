@@ -8,9 +8,9 @@ import (
 	"remora/test/scripted"
 )
 
-// TestStatementsOfTheViewAreNotTold: an observation is recalled if its message is not in the request: in another
-// session, and in its own once the window has cut the message off. Clients have both habits.
-func TestStatementsOfTheViewAreNotTold(t *testing.T) {
+// TestStatementsInTheViewAreNotRecalled: an observation is only recalled if its message is not in the request: in another
+// session, and in its own once the window leaves the message out. Clients have both habits.
+func TestStatementsInTheViewAreNotRecalled(t *testing.T) {
 	t.Parallel()
 	g := startGate(t, "[{kind: history_window, max_items: 4, evict_batch: 1}, {kind: observational_memory}]", scripted.Options{})
 	const said, block = "I am allergic to walnuts.", "- user: I am allergic to walnuts."

@@ -12,9 +12,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// checkItems compares the body of a request that holds its whole history with what upstream got. Without layers that add
-// to it, upstream gets the client's items byte for byte, in their order, but for what X-Memory counts: what the window left
-// out, what lost its partner to the window, and what was repaired since upstream would have refused it.
+// checkItems compares the body of a request with its whole history with what upstream got. Without layers that add blocks,
+// upstream gets the client's items byte for byte, in order, except for those counted in X-Memory: items left out by the window,
+// their orphans, and items repaired because upstream would refuse them.
 func checkItems(t *testing.T, what string, sent, got []byte, memory string) {
 	t.Helper()
 	windowed, orphans, fixed := count(t, memory, "windowed"), count(t, memory, "orphans"), count(t, memory, "repaired")
@@ -48,7 +48,7 @@ func checkItems(t *testing.T, what string, sent, got []byte, memory string) {
 	}
 }
 
-// listed are the items of a body as they are spelled, with the system prompt.
+// listed returns the bytes of a body's items, including the system prompt.
 func listed(t *testing.T, body []byte) []json.RawMessage {
 	t.Helper()
 	var b requestBody
@@ -60,7 +60,8 @@ func listed(t *testing.T, body []byte) []json.RawMessage {
 	return items
 }
 
-// units is how X-Memory counts an item: a message with calls is one for its text, if it has any, and one for each call.
+// units returns an item's number of units in X-Memory: a message with calls is one for its text, if it has any, and one for
+// each call.
 func units(t *testing.T, item json.RawMessage) int {
 	t.Helper()
 	var m struct {
@@ -74,7 +75,7 @@ func units(t *testing.T, item json.RawMessage) int {
 	return len(m.ToolCalls)
 }
 
-// count is a number in X-Memory, 0 where it is not there.
+// count returns a number in X-Memory, 0 if it is absent.
 func count(t *testing.T, memory, name string) int {
 	t.Helper()
 	parts := strings.Split(memory, ";")

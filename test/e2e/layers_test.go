@@ -15,7 +15,7 @@ import (
 	"github.com/openai/openai-go/v3/responses"
 )
 
-// notes are layers with a tool of the model's own.
+// notes are layers with a tool for the model.
 const notes = "[{kind: working_memory}, {kind: history_window, max_items: 80, evict_batch: 40}]"
 
 // taken are the scenarios in which the model takes notes: the same conversation by every SDK, dialect and habit.
@@ -33,7 +33,7 @@ type said struct {
 	Calls [][2]string `json:"calls"`
 }
 
-// clientSees is the conversation as a client must see it.
+// clientSees is the conversation that a client must see.
 var clientSees = []said{
 	{"Looking.", [][2]string{{"lookup", `{"q":"a"}`}, {"weather", `{"city":"Bern"}`}}},
 	{"Found both.", [][2]string{}},
@@ -44,8 +44,8 @@ var clientSees = []said{
 	{"Bye.", [][2]string{}},
 }
 
-// TestNotesAreHidden has the model take notes between a client's own calls. The client gets only its own calls, with
-// any SDK; its next request is valid upstream; and the model sees its notes, and that it took them.
+// TestNotesAreHidden: the model takes notes between calls of the client's tools. With any SDK the client gets only its own
+// calls, its next request is valid upstream, and the model gets its notes and its calls of them.
 func TestNotesAreHidden(t *testing.T) {
 	o := play(t, remembering, setup{layers: notes}, taken...)
 	if len(o.faults) > 0 {
@@ -92,11 +92,11 @@ func bySession(all []exchange) map[string][]exchange {
 	return out
 }
 
-// answersOf is how many answers of upstream each answer to the client is made of, by clientSees.
+// answersOf is the number of upstream's answers in each answer of clientSees.
 var answersOf = []int{1, 1, 2, 3, 1, 1, 1}
 
-// checkUsage requires that the client is told what the last answer read and all answers wrote: agents compact their history
-// by the first.
+// checkUsage requires that the client's usage has the input of the last answer and the output of all: agents compact their
+// history by the input.
 func checkUsage(t *testing.T, asked, views []exchange) {
 	t.Helper()
 	if len(asked) != len(answersOf) {
@@ -118,7 +118,7 @@ func checkUsage(t *testing.T, asked, views []exchange) {
 
 type usage struct{ input, output, total int }
 
-// usageOf is an answer's usage, zero where it has none. A stream has it last.
+// usageOf returns an answer's usage, zero if it has none. In a stream it is last.
 func usageOf(t *testing.T, e exchange) (u usage) {
 	t.Helper()
 	for _, f := range []struct {
@@ -142,10 +142,10 @@ func usageOf(t *testing.T, e exchange) (u usage) {
 	return u
 }
 
-// wantNotes are the model's notes when the conversation is over, as its last view shows them.
+// wantNotes are the model's notes in the last view of the conversation.
 const wantNotes = `{"name":"Ada","city":"Paris","a":1,"b":2,"c":3,"d":4}`
 
-// checkNotes looks at what upstream was sent last: the notes themselves, every call that made them, and its result.
+// checkNotes checks upstream's last request: the notes, every call that made them, and its result.
 func checkNotes(t *testing.T, name string, views []exchange) {
 	t.Helper()
 	if len(views) != 10 {
@@ -200,7 +200,7 @@ var goNotes = map[string]func(goContext) (any, error){
 	"go.notesResponsesStream": func(c goContext) (any, error) { return responsesNotes(c, true) },
 }
 
-// scenariosOf returns the named scenarios, or without names all that need no layers.
+// scenariosOf returns the named scenarios; without names, all that need no layers.
 func scenariosOf(only []string) map[string]func(goContext) (any, error) {
 	all := maps.Clone(goScenarios)
 	if len(only) > 0 {
@@ -250,7 +250,7 @@ func responsesNotes(c goContext, stream bool) (any, error) {
 			turn := said{r.OutputText(), [][2]string{}}
 			for _, item := range r.Output {
 				if item.Type == "reasoning" {
-					continue // which upstream does not take back: it is neither stored nor sealed
+					continue // upstream would refuse it: it is neither stored nor sealed
 				}
 				p.Input.OfInputItemList = append(p.Input.OfInputItemList,
 					param.Override[responses.ResponseInputItemUnionParam](json.RawMessage(item.RawJSON())))
@@ -268,7 +268,7 @@ func responsesNotes(c goContext, stream bool) (any, error) {
 	return turns, nil
 }
 
-// respond is one answer, from the terminal event where it is streamed.
+// respond returns one answer; if it is streamed, from the terminal event.
 func respond(c goContext, p responses.ResponseNewParams, stream bool) (*responses.Response, error) {
 	if !stream {
 		return c.client.Responses.New(c.ctx, p)

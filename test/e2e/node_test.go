@@ -15,7 +15,7 @@ import (
 
 const nodeDir = "testdata/node"
 
-// installOnce installs the SDKs for Node, unless they are there in the versions of package-lock.json.
+// installOnce installs the SDKs for Node, unless the versions of package-lock.json are installed.
 var installOnce = sync.OnceValue(func() error {
 	for _, tool := range []string{"node", "npm"} {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -46,7 +46,7 @@ type record struct {
 	Thrown any   `json:"thrown"`
 }
 
-// try is one HTTP exchange as the SDK saw it.
+// try is one HTTP exchange of the SDK.
 type try struct {
 	Method  string            `json:"method"`
 	Path    string            `json:"path"`

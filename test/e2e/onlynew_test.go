@@ -14,7 +14,7 @@ import (
 	"remora/test/scripted"
 )
 
-// sending is one request of a client, and what upstream sees of it. ID is the id of the call that was made last.
+// sending is one request of a client, and what upstream gets. ID is the id of the last call.
 type sending struct {
 	items   string // comma-separated, ID for that id
 	headers []string
@@ -56,7 +56,7 @@ func (s sending) play(t *testing.T, g *gate, d dialect, session, id string) (nex
 	return id
 }
 
-// TestResultsAreSentAgain: a client that sends only new items keeps its conversation when it sends results again.
+// TestResultsAreSentAgain: a client that sends only new items keeps its conversation when it resends results.
 func TestResultsAreSentAgain(t *testing.T) {
 	t.Parallel()
 	g := startGate(t, "", scripted.Options{})
@@ -86,10 +86,10 @@ func TestResultsAreSentAgain(t *testing.T) {
 	g.sound(t)
 }
 
-// counted is the scripted upstream's answer when the script has ended.
+// counted is the scripted upstream's answer after the end of the script.
 const counted = "assistant Done. Tool results: 1, the last: "
 
-// user is a user's message; in Responses its type may be left out.
+// user returns a user message; in Responses its type is optional.
 func user(text string) string { return fmt.Sprintf(`{"role":"user","content":%q}`, text) }
 
 // The statements of docs/sessions.md on new items and old ones that are easily broken.

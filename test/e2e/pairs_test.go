@@ -62,7 +62,7 @@ func TestPairsApart(t *testing.T) {
 						t.Errorf("X-Memory is %q", memory)
 					}
 
-					// What the next requests of both habits are sent is sound, too.
+					// The next requests of both habits are valid too.
 					g.say(t, d, "SAY Behind.", session)
 					body = string(encode(t, d.request(append(spell(t, d, c.sent), spell(t, d, "a8 u9")...))))
 					if r = g.ask(t, d.path, body, session); r.status != http.StatusOK {
@@ -90,7 +90,7 @@ func TestApprovalsAndPrograms(t *testing.T) {
 	g := startGate(t, "[{kind: history_window, max_items: 6, evict_batch: 1, in_flight: window}]", scripted.Options{})
 	for _, stream := range []bool{false, true} {
 		d := dialect{"responses", stream}
-		for n := 1; n < 14; n++ { // the cut comes to stand before each of them
+		for n := 1; n < 14; n++ { // the window starts at each of them
 			items := spell(t, d, "u1 c1 r1")
 			items = append(items,
 				map[string]any{"type": "mcp_approval_request", "id": "mcpr_1", "name": "f", "arguments": "{}", "server_label": "s"},
@@ -99,7 +99,7 @@ func TestApprovalsAndPrograms(t *testing.T) {
 			items = append(items, spell(t, d, "c2 r2")...)
 			items = append(items, map[string]any{"type": "program_output", "id": "pout_1", "call_id": "call_p", "result": "x", "status": "completed"})
 			items = append(items, spell(t, d, strings.Repeat(" c3 r3", n))...)
-			for _, part := range [][]any{items, items[min(4, len(items)):], items[min(8, len(items)):]} { // the client itself has cut
+			for _, part := range [][]any{items, items[min(4, len(items)):], items[min(8, len(items)):]} { // the client itself shortens its history
 				session := fmt.Sprint("X-Session-Id: ", t.Name(), stream, n, len(part))
 				if r := g.ask(t, d.path, string(encode(t, d.request(part))), session); r.status != http.StatusOK {
 					t.Errorf("%d items: %d %.300s", len(part), r.status, r.body)
@@ -118,7 +118,7 @@ func TestApprovalsAndPrograms(t *testing.T) {
 	g.sound(t)
 }
 
-// request is a request of these items.
+// request returns a request with these items.
 func (d dialect) request(items []any) map[string]any {
 	list := "messages"
 	if d.path == "responses" {
@@ -153,8 +153,7 @@ func spell(t *testing.T, d dialect, words string) (items []any) {
 	return items
 }
 
-// wordsOf is the inverse of spell for the body of a request. What stands before the first word is left out, and blocks of
-// layers are no words.
+// wordsOf is the inverse of spell for the body of a request. It ignores items before the first word, and layers' blocks.
 func wordsOf(t *testing.T, body string) string {
 	t.Helper()
 	var words []string
@@ -165,7 +164,7 @@ func wordsOf(t *testing.T, body string) string {
 			ToolCallID          string                `json:"tool_call_id"`
 			ToolCalls           []struct{ ID string } `json:"tool_calls"`
 		}
-		_ = json.Unmarshal(raw, &it) // content in parts is no word
+		_ = json.Unmarshal(raw, &it) // content in parts is ignored
 		number := func(id string) string { return strings.TrimPrefix(id, "call_") }
 		switch {
 		case it.Type == "function_call":

@@ -12,10 +12,10 @@ import (
 	"remora/test/scripted/script"
 )
 
-// fifty is a text of 50 words, and so of at least as many tokens.
+// fifty is a text of 50 words, and so of at least 50 tokens.
 var fifty = strings.TrimSpace(strings.Repeat("tea ", 50))
 
-// shown are the messages or items of a body, the system prompt too.
+// shown returns the messages or items of a body, including the system prompt.
 func shown(t *testing.T, body string) []json.RawMessage {
 	t.Helper()
 	var r requestBody
@@ -27,7 +27,7 @@ func shown(t *testing.T, body string) []json.RawMessage {
 	return items
 }
 
-// apart are the texts of a body that layers put in the tag, and all others.
+// apart returns the texts of a body in a layer's tag, and all others.
 func apart(t *testing.T, body, tag string) (block, rest string) {
 	t.Helper()
 	for _, it := range shown(t, body) {
@@ -145,7 +145,7 @@ func TestSmallViews(t *testing.T) {
 	}
 }
 
-// cutOf is how many of the oldest items a view has lost since the one before, -1 if it is not that one's rest and more.
+// cutOf returns the number of oldest items that a view has lost since the previous one, -1 if it does not continue that one.
 func cutOf(before, view []string) int {
 	for cut := range len(before) + 1 {
 		if rest := before[cut:]; len(rest) <= len(view) && slices.Equal(rest, view[:len(rest)]) && (len(rest) > 0 || len(before) == 0) {
@@ -155,17 +155,16 @@ func cutOf(before, view []string) int {
 	return -1
 }
 
-// warm answers by the script, and reports that all of the prompt was cached.
+// warm answers with the script, and reports that the whole prompt was cached.
 func warm(p scripted.Prompt) (scripted.Answer, bool) {
 	a := script.Play(p)
 	a.Usage = script.Usage{Prompt: len(p.Body), Cached: len(p.Body)}
 	return a, true
 }
 
-// TestAnchoredBytesStay: blocks before the history keep their bytes while the model changes its memory, updates stand
-// behind the user's message, and each turn can be shown as upstream got it first. With prompt_cache off the block
-// before the history changes.
-func TestAnchoredBytesStay(t *testing.T) {
+// TestPinnedPrefixStays: blocks before the history keep their bytes while the model changes its memory, updates follow the
+// user's message, and each turn can be shown as upstream got it. With prompt_cache off the block before the history changes.
+func TestPinnedPrefixStays(t *testing.T) {
 	for _, on := range []bool{true, false} {
 		g := startGateWith(t, setup{
 			layers: "[{kind: working_memory, placement: anchor}]",
@@ -207,7 +206,7 @@ func TestAnchoredBytesStay(t *testing.T) {
 	}
 }
 
-// checkTold requires that a view tells the city: in an update directly behind the user's message, or else before the history.
+// checkTold requires that a view contains the city: in an update directly after the user's message, or else before the history.
 func checkTold(t *testing.T, view, city string, update bool) {
 	t.Helper()
 	var items []string

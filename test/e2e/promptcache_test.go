@@ -16,8 +16,8 @@ const (
 	cacheKey   = `"prompt_cache_key":"`
 )
 
-// startDressed starts a proxy whose provider has all prompt cache options, and falls back to one without any.
-func startDressed(t *testing.T, layers string) *gate {
+// startCaching starts a proxy whose provider has all prompt cache options, with a fallback to one without any.
+func startCaching(t *testing.T, layers string) *gate {
 	t.Helper()
 	return startGateWith(t, setup{layers: layers, providers: `[
   {name: cached, kind: compatible, base_url: '%s', models: [m], prompt_cache_key: true, cache_control: true,
@@ -25,8 +25,8 @@ func startDressed(t *testing.T, layers string) *gate {
   {name: plain, kind: compatible, base_url: '%s', api_key: k2}]`}, scripted.Options{})
 }
 
-// talk plays rounds of a client that resends all that was said, each with two tool calls and the answer, and returns the
-// bodies that upstream has seen.
+// talk plays rounds of a client that resends its history, each with two tool calls and the answer, and returns upstream's
+// requests.
 func (g *gate) talk(t *testing.T, rounds int, answer string) []string {
 	t.Helper()
 	messages := []json.RawMessage{json.RawMessage(`{"role":"system","content":"Be brief."}`)}
@@ -74,8 +74,8 @@ func breakpoints(t *testing.T, body string) (at []int, messages []string) {
 	return at, messages
 }
 
-// TestBreakpointsAreFound: every request of an agent's session has a breakpoint where the one before it ended, with
-// nothing new before it, also when layers' blocks change. And all have the session's key.
+// TestBreakpointsAreFound: every request of an agent's session has a breakpoint at the end of the previous one, with nothing
+// new before it, even if layers' blocks change. All have the session's key.
 func TestBreakpointsAreFound(t *testing.T) {
 	for name, layers := range map[string]string{
 		"window":   "",
@@ -83,8 +83,8 @@ func TestBreakpointsAreFound(t *testing.T) {
 		"live":     `[{kind: working_memory, scope: resource, placement: live}, {kind: observational_memory, placement: live}]`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := startDressed(t, layers)
-			if name != "window" { // the model is told something, and calls a layer's function in its turn
+			g := startCaching(t, layers)
+			if name != "window" { // layers add blocks, and the model calls a layer's tool
 				g.ask(t, "chat/completions", `{"model":"m","messages":[{"role":"user","content":"CALL working-memory_update {\"city\":\"Lucerne\"} ;; SAY My favourite tea is Oolong."}]}`,
 					"X-Session-Id: before", "X-Resource-Id: ada")
 				for _, r := range g.up.Requests() {
@@ -136,16 +136,16 @@ func TestBreakpointsAreFound(t *testing.T) {
 
 func lastUser(messages []string) int {
 	for i, m := range slices.Backward(messages) {
-		if strings.Contains(m, `"role":"user"`) && !strings.Contains(m, `"text":"<`) { // and no block of a layer
+		if strings.Contains(m, `"role":"user"`) && !strings.Contains(m, `"text":"<`) { // not a layer's block
 			return i
 		}
 	}
 	return -1
 }
 
-// TestFallbackIsNotDressed: what one provider wants for its cache is not sent to another.
-func TestFallbackIsNotDressed(t *testing.T) {
-	g := startDressed(t, "")
+// TestFallbackGetsNoCacheHints: cache hints for one provider are not sent to another.
+func TestFallbackGetsNoCacheHints(t *testing.T) {
+	g := startCaching(t, "")
 	const body = `{"model":"m", "messages":[ {"role":"user","content":"hi"} ]}`
 	if err := g.up.Inject("status=503", 1); err != nil {
 		t.Fatal(err)
@@ -162,9 +162,9 @@ func TestFallbackIsNotDressed(t *testing.T) {
 	}
 }
 
-// TestResponsesGetNoBreakpoints: the dialect has none. The key it has.
+// TestResponsesGetNoBreakpoints: Responses requests get the key but no breakpoints, which the dialect does not have.
 func TestResponsesGetNoBreakpoints(t *testing.T) {
-	g := startDressed(t, "")
+	g := startCaching(t, "")
 	const body = `{"model":"m","input":[{"role":"developer","content":"d"},{"role":"user","content":"hi"}]`
 	if r := g.ask(t, "responses", body+"}"); r.status != http.StatusOK {
 		t.Fatalf("status %d: %s", r.status, r.body)

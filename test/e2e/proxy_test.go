@@ -18,7 +18,7 @@ import (
 	"remora/test/scripted"
 )
 
-// waitLimit bounds every wait for another process. It is long because tests share few cores, and never waited for.
+// waitLimit bounds every wait for another process. It is long because tests share few cores.
 const waitLimit = 2 * time.Minute
 
 // credential is the API key of all SDKs here; sessions belong to it.
@@ -43,9 +43,9 @@ type setup struct {
 	upstream string // origin of the upstream
 	store    string // store.url; empty for a bbolt file in the test's folder
 	layers   string // memory.layers as YAML, empty for the shipped ones
-	memory   string // what else is in memory, as YAML; only with layers
+	memory   string // other keys of memory as YAML; only with layers
 	admin    string // server.admin_listen; empty for none
-	// providers as YAML, with %s where the upstream's base URL belongs; empty for it alone, without options.
+	// providers as YAML, with %s for the upstream's base URL; empty for only the upstream, without options.
 	providers string
 }
 
@@ -65,7 +65,7 @@ func startProxy(t *testing.T, s setup) *proxy {
 	if s.store == "" {
 		s.store = "bolt:" + filepath.Join(dir, "remora.db")
 	}
-	// A disk that is busy with other tests must not make these turns late: what happens then is tested elsewhere.
+	// A busy disk must not delay these turns: other tests test that.
 	text := fmt.Sprintf("server: {listen: '127.0.0.1:0', admin_listen: '%s'}\n"+
 		"store: {url: '%s', commit_wait: 1m, read_wait: 1m, spool: {dir: '%s'}}\n"+
 		"providers: %s\n", s.admin, s.store, filepath.Join(dir, "spool"),
@@ -100,7 +100,7 @@ func (p *proxy) start() {
 	p.url, p.running = p.process.URL, true
 }
 
-// stop ends the process as an operator would and requires that it goes in order. A second stop does nothing.
+// stop stops the process with SIGTERM, and requires that it exits with 0. A second stop does nothing.
 func (p *proxy) stop() {
 	p.t.Helper()
 	if !p.running {
@@ -112,19 +112,19 @@ func (p *proxy) stop() {
 	}
 }
 
-// in is p for a subtest, so that it fails and not its parent.
+// in returns p for a subtest, so that the subtest fails and not its parent.
 func (p *proxy) in(t *testing.T) *proxy {
 	t.Helper()
 	return &proxy{t: t, config: p.config, url: p.url}
 }
 
-// said returns the end of what the process wrote.
+// said returns the end of the process's output.
 func (p *proxy) said() string {
 	text := p.process.Log()
 	return text[max(0, len(text)-4000):]
 }
 
-// transcript reads a session as an operator would. On bbolt the proxy has to be stopped.
+// transcript reads a session with `remora transcript`. With bbolt the proxy must be stopped.
 func (p *proxy) transcript(session string) []memory.ItemLine {
 	p.t.Helper()
 	cmd := exec.Command(binary, "transcript", "--config", p.config, "--session", session, "--key", credential)

@@ -18,7 +18,7 @@ const onlyReading = `[{kind: steering, rules: [{id: only-reading, applies_to: [b
 // events, some from the finished item; some put the pieces of a name together, some take the last; some ignore the case of
 // names. A call that is denied under any of these readings reaches none of them.
 func TestCallsThatClientsReadDifferently(t *testing.T) {
-	var said string // by upstream, to every request that does not know of a denial
+	var said string // upstream's answer to requests without a denial
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
@@ -33,7 +33,7 @@ func TestCallsThatClientsReadDifferently(t *testing.T) {
 		if stream {
 			w.Header().Set("Content-Type", "text/event-stream")
 		}
-		_, _ = io.WriteString(w, answer) // the test sees what arrives
+		_, _ = io.WriteString(w, answer) // the test checks the result
 	}))
 	t.Cleanup(up.Close)
 	g := &gate{http: &http.Client{Transport: &http.Transport{}, Timeout: waitLimit}}
@@ -41,7 +41,7 @@ func TestCallsThatClientsReadDifferently(t *testing.T) {
 	g.proxy = startProxy(t, setup{layers: onlyReading, upstream: up.URL})
 
 	const (
-		denied  = "denied"  // the model is told so, and the client gets its next answer
+		denied  = "denied"  // the model gets the denial, and the client its next answer
 		unclear = "unclear" // the answer fails
 		dropped = "dropped" // the client gets the answer without the call
 		passes  = "passes"
@@ -152,7 +152,7 @@ func TestCallsThatClientsReadDifferently(t *testing.T) {
 	}
 }
 
-// events is a stream of events with these data.
+// events returns a stream of events with these data.
 func events(data ...string) string {
 	var b strings.Builder
 	for _, d := range data {
@@ -161,7 +161,7 @@ func events(data ...string) string {
 	return b.String()
 }
 
-// harmless is an answer without calls.
+// harmless returns an answer without calls.
 func harmless(responses, stream bool) string {
 	switch {
 	case responses && stream:

@@ -17,7 +17,7 @@ import (
 	"remora/test/scripted"
 )
 
-// TestResourceSharesMemory: a fact told in one session is recalled in another of the same resource, and nowhere else.
+// TestResourceSharesMemory: a fact of one session is recalled in others of the same resource only.
 func TestResourceSharesMemory(t *testing.T) {
 	g := startGate(t, "[{kind: working_memory, scope: resource}, {kind: observational_memory}]", scripted.Options{})
 	for _, d := range dialects {
@@ -69,7 +69,7 @@ func TestServerHistoryHasHiddenCalls(t *testing.T) {
 				}
 				want := []string{"user", "call", "result", "assistant", "user"}
 				if d.path == "responses" {
-					// Two messages, with the call where it was made; in Chat the client's answer is one.
+					// Two messages with the call between them; in Chat the client's answer is one message.
 					want = []string{"user", "assistant", "call", "result", "assistant", "user"}
 				}
 				if diff := cmp.Diff(want, got); diff != "" {
@@ -81,8 +81,8 @@ func TestServerHistoryHasHiddenCalls(t *testing.T) {
 	g.sound(t)
 }
 
-// TestUpstreamWithoutTools: an upstream that refuses tools is asked again without them, once; another refusal that
-// mentions tools, such as of the client's own, does not count.
+// TestUpstreamWithoutTools: if upstream refuses tools, the request is retried without them, once. Other refusals that mention
+// tools, such as the client's own, are not retried.
 func TestUpstreamWithoutTools(t *testing.T) {
 	up := startUpstream(t, scripted.Options{})
 	var asked, refused atomic.Int32
@@ -94,7 +94,7 @@ func TestUpstreamWithoutTools(t *testing.T) {
 			refused.Add(1)
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(int(status.Load()))
-			w.(http.Flusher).Flush() // without a length, as gateways send it
+			w.(http.Flusher).Flush() // without a length, like gateways
 			_, _ = fmt.Fprint(w, `{"error":{"message":"No endpoints found that support tool use.","code":404}}`)
 			return
 		}
@@ -159,12 +159,12 @@ func readAll(t *testing.T, r io.Reader) string {
 // layerTimeout is the time limit of the layers in TestBadLayers.
 const layerTimeout = 300 * time.Millisecond
 
-// TestBadLayers: a layer of one's own that hangs, breaks off, talks nonsense or too much costs at most its timeout, and
+// TestBadLayers: an http layer that hangs, disconnects or gives invalid or too large answers costs at most its timeout, and
 // X-Memory names it.
 func TestBadLayers(t *testing.T) {
 	bad := map[string]http.HandlerFunc{
 		"hangs": func(_ http.ResponseWriter, r *http.Request) {
-			_, _ = io.Copy(io.Discard, r.Body) // until then nobody notices that the caller has gone
+			_, _ = io.Copy(io.Discard, r.Body) // needed to detect that the caller disconnects
 			<-r.Context().Done()
 		},
 		"trickles": trickle,
@@ -185,8 +185,7 @@ func TestBadLayers(t *testing.T) {
 			g := startGate(t, fmt.Sprintf("[{kind: http, id: mine, url: '%s', hooks: [recall, on_item_append, before_tool_call, store], "+
 				"timeouts: {recall: %[2]s, on_item_append: %[2]s, before_tool_call: %[2]s, store: %[2]s}}]", srv.URL, layerTimeout), scripted.Options{})
 			d := dialect{"chat/completions", true}
-			// Three hooks before the end of the answer, one after the other; the rest is for a busy machine, which may stand
-			// still in one of the calls.
+			// Three hooks before the end of the answer, one after the other, and some time for a busy machine.
 			const most = 3*layerTimeout + 5*time.Second
 			for n, fastest := 0, 2*most; n < 2 || n < 6 && fastest > most; n++ {
 				begun := time.Now()
@@ -203,12 +202,12 @@ func TestBadLayers(t *testing.T) {
 					t.Errorf("each of the calls took %s or longer, want at most %s", fastest, most)
 				}
 			}
-			g.proxy.stop() // waits for what the layers do after the answer
+			g.proxy.stop() // waits for the layers' hooks after the answer
 		})
 	}
 }
 
-// trickle sends a byte now and then, for ever.
+// trickle sends single bytes forever.
 func trickle(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(io.Discard, r.Body)
 	tick := time.NewTicker(10 * time.Millisecond)

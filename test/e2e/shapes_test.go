@@ -10,10 +10,10 @@ import (
 	"remora/test/scripted"
 )
 
-// told are the shipped window with layers that tell the model something and offer it a tool.
+// told is the shipped window with layers that add blocks and a tool.
 const told = "[{kind: history_window, max_items: 80, evict_batch: 40, in_flight: keep}, {kind: working_memory, scope: resource}, {kind: observational_memory}]"
 
-// plainBody is a request without tools of the client's.
+// plainBody returns a request without client tools.
 func plainBody(t *testing.T, d dialect, model, system, text string, extra map[string]any) string {
 	t.Helper()
 	b := map[string]any{"model": model, "stream": d.stream}
@@ -33,22 +33,22 @@ func plainBody(t *testing.T, d dialect, model, system, text string, extra map[st
 	return string(encode(t, b))
 }
 
-// byKind is an upstream on which each model is a server of its own: "vllm_qwen" is one behind that template, "openai" takes
-// what OpenAI does.
+// byKind returns the options of an upstream with a kind of server per model: "vllm_qwen" has that template's checks, "openai"
+// those of OpenAI.
 func byKind() scripted.Options {
 	return scripted.Options{KindOf: func(model string) scripted.Kind { return scripted.Kind(strings.TrimSuffix(model, "-b")) }}
 }
 
-// strictGate is a proxy with layers in front of that upstream, as an operator of local models configures it.
+// strictGate starts a proxy with layers in front of that upstream, configured as for local models.
 func strictGate(t *testing.T, kind, messages string) *gate {
 	t.Helper()
 	return startGateWith(t, setup{layers: told, providers: fmt.Sprintf("[{name: local, kind: %s, base_url: '%%s', messages: %s}]", kind, messages)}, byKind())
 }
 
-// TestStrictServers plays a conversation with each kind of server, blocks of layers and their tool in the view. Upstream
-// refuses at most the first request, the client never sees it, and what was learnt is used from the second request on.
+// TestStrictServers plays a conversation with each kind of server, with layers' blocks and tool in the view. Upstream refuses
+// at most the first request, the client never sees that, and from the second request on the proxy uses what it has learnt.
 func TestStrictServers(t *testing.T) {
-	kinds := map[scripted.Kind]int{ // corrective tries that the first request may need
+	kinds := map[scripted.Kind]int{ // allowed corrective retries of the first request
 		scripted.KindOpenAI: 0, scripted.KindQwen: 1, scripted.KindGemma: 1, scripted.KindMistral: 1,
 		scripted.KindReasoner: 1, scripted.KindLlamaCpp: 1, scripted.KindOllama: 1, scripted.KindNoEndpoints: 1,
 		scripted.KindGemini: 0, scripted.KindGroq: 0,
@@ -59,7 +59,7 @@ func TestStrictServers(t *testing.T) {
 			for kind, tries := range kinds {
 				for _, system := range []string{"", "Be brief."} {
 					t.Run(fmt.Sprintf("%s %s %s system=%v", provider, kind, d, system != ""), func(t *testing.T) {
-						// Each subtest is another caller, so that nothing is learnt yet.
+						// Each subtest is another caller, so that the proxy has learnt nothing yet.
 						headers := []string{"Authorization: Bearer " + t.Name(), "X-Session-Id: s", "X-Resource-Id: r"}
 						seed := g.ask(t, d.path, plainBody(t, d, "openai", "", `CALL working-memory_update {"city":"Lucerne"} ;; SAY Noted.`, nil),
 							headers[0], "X-Session-Id: before", headers[2])
@@ -92,15 +92,15 @@ func TestStrictServers(t *testing.T) {
 	}
 }
 
-// TestStrictAgents plays agents that resend their history, with tool loops, texts beside calls, and notes that the model takes
-// meanwhile, so that updates and live blocks stand in many places.
+// TestStrictAgents plays agents that resend their history, with tool loops, texts with calls, and notes of the model, so that
+// updates and live blocks are in many places.
 func TestStrictAgents(t *testing.T) {
 	layers := strings.Replace(told, "{kind: observational_memory}", "{kind: observational_memory, placement: live}, {kind: reminder, reminders: [{text: Be honest., every_user_turns: 1, after_tool_calls: 1}]}", 1)
 	g := startGateWith(t, setup{layers: layers, providers: "[{name: local, kind: compatible, base_url: '%s'}]"}, byKind())
 	for _, kind := range []scripted.Kind{scripted.KindOpenAI, scripted.KindQwen, scripted.KindGemma, scripted.KindMistral, scripted.KindBedrock} {
 		for _, d := range dialects {
 			if d.stream {
-				continue // the items are read from whole answers
+				continue // items are only read from answers that are not streamed
 			}
 			t.Run(fmt.Sprintf("%s %s", kind, d), func(t *testing.T) {
 				g.up.Reset()
@@ -148,7 +148,7 @@ func TestStrictAgents(t *testing.T) {
 	}
 }
 
-// answered are the items of an answer and the results of its calls, and whether there are any.
+// answered returns the items of an answer and the results of its calls, and whether it has calls.
 func answered(t *testing.T, d dialect, body string) (items []any, more bool) {
 	t.Helper()
 	if d.path == "responses" {
@@ -180,8 +180,8 @@ func answered(t *testing.T, d dialect, body string) (items []any, more bool) {
 	return items, len(calls) > 0
 }
 
-// TestClientIsRepaired: what a refusal teaches changes what a client itself sent too, X-Memory counts it, and the transcript
-// has it as it was sent.
+// TestClientIsRepaired: repairs learnt from a refusal also apply to the client's own items. X-Memory counts them, and the
+// transcript has the items unchanged.
 func TestClientIsRepaired(t *testing.T) {
 	for _, provider := range []string{"compatible", "openai"} {
 		g := strictGate(t, provider, "auto")
@@ -202,7 +202,7 @@ func TestClientIsRepaired(t *testing.T) {
 	}
 }
 
-// TestOperatorChooses: with a form of messages that is configured nothing is refused first.
+// TestOperatorChooses: with a configured form of messages there is no refusal.
 func TestOperatorChooses(t *testing.T) {
 	for messages, kind := range map[string]scripted.Kind{
 		"one_system": scripted.KindQwen, "alternate": scripted.KindMistral, "no_system": scripted.KindGemma, "as_is": scripted.KindOpenAI,
@@ -224,7 +224,7 @@ func TestOperatorChooses(t *testing.T) {
 	}
 }
 
-// TestToolsBesideJSON: a server that refuses tools beside JSON output is offered them in all other requests.
+// TestToolsBesideJSON: a server that refuses tools with JSON output gets them in all other requests.
 func TestToolsBesideJSON(t *testing.T) {
 	for _, kind := range []scripted.Kind{scripted.KindGemini, scripted.KindGroq} {
 		g := strictGate(t, "compatible", "auto")
@@ -260,7 +260,7 @@ func TestShapesLearnAlone(t *testing.T) {
 	}
 	for _, kind := range []scripted.Kind{scripted.KindLlamaCpp, scripted.KindOllama, scripted.KindNoEndpoints, scripted.KindTerse} {
 		g := strictGate(t, "compatible", "auto")
-		learnt := make(map[string]bool) // by shape; streamed and not are one
+		learnt := make(map[string]bool) // by shape, whether streamed or not
 		for _, d := range dialects {
 			for _, json := range []bool{false, true} {
 				var extra map[string]any

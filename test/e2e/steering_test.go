@@ -23,8 +23,7 @@ const (
   action: guide, guidance: 'Be polite.'}]}]`
 )
 
-// TestDeniedCalls: a denied call never reaches the client, also among other calls; the model gets the reason, and goes
-// on.
+// TestDeniedCalls: a denied call never reaches the client, even among other calls. The model gets the reason and continues.
 func TestDeniedCalls(t *testing.T) {
 	g := startGate(t, noDeletes, scripted.Options{})
 	for _, c := range []struct {
@@ -67,7 +66,7 @@ func TestDeniedCalls(t *testing.T) {
 	}
 }
 
-// TestDeniedResponses: a denied response is an error that SDKs raise, and nothing of it reaches the client.
+// TestDeniedResponses: a denied response is an error that SDKs raise, and no part of it reaches the client.
 func TestDeniedResponses(t *testing.T) {
 	g := startGate(t, noSecrets, scripted.Options{})
 	for name, script := range map[string]string{
@@ -142,7 +141,7 @@ func TestAllOfAnAnswerIsJudged(t *testing.T) {
 	}
 }
 
-// TestGuidedResponses: the model answers again with the guidance; the client sees the last answer only.
+// TestGuidedResponses: the model answers again with the guidance; the client only gets the last answer.
 func TestGuidedResponses(t *testing.T) {
 	for name, rude := range map[string]scripted.Answer{
 		"text":          {Reasoning: "I am angry", Text: "Oh damn."},
@@ -174,8 +173,8 @@ func TestGuidedResponses(t *testing.T) {
 	}
 }
 
-// TestTextIsLiveWhileCallsAreHeld stalls upstream behind its text and in the middle of calls that wait for their
-// verdict: the text is at the client already, and nothing of the calls.
+// TestTextIsLiveWhileCallsAreHeld stalls upstream after its text and within calls that wait for their verdict: the client
+// already has the text, and no part of the calls.
 func TestTextIsLiveWhileCallsAreHeld(t *testing.T) {
 	g := startGate(t, noDeletes, scripted.Options{})
 	for _, c := range []struct {

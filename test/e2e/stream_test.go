@@ -15,8 +15,8 @@ import (
 	"remora/test/scripted"
 )
 
-// TestStreamsAreLive stalls upstream after each of its events in turn: all earlier events must be at the client
-// already, with a session too, where only the terminal event waits for the commit.
+// TestStreamsAreLive stalls upstream after each of its events in turn: the client must already have all earlier events. With a
+// session, only the terminal event waits for the commit.
 func TestStreamsAreLive(t *testing.T) {
 	up := startUpstream(t, scripted.Options{})
 	p := startProxy(t, setup{upstream: up.URL()})
@@ -58,8 +58,7 @@ func TestStreamsAreLive(t *testing.T) {
 	}
 }
 
-// TestSDKsSeeLiveStreams does the same with the SDKs for node, which tell upstream to go on when they have seen the
-// first events.
+// TestSDKsSeeLiveStreams does the same with the SDKs for node, which release upstream after the first events.
 func TestSDKsSeeLiveStreams(t *testing.T) {
 	up := startUpstream(t, scripted.Options{})
 	control := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -83,8 +82,8 @@ func TestSDKsSeeLiveStreams(t *testing.T) {
 	}
 }
 
-// TestAbortedStreamIsKept leaves in the middle of a stream: upstream has to learn of it, and what came stays in the
-// transcript, marked.
+// TestAbortedStreamIsKept aborts a stream: upstream must notice, and the received part stays in the transcript, marked as
+// aborted.
 func TestAbortedStreamIsKept(t *testing.T) {
 	up := startUpstream(t, scripted.Options{})
 	p := startProxy(t, setup{upstream: up.URL()})
@@ -125,7 +124,7 @@ func post(t *testing.T, client *http.Client, url, body string, header http.Heade
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = res.Body.Close() }) // read to its end, or left on purpose
+	t.Cleanup(func() { _ = res.Body.Close() }) // read completely, or aborted on purpose
 	if res.StatusCode != http.StatusOK {
 		t.Fatalf("status %s", res.Status)
 	}
@@ -146,8 +145,7 @@ func readEvents(t *testing.T, r io.Reader, n int) []byte {
 	return got
 }
 
-// stalled requires that the newest request of upstream is still open with n events: it counts an event a moment after
-// it has sent it.
+// stalled waits until upstream's newest request is open with n events: it counts an event shortly after sending it.
 func stalled(t *testing.T, up *scripted.Server, n int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
@@ -168,8 +166,8 @@ func last(t *testing.T, up *scripted.Server) scripted.Recorded {
 	return all[len(all)-1]
 }
 
-// letGo lets the newest request of upstream go on until it ends. A single Release may come before upstream stalls: the
-// client sees an event a moment before that.
+// letGo releases upstream's newest request until it ends. A single Release may come before the stall: the client gets an event
+// shortly before that.
 func letGo(ctx context.Context, t *testing.T, up *scripted.Server) {
 	t.Helper()
 	seq := last(t, up).Seq

@@ -22,11 +22,11 @@ type talker struct {
 	// resends selects the habit; history is sent before the next message.
 	resends bool
 	history []any
-	// members are added to each request beside model, stream and the messages.
+	// members are added to each request, besides model, stream and the messages.
 	members map[string]any
 }
 
-// say sends a message of the user and returns the answer, which may be an error.
+// say sends a user message and returns the answer, which may be an error.
 func (c *talker) say(t *testing.T, text string, headers ...string) reply {
 	t.Helper()
 	b := map[string]any{"model": "m", "stream": c.d.stream}
@@ -44,7 +44,7 @@ func (c *talker) say(t *testing.T, text string, headers ...string) reply {
 	return r
 }
 
-// answered are the items of an answer as a client sends them again.
+// answered returns the items of an answer as a client resends them.
 func (c *talker) answered(t *testing.T, r reply) (items []any) {
 	t.Helper()
 	text := ""
@@ -56,7 +56,7 @@ func (c *talker) answered(t *testing.T, r reply) (items []any) {
 	return append(items, map[string]any{"role": "assistant", "content": text})
 }
 
-// talkers are clients of all habits.
+// talkers returns clients of all habits.
 func talkers(g *gate) (all []*talker) {
 	for _, d := range dialects {
 		for _, resends := range []bool{true, false} {
@@ -75,7 +75,7 @@ func (c *talker) String() string {
 	return strings.TrimSpace(string(model) + " " + c.d.String() + " " + habit)
 }
 
-// byModel makes an upstream as strict as the kind of server that a model is named after.
+// byModel returns the kind of server with the name of a model.
 func byModel(model string) scripted.Kind { return scripted.Kind(model) }
 
 // TestThinkingModelsGetTheirThoughtsBack: models that think refuse a call that comes back without the thought that led to
@@ -86,7 +86,7 @@ func TestThinkingModelsGetTheirThoughtsBack(t *testing.T) {
 	for _, kind := range []scripted.Kind{scripted.KindKimi, scripted.KindDeepSeek, scripted.KindGemini} {
 		for _, c := range talkers(g) {
 			if c.d.path == "responses" {
-				continue // thoughts are items of their own there
+				continue // thoughts are separate items there
 			}
 			c.members = map[string]any{"model": kind}
 			t.Run(c.String(), func(t *testing.T) {
@@ -320,7 +320,7 @@ func TestNoCallsOnceLayersAreGone(t *testing.T) {
 				t.Fatalf("%d %s", r.status, r.body)
 			}
 
-			c.members["model"] = scripted.KindOllama // refuses tools, and is asked once more without
+			c.members["model"] = scripted.KindOllama // refuses tools, and gets a retry without them
 			if r := c.say(t, "SAY Toolless."); r.status != http.StatusOK || strings.Contains(g.seen(t), "Working memory updated.") {
 				t.Errorf("%d %s", r.status, r.body)
 			}
@@ -352,8 +352,8 @@ func TestNoCallsOnceLayersAreGone(t *testing.T) {
 	}
 }
 
-// TestConversationsAreLeftAlone: users see the items of a conversation that upstream keeps for ever. It holds the
-// messages, and nothing of layers, however the session is named.
+// TestConversationsAreLeftAlone: upstream stores a conversation forever, and users see its items. It contains the messages, and
+// nothing of layers, however the session is named.
 func TestConversationsAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	const layers = `[{kind: working_memory}, {kind: static_content, text: BLOCK}, {kind: steering, rules: [{id: no-deletes,

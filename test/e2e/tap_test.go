@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// tap is a TCP relay that keeps the bytes of both directions, so that what the SDK sent and got can be compared with
-// what upstream got and sent without trusting an HTTP library.
+// tap is a TCP relay that records the bytes of both directions, to compare the traffic of the SDK with that of upstream without
+// an HTTP library.
 type tap struct {
 	ln     net.Listener
 	target string // host:port
@@ -32,7 +32,7 @@ type tapped struct {
 
 type readAt struct{ offset, seq int }
 
-// startTap relays to the origin target. It is closed when the test ends, or by close.
+// startTap starts a relay to the origin target. It is closed when the test ends, or by close.
 func startTap(t *testing.T, target string) *tap {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -57,7 +57,7 @@ func (p *tap) url() string { return "http://" + p.ln.Addr().String() }
 
 // close closes all connections and waits for their goroutines.
 func (p *tap) close() {
-	_ = p.ln.Close() // a second close fails and changes nothing
+	_ = p.ln.Close() // a second close fails, which is harmless
 	p.mu.Lock()
 	for c := range p.open {
 		_ = c.Close()
@@ -92,7 +92,7 @@ func (p *tap) relay(client net.Conn) {
 	p.mu.Unlock()
 	var up sync.WaitGroup
 	up.Go(func() {
-		defer func() { _ = server.Close() }() // the client is gone: so is this connection
+		defer func() { _ = server.Close() }() // after the client has disconnected
 		copyChunks(server, client, func(b []byte) {
 			p.mu.Lock()
 			p.seq++
@@ -106,11 +106,11 @@ func (p *tap) relay(client net.Conn) {
 		c.got = append(c.got, b...)
 		p.mu.Unlock()
 	})
-	_ = client.Close() // upstream ended the connection: pass that on, a cut body included
+	_ = client.Close() // upstream closed the connection: close the client's too
 	up.Wait()
 }
 
-// copyChunks relays until one side ends, and shows each piece before it passes it on.
+// copyChunks relays until one side ends. It calls see with each piece before forwarding it.
 func copyChunks(dst io.Writer, src io.Reader, see func([]byte)) {
 	buf := make([]byte, 64<<10)
 	for {
@@ -130,10 +130,10 @@ func copyChunks(dst io.Writer, src io.Reader, see func([]byte)) {
 // message is a request or an answer on the wire.
 type message struct {
 	start   string   // request line or status line
-	headers []string // as "Name: value", in order, as they came
+	headers []string // as "Name: value", in order and with their bytes
 	framing string   // "length", "chunked", "none" or "close"
 	body    []byte   // without transfer coding
-	whole   bool     // it came to its end
+	whole   bool     // it is complete
 }
 
 // exchange is a request and its answer.
@@ -142,7 +142,7 @@ type exchange struct {
 	req, resp message
 }
 
-// exchanges returns what passed, in the order in which the requests began. The tap has to be closed.
+// exchanges returns the recorded exchanges, in the order of the starts of requests. The tap must be closed.
 func (p *tap) exchanges(t *testing.T) []exchange {
 	t.Helper()
 	var all []exchange
@@ -176,7 +176,7 @@ func (c *tapped) seqAt(offset int) int {
 	return seq
 }
 
-// parseMessage reads one message and returns what stands behind it.
+// parseMessage parses one message and returns the bytes after it.
 func parseMessage(b []byte, bodiless bool) (message, []byte) {
 	head, rest, ok := bytes.Cut(b, []byte("\r\n\r\n"))
 	lines := strings.Split(string(head), "\r\n")
@@ -218,7 +218,7 @@ func dechunk(b []byte) (body, rest []byte, whole bool) {
 	}
 }
 
-// header returns the value of a header, "" where it is absent.
+// header returns the value of a header, "" if it is absent.
 func (m *message) header(name string) string {
 	for _, h := range m.headers {
 		if k, v, _ := strings.Cut(h, ":"); strings.EqualFold(k, name) {
@@ -228,7 +228,7 @@ func (m *message) header(name string) string {
 	return ""
 }
 
-// without returns the other headers, in order and with their spelling.
+// without returns the other headers, in order and unchanged.
 func (m *message) without(names ...string) []string {
 	var out []string
 	for _, h := range m.headers {

@@ -12,11 +12,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// added are layers that say something of their own, and have a tool.
+// added are layers that add blocks and have a tool.
 const added = "[{kind: working_memory}, {kind: observational_memory}, {kind: history_window, max_tokens: 64000, in_flight: window}]"
 
-// TestAddedLayersAreUnseen is the same promise with layers that add to requests: upstream sees a tool and recalled
-// blocks, and the client nothing of them.
+// TestAddedLayersAreUnseen is TestSameResults with layers that add to requests: upstream gets a tool and recalled blocks, and
+// the client sees nothing of them.
 func TestAddedLayersAreUnseen(t *testing.T) {
 	want := withoutProxy(t)
 	got := play(t, remembering, setup{layers: added})
@@ -59,7 +59,7 @@ func TestAddedLayersAreUnseen(t *testing.T) {
 			return // see brokenBody
 		}
 		if slices.Contains(compressed, front.req.header("X-Session-Id")) {
-			return // what it says is compared above
+			return // compared above
 		}
 		back.resp.body = layerTool.ReplaceAll(back.resp.body, nil)
 		sameAnswer(t, what, front, back, slices.Concat(hopResponse, own))
@@ -74,14 +74,14 @@ func TestAddedLayersAreUnseen(t *testing.T) {
 
 var (
 	ids = regexp.MustCompile(`(?:\b|gAAAAA)(chatcmpl|resp|msg|rs|fc|ctc|call|req|gen)[-_][0-9a-f]{16,}`)
-	// counts are numbers that follow from the length of what upstream was sent, or from ids.
+	// counts matches numbers that depend on the length of upstream's request, or on ids.
 	counts  = regexp.MustCompile(`(\\*"(?:prompt_tokens|input_tokens|total_tokens|inputTokens|totalTokens|promptTokens|noCache|noCacheTokens|created|created_at|total|x-ratelimit-remaining-tokens|openai-processing-ms)\\*": ?\\*"?)[0-9.]+`)
 	padding = regexp.MustCompile(`(\\*"obfuscation\\*": ?\\*")[0-9a-f]+`)
 	stamps  = regexp.MustCompile(`20\d\d-\d\d-\d\dT[0-9:.]+Z`)
 )
 
-// unnamed is a record without what upstream derives from the bytes of a request: ids, by their first appearance, and
-// the number of tokens.
+// unnamed returns a record without the values that upstream derives from the bytes of a request: ids are numbered by their
+// first appearance, and token counts removed.
 func unnamed(t *testing.T, r record) record {
 	t.Helper()
 	text := string(encode(t, r))
@@ -100,19 +100,17 @@ func unnamed(t *testing.T, r record) record {
 	return out
 }
 
-// layerTool is the added layers' tool where a Responses upstream repeats what it was offered.
+// layerTool matches the added layers' tool in a Responses answer, which repeats the tools.
 var layerTool = regexp.MustCompile(`,?\{"type":"function","name":"working-memory_update".*?"strict":false\}`)
 
-// lists are the scenarios in which upstream shows its input, blocks of layers included: it keeps them with the
-// conversation or the response.
+// lists are the scenarios in which upstream lists its stored input, including layers' blocks.
 var lists = []string{"responses.conversation", "responses.previousResponse", "responses.stored"}
 
-// compressed are the scenarios of an upstream that compresses streams unasked. Layers read them, so that clients get
-// them plain.
+// compressed are the scenarios of an upstream that always compresses streams. Layers read them, so clients get them uncompressed.
 var compressed = []string{"node faults.gzipStream"}
 
-// uncorrected takes corrective tries out of what passed upstream: requests that upstream refused, sent once more without
-// the tool of a layer, and refused again.
+// uncorrected removes corrective retries from upstream's traffic: requests that upstream refused, and refused again without the
+// layer's tool.
 func (o *outcome) uncorrected() {
 	var kept []exchange
 	next := 0 // of the client's

@@ -11,7 +11,7 @@ import (
 	"remora/wire"
 )
 
-// TestTurnShowsWhatItCost: each layer's tokens and items, and system, tools, history and total.
+// TestTurnShowsWhatItCost: a turn's record has each layer's tokens and items, and those of system, tools, history, and the total.
 func TestTurnShowsWhatItCost(t *testing.T) {
 	g := startGate(t, `[{kind: working_memory}, {kind: static_content, text: Be brief.}, {kind: plan_memory}]`, scripted.Options{})
 	turns := make(map[string]string)
@@ -50,8 +50,8 @@ func TestTurnShowsWhatItCost(t *testing.T) {
 	}
 }
 
-// TestUsageOfSeveralRounds: where a hidden call made the model answer twice, the client gets the input of the last round,
-// since agents compact their history by it, and all output. The turn's record and X-Memory have the sum.
+// TestUsageOfSeveralRounds: if a hidden call makes the model answer twice, the client gets the input of the last round, by
+// which agents compact their history, and the output of both. The turn's record and X-Memory have the sums.
 func TestUsageOfSeveralRounds(t *testing.T) {
 	const arguments = `{"name":"Ada"}`
 	g := startGate(t, `[{kind: working_memory}]`, scripted.Options{Respond: func(p scripted.Prompt) (scripted.Answer, bool) {
@@ -62,7 +62,7 @@ func TestUsageOfSeveralRounds(t *testing.T) {
 		return scripted.Answer{Calls: []scripted.Call{call}, Usage: script.Usage{Prompt: 100}}, true
 	}})
 
-	// The scripted API counts an output token for each four bytes, and one more an answer.
+	// The scripted API counts one output token per four bytes, and one more per answer.
 	const output = int64((len("working-memory_update")+len(arguments))/4 + 1 + len("Noted.")/4 + 1)
 	last := wire.Usage{Input: 130, Cached: 100, Output: output, CacheKnown: true}
 	sum := wire.Usage{Input: 230, Cached: 100, Output: output, CacheKnown: true}

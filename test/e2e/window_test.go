@@ -12,7 +12,7 @@ import (
 	"remora/test/scripted"
 )
 
-// A small window that also cuts inside a running tool loop.
+// A small window that also leaves out items of a running tool loop.
 const (
 	windowItems = 20
 	windowBatch = 5
@@ -20,15 +20,15 @@ const (
 
 var smallWindow = fmt.Sprintf("[{kind: history_window, max_items: %d, evict_batch: %d, in_flight: window}]", windowItems, windowBatch)
 
-// loops are scenarios of 100 tool calls each. What the model is shown of them is a fifth at most.
+// loops are scenarios of 100 tool calls each. The model gets at most a fifth of them.
 var loops = []string{
 	"chat.loop100", "chat.runTools", "responses.loop100",
 	"aisdk.chatLoop100", "aisdk.responsesLoop100", "aisdk.responsesReasoning30",
 	"go.loop100", "go.loop100Stream", "go.responsesLoop100",
 }
 
-// TestWindowedLoops runs long tool loops through a window that is much smaller: the strict upstream must find no
-// fault in any view, every call must be answered, and the whole conversation must be stored.
+// TestWindowedLoops runs long tool loops through a much smaller window: the strict upstream must accept every view, every call
+// must be answered, and the whole conversation must be stored.
 func TestWindowedLoops(t *testing.T) {
 	t.Run("bbolt", func(t *testing.T) { checkLoops(t, setup{layers: smallWindow}) })
 	t.Run("redis", func(t *testing.T) {
@@ -104,7 +104,7 @@ func TestWindowsBeginWithTheUser(t *testing.T) {
 	}
 }
 
-// checkRounds requires that the conversation is the whole loop: call i, its result, and the last word.
+// checkRounds requires that the conversation is the whole loop: call i, its result, and the last text.
 func checkRounds(t *testing.T, c *conversation, rounds int) {
 	t.Helper()
 	var got []string
@@ -127,8 +127,8 @@ func checkRounds(t *testing.T, c *conversation, rounds int) {
 	}
 }
 
-// checkViews requires that what upstream was shown is small, begins with the user message, ends with the newest
-// result, and that its cut moves in batches.
+// checkViews requires that upstream's views are small, begin with the user message, end with the newest result, and that the
+// window moves in batches.
 func checkViews(t *testing.T, views []exchange, rounds int) {
 	t.Helper()
 	if len(views) != rounds+1 {
@@ -163,7 +163,7 @@ func checkViews(t *testing.T, views []exchange, rounds int) {
 			first, moves = calls[0], moves+1
 		}
 	}
-	// The round's user message is pinned beside the window, and a call is never parted from its result or reasoning.
+	// The user message of the run is in addition to the window, and a call is never separated from its result or reasoning.
 	if largest > windowItems+3 || largest < windowItems-windowBatch {
 		t.Errorf("the largest view has %d items, the window %d", largest, windowItems)
 	}

@@ -13,7 +13,7 @@ import (
 
 var update = flag.Bool("update", false, "write the scenarios anew from what the proxy does")
 
-// TestGolden plays the scenarios through the real binary. cmd/remora plays the same files in its own process.
+// TestGolden plays the scenarios with the binary. cmd/remora plays the same files in its test process.
 func TestGolden(t *testing.T) {
 	golden.Run(t, "testdata", binary{kit.BuildProxy(t)}, *update)
 }

@@ -21,18 +21,18 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
-// waitLimit bounds every wait for the proxy. Nothing takes that long unless it is broken, on a busy machine either.
+// waitLimit bounds every wait for the proxy. It is long because tests share few cores.
 const waitLimit = time.Minute
 
-// Launcher starts proxies: in this process, or the binary.
+// Launcher starts proxies, in this process or from the binary.
 type Launcher interface {
-	// Start writes the configuration into a file of dir, serves with it, and returns the origin and how to stop.
+	// Start writes the configuration into dir, starts a proxy with it, and returns its origin and a function that stops it.
 	Start(tb testing.TB, dir, config string) (origin string, stop func())
-	// Command runs a subcommand of the proxy in dir and returns what it printed.
+	// Command runs a subcommand of the proxy in dir and returns its output.
 	Command(tb testing.TB, dir string, args ...string) (stdout string, err error)
 }
 
-// Run plays every scenario of dir and compares it with its file, or writes the file anew.
+// Run plays every scenario of dir and compares the result with the file, or with update writes the file.
 func Run(t *testing.T, dir string, launcher Launcher, update bool) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.txtar"))
@@ -86,12 +86,12 @@ type player struct {
 	config   string
 	origin   string // empty while no proxy runs
 	stop     func()
-	labels   map[string]string // turn ids, and the labels of their turns
+	labels   map[string]string // labels of turns, by turn id
 	hashes   []string
 	out      txtar.Archive
 }
 
-// play returns the file as it should be.
+// play plays a scenario and returns the resulting file.
 func (p *player) play(s *scenario) []byte {
 	p.upstream = startUpstream(p.t)
 	p.out.Comment = []byte(strings.TrimRight(s.intro, "\n") + "\n\n")
@@ -121,7 +121,7 @@ func (p *player) play(s *scenario) []byte {
 	return txtar.Format(&p.out)
 }
 
-// write adds a section. A blank line stands before the next one.
+// write adds a section. Sections are separated by a blank line.
 func (p *player) write(name, text string) {
 	if !strings.HasSuffix(text, "\n\n") {
 		text = strings.TrimRight(text, "\n") + "\n\n"
@@ -129,7 +129,7 @@ func (p *player) write(name, text string) {
 	p.out.Files = append(p.out.Files, txtar.File{Name: name, Data: []byte(text)})
 }
 
-// start runs a proxy unless one does. What a scenario does not configure is set so that no busy disk makes a turn late.
+// start starts a proxy unless one runs. The defaults for scenarios are such that a busy disk delays no turn.
 func (p *player) start() {
 	p.t.Helper()
 	if p.origin != "" {
@@ -155,7 +155,7 @@ func (p *player) halt() {
 	}
 }
 
-// run has the operator give a command while no proxy runs.
+// run runs an operator's command while no proxy runs.
 func (p *player) run(command string) {
 	p.t.Helper()
 	args := append(strings.Fields(command), "--config", filepath.Join(p.dir, "config.yaml"))
@@ -169,7 +169,7 @@ func (p *player) run(command string) {
 	p.write(kindCommand+": "+command, p.normal(out))
 }
 
-// put writes a file of the operator, while the proxy runs.
+// put writes an operator's file while the proxy runs.
 func (p *player) put(f *file) {
 	p.t.Helper()
 	at := filepath.Join(p.dir, filepath.FromSlash(f.name))
@@ -224,15 +224,15 @@ func (p *player) turn(turn *turn) {
 	p.write(turn.label+": "+kindGets, p.normal(answer.showAnswer(sent)))
 }
 
-// received is a message as it came over a connection.
+// received is a message as it arrived on a connection.
 type received struct {
 	start   string
 	headers []string
 	body    string
-	end     string // how it ended, if not as it should
+	end     string // how it ended, if not regularly
 }
 
-// ask sends a request on a connection of its own and reads the answer.
+// ask sends a request on a new connection and reads the answer.
 func (p *player) ask(request *message) (received, error) {
 	conn, err := net.Dial("tcp", strings.TrimPrefix(p.origin, "http://"))
 	if err != nil {
@@ -263,11 +263,11 @@ func (p *player) ask(request *message) (received, error) {
 	return answer, err
 }
 
-// clientLeft is the end of an answer that its client did not wait for.
+// clientLeft is the end of an answer whose client disconnects.
 const clientLeft = "(the client leaves here)"
 
-// readMessage reads a message. For an answer, method is the request's; for a request it is empty. With stopAt, it stops
-// as soon as the body holds that text.
+// readMessage reads a message. For an answer, method is the request's; for a request it is empty. If stopAt is not empty, it
+// stops when the body contains that text.
 func readMessage(r *bufio.Reader, method, stopAt string) (received, error) {
 	var m received
 	for m.start == "" || strings.HasPrefix(m.start, "HTTP/1.1 100") {
@@ -318,12 +318,12 @@ func readMessage(r *bufio.Reader, method, stopAt string) (received, error) {
 		}
 		if err != nil {
 			m.end = "(broken off)"
-			return m, nil //nolint:nilerr // that is what is to be shown
+			return m, nil //nolint:nilerr // the file shows how the message ended
 		}
 	}
 }
 
-// exactly is a body of known length that may come to an early end.
+// exactly is a body of known length that may end early.
 type exactly struct {
 	r    io.Reader
 	left int
@@ -338,14 +338,14 @@ func (e *exactly) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// upstream answers requests as the turn that is played says.
+// upstream gives the answers of the current turn.
 type upstream struct {
 	origin string
 
 	mu       sync.Mutex
 	answers  []*message
 	requests []received
-	busy     sync.WaitGroup // the answers under way
+	busy     sync.WaitGroup // answers in progress
 }
 
 func startUpstream(t *testing.T) *upstream {
@@ -381,14 +381,14 @@ func startUpstream(t *testing.T) *upstream {
 	return u
 }
 
-// expect prepares the answers of a turn.
+// expect sets the answers of a turn.
 func (u *upstream) expect(answers []*message) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.answers, u.requests = answers, nil
 }
 
-// settled waits until all answers of the turn are given and returns the requests that got them.
+// settled waits until all answers of the turn were given, and returns their requests.
 func (u *upstream) settled(t *testing.T, label string) []received {
 	t.Helper()
 	u.busy.Wait()
@@ -434,7 +434,7 @@ func (u *upstream) serve(conn net.Conn) {
 	}
 }
 
-// give writes an answer and returns whether another may follow on the connection.
+// give writes an answer and reports whether the connection can be used again.
 func give(conn net.Conn, r io.Reader, answer *message) bool {
 	head, pieces := answer.wire(true)
 	for _, piece := range slices.Insert(pieces, 0, head) {

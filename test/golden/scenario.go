@@ -1,5 +1,5 @@
-// Package golden plays the conversations in its testdata through the proxy, and compares what client and upstream got with the
-// file. README.md describes the files.
+// Package golden plays the conversations in its testdata through the proxy, and compares the messages that client and upstream
+// got with the file. README.md describes the files.
 package golden
 
 import (
@@ -12,8 +12,8 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
-// The kinds of a scenario's sections. The test writes those that upstream or the client receives, stored sessions, and
-// the output of commands; the author writes the others.
+// The kinds of a scenario's sections. The test writes the messages that upstream and client receive, stored sessions, and the
+// output of commands; the author writes the others.
 const (
 	kindConfiguration = "configuration"
 	kindSends         = "client sends"
@@ -31,12 +31,12 @@ type scenario struct {
 	steps []step
 }
 
-// step is one of: a configuration to go on with, a turn, a look at a session, a command of the operator, or a file of theirs.
+// step is one of: a new configuration, a turn, a look at a session, an operator's command, or an operator's file.
 type step struct {
 	configuration *string
 	turn          *turn
 	stored        *look
-	command       string // less the name of the program
+	command       string // without the name of the program
 	file          *file
 }
 
@@ -47,12 +47,12 @@ type file struct {
 
 // turn is one request of a client.
 type turn struct {
-	label   string // as the sections spell it, "turn 1"
-	sends   string // the section, as its author wrote it
+	label   string // as in the sections, "turn 1"
+	sends   string // the section, as written by its author
 	answers []string
 }
 
-// look names a session whose transcript is shown.
+// look is a session whose transcript is shown.
 type look struct {
 	session, key string
 }
@@ -92,7 +92,7 @@ func parseScenario(text []byte) (*scenario, error) {
 			return nil, fmt.Errorf("section %q does not belong to the turn before it", f.Name)
 		case kind == kindAnswers:
 			current.answers = append(current.answers, string(f.Data))
-		case kind == kindReceives, kind == kindGets: // written anew
+		case kind == kindReceives, kind == kindGets: // written by the test
 		default:
 			return nil, fmt.Errorf("section %q: want %q, %q or %q with what it is of, or the label of a turn and one of %q", f.Name,
 				kindConfiguration, kindStored, kindCommand, []string{kindSends, kindReceives, kindAnswers, kindGets})
@@ -101,7 +101,7 @@ func parseScenario(text []byte) (*scenario, error) {
 	return s, nil
 }
 
-// The lines of a body that are no part of it.
+// Lines in a body that are directives.
 const (
 	boundary   = "~~~"
 	brokenOff  = "~~~ broken off"
@@ -109,18 +109,18 @@ const (
 	leavesWhen = "~~~ leaves when it has: "
 )
 
-// message is a request or an answer as a section writes it.
+// message is a request or an answer in a section.
 type message struct {
 	start   string   // request line or status line
 	headers []string // as "Name: value"
-	pieces  []string // of the body; what is between two is a chunk boundary
-	broken  bool     // the connection breaks off behind the last piece
-	hangs   bool     // of an answer: nothing more comes, until the proxy gives up
-	leaves  string   // of a request: the client closes its connection when the answer holds this
+	pieces  []string // of the body; one chunk each
+	broken  bool     // the connection is closed after the last piece
+	hangs   bool     // of an answer: it stalls until the proxy gives up
+	leaves  string   // of a request: the client closes its connection when the answer contains this
 }
 
-// parseMessage reads a section. A line that ends with \ goes on in the next one. The last line end of a body counts in an
-// event stream only.
+// parseMessage parses a section. A line that ends with \ continues in the next one. The last line end of a body is only part of
+// it in an event stream.
 func parseMessage(section string) (*message, error) {
 	head, body, _ := strings.Cut(section, "\n\n")
 	lines := strings.Split(strings.TrimSpace(head), "\n")
@@ -143,7 +143,7 @@ func parseMessage(section string) (*message, error) {
 			m.leaves = strings.TrimPrefix(text, leavesWhen)
 		case m.broken || m.hangs || m.leaves != "":
 			if text != "" {
-				return nil, fmt.Errorf("%q stands behind the end of the body", text)
+				return nil, fmt.Errorf("%q follows the end of the body", text)
 			}
 		default:
 			last := &m.pieces[len(m.pieces)-1]

@@ -16,10 +16,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// hopHeaders are the headers of one hop, and Date.
+// hopHeaders are headers that differ on each connection, and Date.
 var hopHeaders = []string{"Host", "Connection", "Content-Length", "Date"}
 
-// volatile are the values that differ from run to run. Tokens do: they are estimated until the vocabulary is loaded.
+// volatile are the values that differ between runs. Tokens do: they are estimated until the vocabulary is loaded.
 var volatile = []struct {
 	found *regexp.Regexp
 	text  string
@@ -30,7 +30,7 @@ var volatile = []struct {
 	{regexp.MustCompile(`\[\d{4}-\d\d-\d\d( \d{6}-\d+\]|, \d+ messages?)`), "[<date>$1"},
 }
 
-// normal replaces what differs from run to run.
+// normal replaces the values that differ between runs.
 func (p *player) normal(text string) string {
 	for id, label := range p.labels {
 		text = strings.ReplaceAll(text, id, label)
@@ -44,7 +44,7 @@ func (p *player) normal(text string) string {
 	return text
 }
 
-// show is a request that upstream got, beside the body that the client sent.
+// show prints a request that upstream got, compared with the body that the client sent.
 func (r received) show(sent string) string {
 	method, rest, _ := strings.Cut(r.start, " ")
 	path, _, _ := strings.Cut(rest, " ")
@@ -98,11 +98,11 @@ func (r received) head(start string) string {
 	return b.String()
 }
 
-// listed are the members that are printed with a line per element.
+// listed are the members whose elements are printed one per line.
 var listed = []string{"messages", "input", "tools", "output", "choices"}
 
-// layOut writes a JSON object with a member per line, and lists of items with an item per line. Compared with an
-// earlier body, new items are marked with +, and missing ones with -.
+// layOut prints a JSON object with one member per line, and lists of items with one item per line. Items that are not in the body
+// before are marked with +, missing ones with -.
 func layOut(body, before string) string {
 	members, err := membersOf(body)
 	if err != nil {
@@ -142,7 +142,7 @@ func layOut(body, before string) string {
 	return "{\n" + strings.Join(lines, "\n") + "\n}"
 }
 
-// compareItems lists the items of both, by their longest common subsequence.
+// compareItems lists the items of both lists, with a diff by their longest common subsequence.
 func compareItems(old, items []json.RawMessage) []string {
 	common := make([][]int, len(old)+1)
 	for i := range common {
@@ -176,7 +176,7 @@ func compareItems(old, items []json.RawMessage) []string {
 	return lines
 }
 
-// member is a member of a JSON object, its value as it was spelled.
+// member is a member of a JSON object, with the bytes of its value.
 type member struct {
 	name  string
 	value json.RawMessage
@@ -212,7 +212,7 @@ func find(members []member, name string) json.RawMessage {
 	return nil
 }
 
-// exportLine is the used part of a line of `remora transcript`.
+// exportLine holds the used members of a line of `remora transcript`.
 type exportLine struct {
 	Session *struct {
 		Head uint64 `json:"head"`
@@ -257,7 +257,7 @@ type exportLine struct {
 	} `json:"block"`
 }
 
-// show writes the stored items of a session.
+// show prints the stored items of a session.
 func (p *player) show(l *look) {
 	p.t.Helper()
 	name := kindStored + ": " + l.session
@@ -276,7 +276,7 @@ func (p *player) show(l *look) {
 	}
 
 	var prompts, items, turns strings.Builder
-	numbers := map[uint64]int{0: 0} // of the items, in the order in which they are listed
+	numbers := map[uint64]int{0: 0} // of the items, in the order of the list
 	dec := json.NewDecoder(strings.NewReader(out))
 	for {
 		var line exportLine
@@ -369,8 +369,8 @@ func showTurn(b *strings.Builder, line *exportLine) {
 	b.WriteString("\n")
 }
 
-// vectors are the hashes of all stored items, in one file: content and chain hashes must stay as they are, or every
-// stored session is lost.
+// vectors are the hashes of all stored items, in one file: content and chain hashes must never change, or every stored session
+// is lost.
 type vectors struct {
 	file  string
 	lines []string

@@ -2,8 +2,7 @@ package rehearsal_test
 
 import "testing"
 
-// A dialect is a folder with what it does differently, a row in the table of dialects, and its paths. This one
-// has one text part and one call.
+// TestDialect: a dialect is a folder, a row in the table of dialects, and its paths. This one has one text part and one call.
 func TestDialect(t *testing.T) {
 	x := copyTree(t)
 	x.add("wire/stub/stub.go", `// Package stub is a dialect with one text part and one call.

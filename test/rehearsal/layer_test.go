@@ -2,7 +2,7 @@ package rehearsal_test
 
 import "testing"
 
-// A kind of layer is its folder and two lines of the table.
+// TestLayer: a kind of layer is a folder and two lines of the table.
 func TestLayer(t *testing.T) {
 	x := copyTree(t)
 	x.add("memory/layers/motto/motto.go", `// Package motto tells the model a motto.

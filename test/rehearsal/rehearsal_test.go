@@ -1,5 +1,5 @@
-// Package rehearsal_test adds a stub of each thing that contributors add, to a copy of this source tree, and counts the
-// files outside of the stub's own folder that it takes. ARCHITECTURE.md promises few.
+// Package rehearsal_test adds a stub dialect, layer and store to a copy of this source tree, and counts the edited files
+// outside of the stub's folder. ARCHITECTURE.md promises few.
 package rehearsal_test
 
 import (
@@ -16,10 +16,10 @@ import (
 type tree struct {
 	t     *testing.T
 	root  string
-	edits []string // the files of ours that were written by hand
+	edits []string // existing files that were edited by hand
 }
 
-// copyTree copies the files that git knows, or would add.
+// copyTree copies the files that git tracks, or would add.
 func copyTree(t *testing.T) *tree {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "git", "ls-files", "--cached", "--others", "--exclude-standard")
@@ -34,7 +34,7 @@ func copyTree(t *testing.T) *tree {
 		name = strings.TrimSuffix(name, "\n")
 		data, err := os.ReadFile(filepath.Join("../..", name))
 		if os.IsNotExist(err) {
-			continue // deleted, and not committed
+			continue // deleted but not committed
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -44,10 +44,10 @@ func copyTree(t *testing.T) *tree {
 	return x
 }
 
-// add writes a file of the stub's own folder.
+// add writes a file of the stub's folder.
 func (x *tree) add(name, text string) { x.store(name, []byte(text)) }
 
-// edit puts a line behind the first one that holds a text, as a contributor would.
+// edit inserts a line after the first one that contains behind, as a contributor would.
 func (x *tree) edit(name, behind, line string) {
 	x.t.Helper()
 	data, err := os.ReadFile(filepath.Join(x.root, name))
@@ -76,8 +76,7 @@ func (x *tree) store(name string, data []byte) {
 	}
 }
 
-// run executes a command in the tree. Commands of Go need -trimpath: what they compile is in the cache then, wherever the
-// copy is.
+// run runs a command in the tree. Go commands need -trimpath: then the build cache works although the copy is in another folder.
 func (x *tree) run(command ...string) {
 	x.t.Helper()
 	cmd := exec.CommandContext(x.t.Context(), command[0], command[1:]...)
@@ -87,7 +86,7 @@ func (x *tree) run(command ...string) {
 	}
 }
 
-// wantFailure executes a command in the tree that fails and says why.
+// wantFailure runs a command in the tree, which must fail with why in its output.
 func (x *tree) wantFailure(why string, command ...string) {
 	x.t.Helper()
 	cmd := exec.CommandContext(x.t.Context(), command[0], command[1:]...)
@@ -97,7 +96,7 @@ func (x *tree) wantFailure(why string, command ...string) {
 	}
 }
 
-// wantEdits compares the number of files that were edited by hand.
+// wantEdits checks the number of files that were edited by hand.
 func (x *tree) wantEdits(most int) {
 	x.t.Helper()
 	if len(x.edits) > most {

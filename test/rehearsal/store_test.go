@@ -2,7 +2,7 @@ package rehearsal_test
 
 import "testing"
 
-// A store is its folder, two lines of the table that opens stores, and a line of the sample configuration.
+// TestStore: a store is a folder, two lines of the table of stores, and a line of the sample configuration.
 func TestStore(t *testing.T) {
 	x := copyTree(t)
 	x.add("cache/shelf/shelf.go", `// Package shelf is a store by another name.

@@ -12,7 +12,7 @@
 // is answered from the request's texts: "Your name is Ada.", or "I do not know your name." if the request does not contain it.
 // Other messages that are no script are answered with "You said: ...". A script is a list of steps separated by ";;":
 //
-//	SAY text                       text
+//	SAY text                       the text of the answer
 //	REASON text                    reasoning before the next step
 //	REFUSE text                    a refusal
 //	SEE                            text: one line for each message or item in the request
@@ -27,7 +27,7 @@
 //
 // # Kinds
 //
-// [Options].Kind makes the server as strict as another one in addition: it refuses the requests that that server refuses, with
+// [Options].Kind makes the server as strict as another one in addition: it also refuses what the other server refuses, with
 // its text and its error format. [Server.Faults] lists these refusals too.
 //
 // # Faults
