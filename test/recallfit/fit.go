@@ -87,61 +87,73 @@ const (
 	beta1, beta2 = .9, .999
 )
 
-// fit fits weights to samples.
-func fit(samples []*sample) []float32 {
-	width := len(index.Features())
-	weights := make([]float32, width)
-	m, v := make([]float64, width), make([]float64, width)
-	order := rand.New(rand.NewPCG(1, 2))
+// adam fits weights in place. descend adds the gradient of one sample's loss.
+func adam[T any](weights []float32, samples []T, random *rand.Rand, rate, decay float64, descend func(s T, gradient []float32)) {
+	m, v := make([]float64, len(weights)), make([]float64, len(weights))
 	step := 0
 	for range passes {
-		order.Shuffle(len(samples), func(i, j int) { samples[i], samples[j] = samples[j], samples[i] })
-		for from := 0; from < len(samples); from += batchSize {
-			batch := samples[from:min(len(samples), from+batchSize)]
-			gradient := make([]float32, width)
+		random.Shuffle(len(samples), func(i, j int) { samples[i], samples[j] = samples[j], samples[i] })
+		for batch := range slices.Chunk(samples, batchSize) {
+			gradient := make([]float32, len(weights))
 			for _, s := range batch {
-				s.descend(weights, gradient)
+				descend(s, gradient)
 			}
+
 			step++
+			bias1, bias2 := 1-math.Pow(beta1, float64(step)), 1-math.Pow(beta2, float64(step))
 			for i := range weights {
 				g := float64(gradient[i])/float64(len(batch)) + decay*float64(weights[i])
 				m[i] = beta1*m[i] + (1-beta1)*g
 				v[i] = beta2*v[i] + (1-beta2)*g*g
-				bias1, bias2 := 1-math.Pow(beta1, float64(step)), 1-math.Pow(beta2, float64(step))
-				weights[i] -= float32(learningRate * (m[i] / bias1) / (math.Sqrt(v[i]/bias2) + 1e-8))
+				weights[i] -= float32(rate * (m[i] / bias1) / (math.Sqrt(v[i]/bias2) + 1e-8))
 			}
 		}
 	}
+}
+
+// loss returns the derivatives of the loss by the turns' scores. shares is the softmax of the scores, sessions the turns' sessions;
+// evidence are indexes of turns.
+func loss(shares []float32, sessions, evidence []int) []float32 {
+	in, wanted := map[int]float32{}, map[int]float32{} // shares by session: of all turns, and of the evidence
+	for i, p := range shares {
+		in[sessions[i]] += p
+	}
+	each := 1 / float32(len(evidence))
+	for _, e := range evidence {
+		wanted[sessions[e]] += each
+	}
+
+	d := make([]float32, len(shares))
+	for i, p := range shares {
+		// The sessions' loss: a turn's share of its session times the session's share of the dialogue.
+		d[i] = p - sessionShare*p*wanted[sessions[i]]/max(in[sessions[i]], 1e-12)
+	}
+	for _, e := range evidence {
+		d[e] -= (1 - sessionShare) * each
+	}
+	return d
+}
+
+// fit fits weights to samples.
+func fit(samples []*sample) []float32 {
+	weights := make([]float32, len(index.Features()))
+	adam(weights, samples, rand.New(rand.NewPCG(1, 2)), learningRate, decay, func(s *sample, gradient []float32) {
+		s.descend(weights, gradient)
+	})
 	return weights
 }
 
-// descend adds the gradient of one sample's loss.
+// descend adds the gradient of the sample's loss.
 func (s *sample) descend(weights, gradient []float32) {
 	shares := s.scores(weights)
 	if shares == nil {
 		return
 	}
 	softmax(shares)
-	sessions := map[int]float32{}
-	for i, p := range shares {
-		sessions[s.sessions[i]] += p
-	}
-	wanted := map[int]float32{} // shares of the evidence, by session
-	each := 1 / float32(len(s.question.evidence))
-	for _, e := range s.question.evidence {
-		wanted[s.sessions[e]] += each
-	}
-	width := len(weights)
-	for i, p := range shares {
-		// The sessions' loss: a turn's share of its session times the session's share of the dialogue.
-		in := sessions[s.sessions[i]]
-		d := p - sessionShare*p*wanted[s.sessions[i]]/max(in, 1e-12)
+	for i, d := range loss(shares, s.sessions, s.question.evidence) {
 		if d > 1e-7 || d < -1e-7 {
-			addTo(gradient, s.features[i*width:], d)
+			addTo(gradient, s.features[i*len(weights):], d)
 		}
-	}
-	for _, e := range s.question.evidence {
-		addTo(gradient, s.features[e*width:], -(1-sessionShare)*each)
 	}
 }
 
@@ -227,26 +239,7 @@ func fitNetwork(samples []*sample, weights []float32, seed uint64) network {
 	for i, s := range samples {
 		finals[i] = finalOf(s, weights)
 	}
-	m, v := make([]float64, len(n)), make([]float64, len(n))
-	step := 0
-	for range passes {
-		random.Shuffle(len(finals), func(i, j int) { finals[i], finals[j] = finals[j], finals[i] })
-		for from := 0; from < len(finals); from += batchSize {
-			batch := finals[from:min(len(finals), from+batchSize)]
-			gradient := make(network, len(n))
-			for i := range batch {
-				batch[i].descendNetwork(n, gradient)
-			}
-			step++
-			for i := range n {
-				g := float64(gradient[i])/float64(len(batch)) + hiddenDecay*float64(n[i])
-				m[i] = beta1*m[i] + (1-beta1)*g
-				v[i] = beta2*v[i] + (1-beta2)*g*g
-				bias1, bias2 := 1-math.Pow(beta1, float64(step)), 1-math.Pow(beta2, float64(step))
-				n[i] -= float32(hiddenRate * (m[i] / bias1) / (math.Sqrt(v[i]/bias2) + 1e-8))
-			}
-		}
-	}
+	adam(n, finals, random, hiddenRate, hiddenDecay, func(f final, gradient []float32) { f.descendNetwork(n, gradient) })
 	return n
 }
 
@@ -260,30 +253,23 @@ func (f *final) descendNetwork(n, gradient network) {
 		shares[i] = f.first[at] + n.add(f.features[at*width:(at+1)*width], outputs[i*index.Units:])
 	}
 	softmax(shares)
-	sessions, wanted := map[int]float32{}, map[int]float32{}
-	evidence := map[int]bool{}
+
+	sessions := make([]int, len(f.turns))
+	var evidence []int
 	for i, at := range f.turns {
-		sessions[f.sessions[at]] += shares[i]
+		sessions[i] = f.sessions[at]
 		if slices.Contains(f.question.evidence, at) {
-			evidence[at] = true
+			evidence = append(evidence, i)
 		}
 	}
 	if len(evidence) == 0 {
 		return
 	}
-	each := 1 / float32(len(evidence))
-	for at := range evidence {
-		wanted[f.sessions[at]] += each
-	}
-	for i, at := range f.turns {
-		in := f.sessions[at]
-		d := shares[i] - sessionShare*shares[i]*wanted[in]/max(sessions[in], 1e-12)
-		if evidence[at] {
-			d -= (1 - sessionShare) * each
-		}
+	for i, d := range loss(shares, sessions, evidence) {
 		if d < 1e-6 && d > -1e-6 {
 			continue
 		}
+		at := f.turns[i]
 		row := f.features[at*width : (at+1)*width]
 		for k := range index.Units {
 			u, g, o := n.unit(k), gradient.unit(k), outputs[i*index.Units+k]
