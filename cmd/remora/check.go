@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func newCheckCommand(p process) *cobra.Command {
-	s := &serveFlags{process: p, checks: true}
+func newCheckCommand(p console) *cobra.Command {
+	s := &serveFlags{console: p, checks: true}
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Print all problems of the configuration, and serve nothing",
@@ -25,7 +25,7 @@ func newCheckCommand(p process) *cobra.Command {
 }
 
 // check prints the problems and warnings of a configuration; err is the error of loading it.
-func (p process) check(c Config, err error) error {
+func (p console) check(c Config, err error) error {
 	found, ok := errors.AsType[problems](err)
 	if err != nil && !ok {
 		return err

@@ -12,7 +12,7 @@ import (
 	"remora/cmd/remora/demo"
 )
 
-func newDemoCommand(p process) *cobra.Command {
+func newDemoCommand(p console) *cobra.Command {
 	var binary string
 	var table, full bool
 	cmd := &cobra.Command{
@@ -42,7 +42,7 @@ func newDemoCommand(p process) *cobra.Command {
 }
 
 // colors reports whether to print ANSI colours: stdout is a terminal, and NO_COLOR is not set (no-color.org).
-func (p process) colors() bool {
+func (p console) colors() bool {
 	lookup := lookupIn(p.environ)
 	if _, set := lookup("NO_COLOR"); set || slices.Contains(p.environ, "TERM=dumb") {
 		return false

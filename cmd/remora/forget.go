@@ -11,7 +11,7 @@ import (
 	"remora/memory"
 )
 
-func newForgetCommand(p process) *cobra.Command {
+func newForgetCommand(p console) *cobra.Command {
 	f := transcriptFlags{drains: true}
 	var resource string
 	cmd := &cobra.Command{

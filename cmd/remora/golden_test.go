@@ -4,14 +4,13 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"remora/test/golden"
+	"remora/test/process"
 )
 
 // TestGolden plays the scenarios of test/golden in this process, for debuggers, coverage and the race detector. test/golden plays
@@ -29,44 +28,35 @@ func (inProcess) Start(tb testing.TB, dir, config string) (origin string, stop f
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		tb.Fatal(err)
 	}
-	stderr, say := io.Pipe()
-	r := &running{cmd: new(exec.Cmd), done: make(chan struct{})}
-	listens := make(chan string, 1)
-	go r.read(stderr, listens)
-
+	log := process.NewLog()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))
 	ended := make(chan error, 1)
 	go func() {
-		cmd := newCommand(process{stdout: say, stderr: say}) //nolint:contextcheck // ExecuteContext gets it
+		cmd := newCommand(console{stdout: log, stderr: log}) //nolint:contextcheck // ExecuteContext gets it
 		cmd.SetArgs([]string{"--config", file, "--listen", "127.0.0.1:0"})
-		err := cmd.ExecuteContext(ctx)
-		_ = say.Close()
-		ended <- err
+		ended <- cmd.ExecuteContext(ctx)
 	}()
 
 	select {
-	case url, ok := <-listens:
-		if !ok {
-			tb.Fatalf("the proxy ended at once: %v\n%s", <-ended, r.text())
-		}
-		origin = url
+	case origin = <-log.Listens():
+	case err := <-ended:
+		tb.Fatalf("the proxy ended at once: %v\n%s", err, log)
 	case <-time.After(waitLimit):
-		tb.Fatalf("the proxy does not listen:\n%s", r.text())
+		tb.Fatalf("the proxy does not listen:\n%s", log)
 	}
 	return origin, func() {
 		tb.Helper()
 		cancel()
 		if err := <-ended; err != nil {
-			tb.Errorf("the proxy stopped with %v\n%s", err, r.text())
+			tb.Errorf("the proxy stopped with %v\n%s", err, log)
 		}
-		<-r.done
 	}
 }
 
 func (inProcess) Command(tb testing.TB, _ string, args ...string) (string, error) {
 	tb.Helper()
 	var stdout, stderr bytes.Buffer
-	cmd := newCommand(process{stdout: &stdout, stderr: &stderr})
+	cmd := newCommand(console{stdout: &stdout, stderr: &stderr})
 	cmd.SetArgs(args)
 	if err := cmd.ExecuteContext(tb.Context()); err != nil {
 		return "", fmt.Errorf("%w: %s", err, stderr.String())

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"remora/test/kit"
-	binaries "remora/test/process"
+	"remora/test/process"
 )
 
 // The image is the binary, and less than 1 MB of certificates and time zones.
@@ -62,9 +62,9 @@ func metricsOf(t *testing.T, binary string) string {
 	admin := kit.FreeAddr(t)
 	cmd := exec.Command(binary, "--listen", "127.0.0.1:0")
 	cmd.Dir = t.TempDir()
-	cmd.Env = append(binaries.Environ(), "REMORA_STORE_URL=memory:", "REMORA_SERVER_ADMIN_LISTEN="+admin)
-	binaries.DieWithParent(cmd)
-	proxy, err := binaries.Start(cmd)
+	cmd.Env = append(process.Environ(), "REMORA_STORE_URL=memory:", "REMORA_SERVER_ADMIN_LISTEN="+admin)
+	process.DieWithParent(cmd)
+	proxy, err := process.Start(cmd)
 	if err != nil {
 		t.Fatal(err)
 	}

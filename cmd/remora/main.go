@@ -30,7 +30,7 @@ func mainCode() int {
 		stop()
 		cancel()
 	})
-	cmd := newCommand(process{environ: os.Environ(), stdout: os.Stdout, stderr: os.Stderr})
+	cmd := newCommand(console{environ: os.Environ(), stdout: os.Stdout, stderr: os.Stderr})
 	cmd.SetArgs(os.Args[1:])
 	if err := cmd.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -39,14 +39,14 @@ func mainCode() int {
 	return 0
 }
 
-// process is the environment and the output of the process that runs a command.
-type process struct {
+// console is the environment and the output of a command.
+type console struct {
 	environ        []string
 	stdout, stderr io.Writer
 }
 
-func newCommand(p process) *cobra.Command {
-	s := &serveFlags{process: p}
+func newCommand(p console) *cobra.Command {
+	s := &serveFlags{console: p}
 	cmd := &cobra.Command{
 		Use:   "remora",
 		Short: "A reverse proxy that gives LLM APIs a memory",

@@ -172,7 +172,7 @@ func TestCommandsOfPages(t *testing.T) {
 // checkCommand checks that the program has a command line's subcommand and flags.
 func checkCommand(t *testing.T, page, command string, args []string) {
 	t.Helper()
-	cmd, rest, err := newCommand(process{}).Find(args)
+	cmd, rest, err := newCommand(console{}).Find(args)
 	if err == nil && !cmd.HasParent() && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
 		err = errors.New("no such subcommand")
 	}
@@ -248,5 +248,5 @@ func TestReadmeUsesTheDefaultAddress(t *testing.T) {
 
 // upstreamByDefault is the URL of `remora upstream` without a flag.
 func upstreamByDefault() string {
-	return "http://" + newUpstreamCommand(process{}).Flag("listen").DefValue
+	return "http://" + newUpstreamCommand(console{}).Flag("listen").DefValue
 }

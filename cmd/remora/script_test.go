@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"maps"
@@ -12,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -20,6 +18,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"remora/providers"
+	"remora/test/process"
 	"remora/test/scripted"
 )
 
@@ -90,88 +89,34 @@ func providerAt(up *scripted.Server) string {
 
 type runningKey struct{}
 
-// running is a proxy that a script started.
-type running struct {
-	cmd  *exec.Cmd
-	done chan struct{} // closed when the process has ended
+// running is a proxy process of a test.
+type running struct{ *process.Child }
 
-	mu     sync.Mutex
-	stderr strings.Builder
-}
-
-// read collects the proxy's output until it ends, and sends the first address that it listens on.
-func (r *running) read(from io.Reader, listens chan<- string) {
-	defer close(r.done)
-	defer close(listens)
-	lines := bufio.NewScanner(from)
-	for lines.Scan() {
-		r.mu.Lock()
-		r.stderr.WriteString(lines.Text() + "\n")
-		r.mu.Unlock()
-		if rest, ok := strings.CutPrefix(lines.Text(), "remora listens on "); ok {
-			url, _, _ := strings.Cut(rest, "/v1")
-			listens <- url
-		}
-	}
-	_ = r.cmd.Wait() // the exit code is read later
-}
-
-func (r *running) text() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.stderr.String()
-}
-
-// startProxy runs the binary on a free port and waits until it prints its address.
+// startProxy runs the binary on a free port and waits until it listens.
 func startProxy(dir string, env, args []string) (r *running, url string, err error) {
-	r, listens, err := launchProxy(dir, env, args)
-	if err == nil {
-		url, err = r.await(listens)
-	}
+	r, err = launchProxy(dir, env, args)
 	if err != nil {
 		return nil, "", err
+	}
+	if url, err = r.Await(); err != nil {
+		return nil, "", fmt.Errorf("%w\n%s", err, r.Log())
 	}
 	return r, url, nil
 }
 
-// launchProxy is startProxy without the wait; it sends the address to the channel.
-func launchProxy(dir string, env, args []string) (*running, <-chan string, error) {
+// launchProxy is startProxy without the wait.
+func launchProxy(dir string, env, args []string) (*running, error) {
 	path, err := exec.LookPath("remora") // created by testscript.Main
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	r := &running{done: make(chan struct{})}
-	r.cmd = exec.Command(path, append([]string{"--listen", "127.0.0.1:0"}, args...)...)
-	r.cmd.Dir, r.cmd.Env = dir, slices.Concat(patientStore, env)
-	stderr, err := r.cmd.StderrPipe()
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := r.cmd.Start(); err != nil {
-		return nil, nil, err
-	}
-	listens := make(chan string, 1)
-	go r.read(stderr, listens)
-	return r, listens, nil
+	cmd := exec.Command(path, append([]string{"--listen", "127.0.0.1:0"}, args...)...)
+	cmd.Dir, cmd.Env = dir, slices.Concat(patientStore, env)
+	c, err := process.Launch(cmd)
+	return &running{c}, err
 }
 
-func (r *running) await(listens <-chan string) (url string, err error) {
-	select {
-	case url, ok := <-listens:
-		if ok {
-			return url, nil
-		}
-		return "", fmt.Errorf("proxy ended before it listened:\n%s", r.text())
-	case <-time.After(waitLimit):
-		r.kill()
-		return "", fmt.Errorf("proxy does not listen after %s:\n%s", waitLimit, r.text())
-	}
-}
-
-func (r *running) kill() {
-	_ = r.cmd.Process.Kill()
-	<-r.done
-}
+func (r *running) kill() { _ = r.Kill() }
 
 func cmdStart(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
@@ -207,15 +152,15 @@ func cmdHalt(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	known := map[string]os.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "KILL": syscall.SIGKILL}
 	for _, s := range signals {
-		ts.Check(r.cmd.Process.Signal(known[s]))
+		ts.Check(r.Signal(known[s]))
 	}
 	select {
-	case <-r.done:
+	case <-r.Ended():
 	case <-time.After(waitLimit):
-		ts.Fatalf("%s does not stop after %s:\n%s", name, waitLimit, r.text())
+		ts.Fatalf("%s does not stop after %s:\n%s", name, waitLimit, r.Log())
 	}
-	ts.Setenv(name+"_CODE", fmt.Sprint(r.cmd.ProcessState.ExitCode()))
-	ts.Check(os.WriteFile(ts.MkAbs(name+".stderr"), []byte(r.text()), 0o600))
+	ts.Setenv(name+"_CODE", fmt.Sprint(r.ExitCode()))
+	ts.Check(os.WriteFile(ts.MkAbs(name+".stderr"), []byte(r.Log()), 0o600))
 }
 
 // httpMain is the HTTP client of the scripts.

@@ -31,7 +31,7 @@ import (
 
 // serveFlags are the flags of `remora serve` and `remora check`.
 type serveFlags struct {
-	process
+	console
 	config, listen, upstream string
 	checks                   bool
 }
@@ -44,8 +44,8 @@ func (s *serveFlags) add(cmd *cobra.Command) {
 		"forward to the OpenAI-compatible server at `URL`, such as http://127.0.0.1:11434, instead of providers")
 }
 
-func newServeCommand(p process) *cobra.Command {
-	s := &serveFlags{process: p}
+func newServeCommand(p console) *cobra.Command {
+	s := &serveFlags{console: p}
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve; what remora does without a subcommand",

@@ -51,7 +51,7 @@ func openStream(t *testing.T) (r *running, body *bufio.Reader, release func()) {
 // stopping sends a signal and waits until the proxy logs that it stops.
 func (r *running) stopping(t *testing.T) {
 	t.Helper()
-	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	if err := r.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	r.says(t, `"msg":"stopping"`)
@@ -60,9 +60,9 @@ func (r *running) stopping(t *testing.T) {
 // says waits until the proxy's output contains mark.
 func (r *running) says(t *testing.T, mark string) {
 	t.Helper()
-	for deadline := time.Now().Add(waitLimit); !strings.Contains(r.text(), mark); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(waitLimit); !strings.Contains(r.Log(), mark); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("the signal had no effect:\n%s", r.text())
+			t.Fatalf("the signal had no effect:\n%s", r.Log())
 		}
 	}
 }
@@ -75,7 +75,7 @@ func TestHangupWhileStarting(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	r, listens, err := launchProxy(t.TempDir(), []string{"REMORA_STORE_URL=redis://" + store.Addr().String()}, nil)
+	r, err := launchProxy(t.TempDir(), []string{"REMORA_STORE_URL=redis://" + store.Addr().String()}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,11 +84,11 @@ func TestHangupWhileStarting(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+	if err := r.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
 	_, _ = conn.Close(), store.Close()
-	if _, err := r.await(listens); err != nil {
+	if _, err := r.Await(); err != nil {
 		t.Fatal(err)
 	}
 	r.says(t, `"msg":"configuration reloaded"`)
@@ -101,10 +101,10 @@ func TestHangupWhileStarting(t *testing.T) {
 func (r *running) wait(t *testing.T) int {
 	t.Helper()
 	select {
-	case <-r.done:
-		return r.cmd.ProcessState.ExitCode()
+	case <-r.Ended():
+		return r.ExitCode()
 	case <-time.After(waitLimit):
-		t.Fatalf("the proxy does not end:\n%s", r.text())
+		t.Fatalf("the proxy does not end:\n%s", r.Log())
 		return 0
 	}
 }
@@ -119,7 +119,7 @@ func TestSignalLetsStreamsFinish(t *testing.T) {
 		t.Errorf("the stream ended with %v after %q", err, rest)
 	}
 	if code := r.wait(t); code != 0 {
-		t.Errorf("exit code %d\n%s", code, r.text())
+		t.Errorf("exit code %d\n%s", code, r.Log())
 	}
 }
 
@@ -127,11 +127,11 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	r, body, _ := openStream(t)
 	r.stopping(t)
-	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	if err := r.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	if code := r.wait(t); code != -1 { // -1: ended by the signal itself
-		t.Errorf("exit code %d\n%s", code, r.text())
+		t.Errorf("exit code %d\n%s", code, r.Log())
 	}
 	if rest, err := io.ReadAll(body); err == nil {
 		t.Errorf("the stream has a clean end after %q", rest)
@@ -152,7 +152,7 @@ func TestBrokenListenerEnds(t *testing.T) {
 	}
 	for _, args := range [][]string{{"--config", "tls.yaml"}, {"--config", "tls.yaml", "--check"}} {
 		_, _, err := startProxy(dir, []string{"PATH=" + os.Getenv("PATH")}, args)
-		if text := fmt.Sprint(err); !strings.Contains(text, "ended before it listened") || !strings.Contains(text, "server.tls_cert and server.tls_key: ") {
+		if text := fmt.Sprint(err); !strings.Contains(text, "start proxy: exit status 1") || !strings.Contains(text, "server.tls_cert and server.tls_key: ") {
 			t.Errorf("%v: %v", args, err)
 		}
 	}
@@ -187,8 +187,8 @@ func TestShutdownDelay(t *testing.T) {
 		t.Errorf("a request is answered with %d", code)
 	}
 	select {
-	case <-r.done:
-		t.Errorf("it ended:\n%s", r.text())
+	case <-r.Ended():
+		t.Errorf("it ended:\n%s", r.Log())
 	default:
 	}
 }

@@ -14,12 +14,12 @@ import (
 
 // storeCommand holds the options that the subcommands of `remora store` share.
 type storeCommand struct {
-	process
+	console
 	config string // path of the configuration file; empty for the defaults
 }
 
-func newStoreCommand(p process) *cobra.Command {
-	s := &storeCommand{process: p}
+func newStoreCommand(p console) *cobra.Command {
+	s := &storeCommand{console: p}
 	cmd := &cobra.Command{
 		Use:   "store",
 		Short: "Maintain the store",

@@ -38,7 +38,7 @@ type transcriptFlags struct {
 // owner selects the tenant. At most one field is set; none selects callers without a credential.
 type owner struct{ key, keyEnv, tenant string }
 
-func newTranscriptCommand(p process) *cobra.Command {
+func newTranscriptCommand(p console) *cobra.Command {
 	var f transcriptFlags
 	cmd := &cobra.Command{
 		Use:   "transcript",
@@ -174,7 +174,7 @@ func (a archive) run(ctx context.Context) error {
 }
 
 // open runs a call: in the proxy that has the bolt file open, else on the store, which it opens.
-func (f *transcriptFlags) open(cmd *cobra.Command, p process, call archiveCall) (err error) {
+func (f *transcriptFlags) open(cmd *cobra.Command, p console, call archiveCall) (err error) {
 	c, err := load(f.config, p.environ, nil)
 	if err != nil {
 		return err
@@ -201,7 +201,7 @@ func (f *transcriptFlags) open(cmd *cobra.Command, p process, call archiveCall) 
 }
 
 // openStore opens the store of the configuration and runs a on it.
-func (f *transcriptFlags) openStore(ctx context.Context, p process, c Config, a archive) (err error) {
+func (f *transcriptFlags) openStore(ctx context.Context, p console, c Config, a archive) (err error) {
 	if f.importFile == "" {
 		if err := wantFile(c.Store.URL.Reveal()); err != nil {
 			return err
@@ -242,7 +242,7 @@ func (f *transcriptFlags) openStore(ctx context.Context, p process, c Config, a 
 }
 
 // tenantIn returns the tenant, as the proxy derives it from a request with that credential.
-func (o owner) tenantIn(c Config, p process, in io.Reader) (string, error) {
+func (o owner) tenantIn(c Config, p console, in io.Reader) (string, error) {
 	credential := o.key
 	switch {
 	case o.tenant != "":
@@ -276,7 +276,7 @@ func (f *transcriptFlags) conflict() error {
 }
 
 // print runs `remora transcript` without a subcommand.
-func (f *transcriptFlags) print(cmd *cobra.Command, p process) error {
+func (f *transcriptFlags) print(cmd *cobra.Command, p console) error {
 	call := archiveCall{Do: doExport, Session: f.session, Resource: f.resource, Turn: f.turn}
 	switch {
 	case f.importFile != "":
@@ -323,7 +323,7 @@ func (f *transcriptFlags) hint() string {
 	return cmp.Or(f.otherKeys(), "`remora transcript list` with the same flags prints the names of those that exist")
 }
 
-func (f *transcriptFlags) remove(cmd *cobra.Command, p process) error {
+func (f *transcriptFlags) remove(cmd *cobra.Command, p console) error {
 	err := f.open(cmd, p, archiveCall{Do: doDelete, Session: f.session})
 	if errors.Is(err, memory.ErrNoSession) {
 		return fmt.Errorf("delete %q: %w under this credential; %s", f.session, memory.ErrNoSession, f.hint())

@@ -10,7 +10,7 @@ import (
 	"remora/test/scripted"
 )
 
-func newUpstreamCommand(p process) *cobra.Command {
+func newUpstreamCommand(p console) *cobra.Command {
 	var listen, kind string
 	cmd := &cobra.Command{
 		Use:   "upstream",

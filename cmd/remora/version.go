@@ -11,7 +11,7 @@ import (
 // release is the version given to the build: go build -ldflags "-X main.release=1.2.3", as the Dockerfile does.
 var release string
 
-func newVersionCommand(p process) *cobra.Command {
+func newVersionCommand(p console) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print version, revision and platform",

@@ -14,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -24,66 +23,35 @@ import (
 
 // child is a child process of the benchmark. It ends with the context of its start.
 type child struct {
-	cmd    *exec.Cmd
-	begun  time.Time
-	output *tail
-	ended  chan struct{}
-}
+	*process.Child
 
-// tail keeps the end of a program's output, for errors.
-type tail struct {
-	mu   sync.Mutex
-	text []byte
-}
-
-const tailBytes = 4 << 10
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.text = append(t.text, p...)
-	t.text = t.text[max(0, len(t.text)-tailBytes):]
-	return len(p), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return string(t.text)
+	name  string
+	begun time.Time
 }
 
 func launch(ctx context.Context, program string, args ...string) (*child, error) {
-	p := &child{cmd: exec.CommandContext(ctx, program, args...), output: &tail{}, ended: make(chan struct{})}
-	p.cmd.Stderr, p.cmd.Stdout = p.output, p.output
-	return p, p.start()
+	return start(exec.CommandContext(ctx, program, args...))
 }
 
-func (p *child) start() error {
-	process.DieWithParent(p.cmd)
-	p.begun = time.Now()
-	if err := p.cmd.Start(); err != nil {
-		return fmt.Errorf("start %s: %w", filepath.Base(p.cmd.Path), err)
-	}
-	go func() {
-		_ = p.cmd.Wait() // errors are in its output
-		close(p.ended)
-	}()
-	return nil
+func start(cmd *exec.Cmd) (*child, error) {
+	process.DieWithParent(cmd)
+	begun := time.Now()
+	c, err := process.Launch(cmd)
+	return &child{Child: c, name: filepath.Base(cmd.Path), begun: begun}, err
 }
 
 // launchRole starts this program in another role, and returns the address on which it serves.
 func launchRole(ctx context.Context, self string, args ...string) (*child, string, error) {
-	p := &child{cmd: exec.CommandContext(ctx, self, args...), output: &tail{}, ended: make(chan struct{})}
-	p.cmd.Stderr = p.output
-	if _, err := p.cmd.StdinPipe(); err != nil { // the child ends when it is closed
+	cmd := exec.CommandContext(ctx, self, args...)
+	if _, err := cmd.StdinPipe(); err != nil { // the child ends when it is closed
 		return nil, "", err
 	}
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, "", err
 	}
-	p.cmd.Stdout = w
-	err = p.start()
+	cmd.Stdout = w
+	p, err := start(cmd)
 	_ = w.Close() // the child has its own
 	defer func() { _ = r.Close() }()
 	if err != nil {
@@ -92,27 +60,22 @@ func launchRole(ctx context.Context, self string, args ...string) (*child, strin
 	addr, err := bufio.NewReader(r).ReadString('\n')
 	if err != nil {
 		p.stop()
-		return nil, "", fmt.Errorf("read address of %v: %w: %s", args, err, p.output)
+		return nil, "", fmt.Errorf("read address of %v: %w: %s", args, err, p.printed())
 	}
 	return p, strings.TrimSpace(addr), nil
 }
 
+// stop stops the process. It may be nil.
 func (p *child) stop() {
-	if p == nil {
-		return
-	}
-	_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails only if it has ended
-	select {
-	case <-p.ended:
-	case <-time.After(3 * time.Second):
-		_ = p.cmd.Process.Kill()
-		<-p.ended
+	const grace = 3 * time.Second
+	if p != nil {
+		_ = p.StopWithin(grace)
 	}
 }
 
 // family returns the process and its children, such as nginx's workers.
 func (p *child) family() []int {
-	pid := p.cmd.Process.Pid
+	pid := p.PID()
 	list, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid)) // none without /proc
 	pids := []int{pid}
 	for field := range strings.FieldsSeq(string(list)) {
@@ -164,12 +127,12 @@ func (p *child) firstAnswer(addr string) (time.Time, error) {
 			return at, nil
 		}
 		select {
-		case <-p.ended:
-			return time.Time{}, fmt.Errorf("%s ended before its first answer: %s", filepath.Base(p.cmd.Path), p.output)
+		case <-p.Ended():
+			return time.Time{}, fmt.Errorf("%s ended before its first answer: %s", p.name, p.printed())
 		case <-time.After(200 * time.Microsecond):
 		}
 		if time.Since(p.begun) > within {
-			return time.Time{}, fmt.Errorf("wait for the first answer of %s: %w: %s", filepath.Base(p.cmd.Path), err, p.output)
+			return time.Time{}, fmt.Errorf("wait for the first answer of %s: %w: %s", p.name, err, p.printed())
 		}
 	}
 }
@@ -216,7 +179,7 @@ func launchRedis(ctx context.Context, dir, aof string) (*child, string, error) {
 		time.Sleep(20 * time.Millisecond)
 	}
 	p.stop()
-	return nil, "", fmt.Errorf("start redis-server: %w: %s", err, p.output)
+	return nil, "", fmt.Errorf("start redis-server: %w: %s", err, p.printed())
 }
 
 // flushRedis empties a server.
@@ -226,12 +189,14 @@ func flushRedis(ctx context.Context, addr string) error {
 	return db.FlushAll(ctx).Err()
 }
 
-// printed returns the end of the program's output.
+// printed returns the end of the process's stderr.
 func (p *child) printed() string {
+	const most = 4 << 10 // bytes
 	if p == nil {
 		return ""
 	}
-	return p.output.String()
+	log := p.Log()
+	return log[max(0, len(log)-most):]
 }
 
 // profile writes a CPU profile of each second of each trial with an admin address into a folder, until it is stopped.

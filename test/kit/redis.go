@@ -42,9 +42,8 @@ type Redis struct {
 	port int
 	args []string
 
-	mu   sync.Mutex
-	cmd  *exec.Cmd
-	done chan struct{} // closed when the process has ended
+	mu    sync.Mutex
+	child *process.Child // nil while the server does not run
 }
 
 // StartRedis starts a server and waits until it answers. It stores nothing on disk unless opts change that.
@@ -87,19 +86,20 @@ func (s *Redis) Resume() { s.tb.Helper(); s.signal(syscall.SIGCONT) }
 func (s *Redis) Stop() {
 	s.tb.Helper()
 	s.signal(syscall.SIGTERM)
-	s.wait()
+	s.end(func(c *process.Child) error { <-c.Ended(); return nil })
 }
 
 // Kill ends the server with SIGKILL and waits for it. It does nothing if the server has ended.
-func (s *Redis) Kill() {
+func (s *Redis) Kill() { s.end((*process.Child).Kill) }
+
+// end waits for the end of the server by calling how, unless it has ended.
+func (s *Redis) end(how func(*process.Child) error) {
 	s.mu.Lock()
-	cmd := s.cmd
-	s.mu.Unlock()
-	if cmd == nil {
-		return
+	defer s.mu.Unlock()
+	if s.child != nil {
+		_ = how(s.child)
+		s.child = nil
 	}
-	_ = cmd.Process.Kill() // fails only if it has ended
-	s.wait()
 }
 
 // Restart kills the server if it runs, and starts it again with the same port and directory.
@@ -120,20 +120,11 @@ func (s *Redis) signal(sig syscall.Signal) {
 	s.tb.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.cmd == nil {
+	if s.child == nil {
 		s.tb.Fatalf("signal redis-server: it is not running")
 	}
-	if err := s.cmd.Process.Signal(sig); err != nil {
+	if err := s.child.Signal(sig); err != nil {
 		s.tb.Fatalf("signal redis-server: %v", err)
-	}
-}
-
-func (s *Redis) wait() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.cmd != nil {
-		<-s.done
-		s.cmd = nil
 	}
 }
 
@@ -154,20 +145,16 @@ func (s *Redis) launch() error {
 	}
 	cmd.Dir = s.dir
 	process.DieWithParent(cmd)
-	if err := cmd.Start(); err != nil {
+	child, err := process.Launch(cmd)
+	if err != nil {
 		return err
 	}
-	done := make(chan struct{})
-	go func() {
-		_ = cmd.Wait() // tests kill it
-		close(done)
-	}()
 	s.mu.Lock()
-	s.cmd, s.done = cmd, done
+	s.child = child
 	s.mu.Unlock()
 	err = poll(func() error {
 		select {
-		case <-done:
+		case <-child.Ended():
 			return fatal{errors.New("it ended at once: " + tail(logFile))}
 		default:
 		}

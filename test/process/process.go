@@ -3,11 +3,13 @@ package process
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -40,49 +42,86 @@ func Environ() []string {
 	return env
 }
 
-// Proxy is a running process. Its methods are for one caller at a time, except Log.
-type Proxy struct {
-	// URL is the origin of the proxy, without a path.
-	URL string
-
+// Child is a running process. Log, Ended and Signal may be called concurrently with all other methods.
+type Child struct {
 	cmd   *exec.Cmd
-	log   *log
+	log   *Log
 	ended chan struct{} // closed when the process has ended, after err is set
 	err   error
 }
 
-// Start starts the command of a proxy and waits until it listens. It sets the command's stderr. The end of the command's
-// context kills the process; the caller must still call Kill or Stop. If the process ends early or does not listen in time,
-// Start returns it with the error, so that the caller can read its log.
-func Start(cmd *exec.Cmd) (*Proxy, error) {
-	p := &Proxy{cmd: cmd, log: &log{listens: make(chan string, 1)}, ended: make(chan struct{})}
-	cmd.Stderr = p.log
+// Launch starts a command and records its stderr, and its stdout unless that is set. The end of the command's context kills the
+// process; the caller must still call Kill or Stop.
+func Launch(cmd *exec.Cmd) (*Child, error) {
+	c := &Child{cmd: cmd, log: NewLog(), ended: make(chan struct{})}
+	cmd.Stderr = c.log
+	if cmd.Stdout == nil {
+		cmd.Stdout = c.log
+	}
 	if err := cmd.Start(); err != nil {
-		return p, fmt.Errorf("start proxy: %w", err)
+		return c, fmt.Errorf("start %s: %w", c.name(), err)
 	}
 	go func() {
-		defer close(p.ended)
-		p.err = cmd.Wait()
+		defer close(c.ended)
+		c.err = cmd.Wait()
 	}()
+	return c, nil
+}
 
-	defer p.killLate()()
+// Proxy is a running proxy.
+type Proxy struct {
+	*Child
+
+	// URL is the origin of the proxy, without a path.
+	URL string
+}
+
+// Start launches a proxy and waits until it listens. If that fails, it returns the proxy with the error, so that the caller can
+// read its log.
+func Start(cmd *exec.Cmd) (*Proxy, error) {
+	c, err := Launch(cmd)
+	p := &Proxy{Child: c}
+	if err == nil {
+		p.URL, err = c.Await()
+	}
+	return p, err
+}
+
+// Await waits until the process, which must be a proxy, listens, and returns its origin. It returns an error if the process ends
+// early, and kills it if it does not listen in time.
+func (c *Child) Await() (url string, err error) {
+	defer c.killAfter(waitLimit)()
 	select {
-	case p.URL = <-p.log.listens:
-		return p, nil
-	case <-p.ended:
-		return p, fmt.Errorf("start proxy: %w", p.Explain(p.err))
+	case url = <-c.log.Listens():
+		return url, nil
+	case <-c.ended:
+		return "", fmt.Errorf("start proxy: %w", c.Explain(c.err))
 	}
 }
 
+func (c *Child) name() string { return filepath.Base(c.cmd.Path) }
+
 // PID returns the process id.
-func (p *Proxy) PID() int { return p.cmd.Process.Pid }
+func (c *Child) PID() int { return c.cmd.Process.Pid }
 
-// Log returns the last 4 MiB that the process wrote to stderr. It may be called at any time.
-func (p *Proxy) Log() string { return p.log.String() }
+// Log returns the last 4 MiB of the recorded output.
+func (c *Child) Log() string { return c.log.String() }
 
-// Explain adds the last line of the log to an error.
-func (p *Proxy) Explain(err error) error {
-	text := strings.TrimSpace(p.Log())
+// Ended is closed when the process has ended.
+func (c *Child) Ended() <-chan struct{} { return c.ended }
+
+// ExitCode waits for the end of the process and returns its exit code, -1 if a signal ended it.
+func (c *Child) ExitCode() int {
+	<-c.ended
+	return c.cmd.ProcessState.ExitCode()
+}
+
+// Signal sends a signal to the process.
+func (c *Child) Signal(sig os.Signal) error { return c.cmd.Process.Signal(sig) }
+
+// Explain adds the last line of a proxy's log to an error.
+func (c *Child) Explain(err error) error {
+	text := strings.TrimSpace(c.Log())
 	last := text[strings.LastIndexByte(text, '\n')+1:]
 	if last == "" || strings.HasPrefix(last, "try: ") || listensAt.MatchString(last) {
 		return err // only the greeting
@@ -90,30 +129,30 @@ func (p *Proxy) Explain(err error) error {
 	return fmt.Errorf("%w; the proxy said: %s", err, last)
 }
 
-// Kill kills the process with SIGKILL, and waits for its end.
-func (p *Proxy) Kill() error {
-	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("kill proxy: %w", err)
+// Kill kills the process with SIGKILL, and waits for its end. It does nothing if the process has ended.
+func (c *Child) Kill() error {
+	if err := c.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("kill %s: %w", c.name(), err)
 	}
-	<-p.ended
+	<-c.ended
 	return nil
 }
 
-// killLate kills the process after waitLimit, unless stop is called before.
-func (p *Proxy) killLate() (stop func() bool) {
-	return time.AfterFunc(waitLimit, func() { _ = p.cmd.Process.Kill() }).Stop
+// killAfter kills the process after a time, unless stop is called before.
+func (c *Child) killAfter(d time.Duration) (stop func() bool) {
+	return time.AfterFunc(d, func() { _ = c.cmd.Process.Kill() }).Stop
 }
 
-// Stop stops the proxy with SIGTERM. It returns an error if it does not exit with 0 in time.
-func (p *Proxy) Stop() error {
-	defer p.killLate()()
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		<-p.ended
-		return fmt.Errorf("stop proxy: %w", p.Explain(err))
-	}
-	<-p.ended
-	if p.err != nil {
-		return fmt.Errorf("stop proxy: %w", p.Explain(p.err))
+// Stop stops the process with SIGTERM. It returns an error if the process does not exit with 0 in time.
+func (c *Child) Stop() error { return c.StopWithin(waitLimit) }
+
+// StopWithin is Stop with a time limit, after which it kills the process.
+func (c *Child) StopWithin(d time.Duration) error {
+	defer c.killAfter(d)()
+	err := c.Signal(syscall.SIGTERM)
+	<-c.ended
+	if err = cmp.Or(err, c.err); err != nil {
+		return fmt.Errorf("stop %s: %w", c.name(), c.Explain(err))
 	}
 	return nil
 }
@@ -124,8 +163,8 @@ var listensAt = regexp.MustCompile(`listens on (https?://[^/\s]+)`)
 // maxLog is the size of the part of the log that is kept, in bytes.
 const maxLog = 4 << 20
 
-// log is a proxy's stderr. It is safe for concurrent use.
-type log struct {
+// Log records the output of a process. It is safe for concurrent use.
+type Log struct {
 	listens chan string // receives the first origin in the log
 
 	mu    sync.Mutex
@@ -133,8 +172,14 @@ type log struct {
 	text  []byte
 }
 
+// NewLog returns an empty log.
+func NewLog() *Log { return &Log{listens: make(chan string, 1)} }
+
+// Listens receives the origin of a proxy once, when the log contains its greeting.
+func (l *Log) Listens() <-chan string { return l.listens }
+
 // Write implements io.Writer.
-func (l *log) Write(p []byte) (int, error) {
+func (l *Log) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.text = append(l.text, p...)
@@ -151,7 +196,7 @@ func (l *log) Write(p []byte) (int, error) {
 }
 
 // String returns the log.
-func (l *log) String() string {
+func (l *Log) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return string(l.text)
