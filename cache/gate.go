@@ -1,6 +1,9 @@
 package cache
 
-import "sync"
+import (
+	"context"
+	"sync"
+)
 
 // Gate closes a store: after Shut no call begins, and Shut waits for running ones.
 type Gate struct {
@@ -9,12 +12,20 @@ type Gate struct {
 	inside sync.WaitGroup
 }
 
-// Enter returns ErrClosed if the gate is shut. Otherwise the caller must call Leave.
+// Begin is Enter for a call with a context. It returns a FaultTimeout if ctx has ended.
+func (g *Gate) Begin(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return Faulty(FaultTimeout, err)
+	}
+	return g.Enter()
+}
+
+// Enter returns a FaultStore that wraps ErrClosed if the gate is shut. Otherwise the caller must call Leave.
 func (g *Gate) Enter() error {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	if g.closed {
-		return ErrClosed
+		return &Error{Fault: FaultStore, Err: ErrClosed}
 	}
 	g.inside.Add(1)
 	return nil

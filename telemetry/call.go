@@ -157,12 +157,14 @@ func (c *Call) Send(s Send, headers Headers) {
 	if t.tracer == nil {
 		return
 	}
+
 	x := &c.upstream
 	x.ctx, x.span = t.tracer.Start(c.ctx, s.name(), trace.WithSpanKind(trace.SpanKindClient))
 	t.context.Inject(x.ctx, headers)
 	if !x.span.IsRecording() {
 		return
 	}
+
 	kv := append(make([]attribute.KeyValue, 0, 10), semconv.GenAIProviderNameKey.String(clean(s.Provider)))
 	if s.Operation != "" {
 		kv = append(kv, semconv.GenAIOperationNameKey.String(clean(s.Operation)),

@@ -87,6 +87,7 @@ func Setup(ctx context.Context, o Options, log *slog.Logger) (t *Telemetry, shut
 	if err != nil {
 		return nil, nothing, fmt.Errorf("telemetry: describe the service: %w", err)
 	}
+
 	failures := newFailures(t, o, log)
 	var closers []func(context.Context) error
 	stop := func(ctx context.Context) error {
@@ -98,6 +99,7 @@ func Setup(ctx context.Context, o Options, log *slog.Logger) (t *Telemetry, shut
 		}
 		return failures.redact(errors.Join(errs...))
 	}
+
 	for _, open := range []func(context.Context, Options, *resource.Resource) (func(context.Context) error, error){
 		t.openTraces, t.openMetrics,
 	} {
@@ -124,6 +126,7 @@ func (t *Telemetry) openTraces(ctx context.Context, o Options, about *resource.R
 	if err != nil {
 		return nil, fmt.Errorf("telemetry.traces: %w", err)
 	}
+
 	limits := sdktrace.NewSpanLimits()
 	limits.AttributeValueLengthLimit = -1 // values are bounded where they are set
 	sampler := sdktrace.TraceIDRatioBased(o.Traces.SampleRatio)
@@ -153,6 +156,7 @@ func (t *Telemetry) openMetrics(ctx context.Context, o Options, about *resource.
 		}
 		opts = append(opts, sdkmetric.WithReader(reader))
 	}
+
 	if o.Metrics.Endpoint != "" {
 		exporter, err := otlpmetrichttp.New(ctx,
 			otlpmetrichttp.WithEndpointURL(endpoint(o.Metrics.Endpoint, "/v1/metrics")),
@@ -168,6 +172,7 @@ func (t *Telemetry) openMetrics(ctx context.Context, o Options, about *resource.
 	if !o.Metrics.Prometheus && o.Metrics.Endpoint == "" {
 		return nothing, nil
 	}
+
 	p := sdkmetric.NewMeterProvider(opts...)
 	meter := p.Meter(scope)
 	in, err := newInstruments(meter)

@@ -182,7 +182,7 @@ func expiredGroups(tx *bolt.Tx, now time.Time, limit int) [][]byte {
 
 // Read implements [cache.Store].
 func (s *Store) Read(ctx context.Context, queries []cache.Query) ([]cache.Result, error) {
-	if err := s.begin(ctx); err != nil {
+	if err := s.gate.Begin(ctx); err != nil {
 		return nil, err
 	}
 	defer s.gate.Leave()
@@ -218,7 +218,7 @@ func (s *Store) Read(ctx context.Context, queries []cache.Query) ([]cache.Result
 
 // Commit implements [cache.Store].
 func (s *Store) Commit(ctx context.Context, batches []cache.Batch) []cache.Outcome {
-	if err := s.begin(ctx); err != nil {
+	if err := s.gate.Begin(ctx); err != nil {
 		return cache.AllFailed(len(batches), err)
 	}
 	defer s.gate.Leave()
@@ -272,7 +272,7 @@ func batchBytes(batches []cache.Batch) int {
 
 // Delete implements [cache.Store].
 func (s *Store) Delete(ctx context.Context, g cache.Group) error {
-	if err := s.begin(ctx); err != nil {
+	if err := s.gate.Begin(ctx); err != nil {
 		return err
 	}
 	defer s.gate.Leave()
@@ -295,6 +295,7 @@ func (s *Store) run(ctx context.Context, calls []*boltCall) {
 		}
 		return
 	}
+
 	left := append([]*boltCall(nil), calls...)
 	for len(left) > 0 {
 		bad := -1
@@ -307,6 +308,7 @@ func (s *Store) run(ctx context.Context, calls []*boltCall) {
 			}
 			return nil
 		})
+
 		if err == nil {
 			return
 		}
@@ -348,7 +350,7 @@ func (s *Store) apply(tx *bolt.Tx, c *boltCall) error {
 
 // List implements [cache.Store].
 func (s *Store) List(ctx context.Context, owner, after string, limit int) ([]string, string, error) {
-	if err := s.begin(ctx); err != nil {
+	if err := s.gate.Begin(ctx); err != nil {
 		return nil, "", err
 	}
 	defer s.gate.Leave()
@@ -357,6 +359,7 @@ func (s *Store) List(ctx context.Context, owner, after string, limit int) ([]str
 		return nil, "", err
 	}
 	limit = cache.PageLimit(limit)
+
 	var names []string
 	next := ""
 	now := s.now()
@@ -407,7 +410,7 @@ func (s *Store) CopyTo(w io.Writer) error {
 
 // Ping implements [cache.Store].
 func (s *Store) Ping(ctx context.Context) error {
-	if err := s.begin(ctx); err != nil {
+	if err := s.gate.Begin(ctx); err != nil {
 		return err
 	}
 	defer s.gate.Leave()
@@ -430,13 +433,6 @@ func (s *Store) Close() error {
 
 // Shard implements [cache.Store].
 func (s *Store) Shard(cache.Group) string { return "" }
-
-func (s *Store) begin(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return cache.Faulty(cache.FaultTimeout, err)
-	}
-	return cache.Faulty(cache.FaultStore, s.gate.Enter())
-}
 
 // present returns an error if the file was deleted or replaced: writes would be lost at the next start.
 func (s *Store) present() error {

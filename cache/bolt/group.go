@@ -60,6 +60,7 @@ func applyBatch(tx *bolt.Tx, b cache.Batch, now time.Time) (uint64, error) {
 			return 0, err
 		}
 	}
+
 	values := tx.Bucket([]byte(valuesBucket))
 	for _, name := range b.Deletes {
 		if err := values.Delete(appendPart(prefix, name)); err != nil {
@@ -69,6 +70,7 @@ func applyBatch(tx *bolt.Tx, b cache.Batch, now time.Time) (uint64, error) {
 	if err := putInOrder(values, prefix, b.Puts); err != nil {
 		return 0, err
 	}
+
 	groups := tx.Bucket([]byte(groupsBucket))
 	meta := groupMeta{version: current.version + 1, listed: current.listed || b.Listed}
 	if current.version == 0 {

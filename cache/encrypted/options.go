@@ -73,6 +73,7 @@ func (o Options) decode() (keys []rawKey, names []byte, err error) {
 		}
 		secrets[string(secret)] = at
 	}
+
 	for i, k := range o.Keys {
 		at := fmt.Sprintf("%s.keys[%d]", path, i)
 		if !validID(k.ID) {
@@ -89,6 +90,7 @@ func (o Options) decode() (keys []rawKey, names []byte, err error) {
 		unlike(at+".secret", secret)
 		keys = append(keys, rawKey{k.ID, secret})
 	}
+
 	if names, err = decodeSecret(o.NamesKey); err != nil {
 		errs = append(errs, fmt.Errorf("%s.names_key: %w", path, err))
 	} else {

@@ -56,7 +56,7 @@ func (m *Store) live(g cache.Group) *memGroup {
 
 // Read implements [cache.Store].
 func (m *Store) Read(ctx context.Context, queries []cache.Query) ([]cache.Result, error) {
-	if err := m.begin(ctx); err != nil {
+	if err := m.gate.Begin(ctx); err != nil {
 		return nil, err
 	}
 	defer m.gate.Leave()
@@ -84,7 +84,7 @@ func (m *Store) Read(ctx context.Context, queries []cache.Query) ([]cache.Result
 
 // Commit implements [cache.Store].
 func (m *Store) Commit(ctx context.Context, batches []cache.Batch) []cache.Outcome {
-	if err := m.begin(ctx); err != nil {
+	if err := m.gate.Begin(ctx); err != nil {
 		return cache.AllFailed(len(batches), err)
 	}
 	defer m.gate.Leave()
@@ -177,7 +177,7 @@ func (m *Store) drop(g cache.Group) {
 
 // List implements [cache.Store].
 func (m *Store) List(ctx context.Context, owner, after string, limit int) ([]string, string, error) {
-	if err := m.begin(ctx); err != nil {
+	if err := m.gate.Begin(ctx); err != nil {
 		return nil, "", err
 	}
 	defer m.gate.Leave()
@@ -188,6 +188,7 @@ func (m *Store) List(ctx context.Context, owner, after string, limit int) ([]str
 	limit = cache.PageLimit(limit)
 	m.mu.RLock()
 	defer m.mu.RUnlock()
+
 	var names []string
 	for name := range m.listed[owner] {
 		if (!later || name > start) && m.live(cache.Group{Owner: owner, Name: name}) != nil {
@@ -203,7 +204,7 @@ func (m *Store) List(ctx context.Context, owner, after string, limit int) ([]str
 
 // Delete implements [cache.Store].
 func (m *Store) Delete(ctx context.Context, g cache.Group) error {
-	if err := m.begin(ctx); err != nil {
+	if err := m.gate.Begin(ctx); err != nil {
 		return err
 	}
 	defer m.gate.Leave()
@@ -215,7 +216,7 @@ func (m *Store) Delete(ctx context.Context, g cache.Group) error {
 
 // Ping implements [cache.Store].
 func (m *Store) Ping(ctx context.Context) error {
-	if err := m.begin(ctx); err != nil {
+	if err := m.gate.Begin(ctx); err != nil {
 		return err
 	}
 	m.gate.Leave()
@@ -230,13 +231,6 @@ func (m *Store) Close() error {
 
 // Shard implements [cache.Store].
 func (m *Store) Shard(cache.Group) string { return "" }
-
-func (m *Store) begin(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return cache.Faulty(cache.FaultTimeout, err)
-	}
-	return cache.Faulty(cache.FaultStore, m.gate.Enter())
-}
 
 type expiryEntry struct {
 	at    time.Time

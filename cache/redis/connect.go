@@ -67,6 +67,7 @@ func parseURL(scheme, rest string, o cache.Options) (target, error) {
 	if i := strings.LastIndexByte(authority, '@'); i >= 0 {
 		user, authority = authority[:i+1], authority[i+1:]
 	}
+
 	var err error
 	if t.hosts, err = splitHosts(authority, mode); err != nil {
 		return t, err
@@ -80,6 +81,7 @@ func parseURL(scheme, rest string, o cache.Options) (target, error) {
 			return t, errDatabase
 		}
 	}
+
 	values, err := url.ParseQuery(query)
 	if err != nil {
 		return t, errors.New("the part after the question mark is not valid")
@@ -97,6 +99,7 @@ func parseURL(scheme, rest string, o cache.Options) (target, error) {
 	if db := t.node.DB; db < 0 || db > mostDatabase { // it may also be an option
 		return t, errDatabase
 	}
+
 	if t.node.TLSConfig == nil && o.TLS != (cache.TLS{}) {
 		return t, errors.New("store.tls: has no use unless store.url begins with rediss")
 	}

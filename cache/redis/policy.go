@@ -27,7 +27,7 @@ func EvictionPolicies(ctx context.Context, s cache.Store) ([]string, error) {
 		return nil, nil
 	}
 	if err := r.gate.Enter(); err != nil {
-		return nil, cache.Faulty(cache.FaultStore, err)
+		return nil, err
 	}
 	defer r.gate.Leave()
 	var mu sync.Mutex

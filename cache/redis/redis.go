@@ -68,7 +68,7 @@ func Open(scheme, rest string, o cache.Options) (*Store, error) {
 // Read implements [cache.Store].
 func (s *Store) Read(ctx context.Context, queries []cache.Query) ([]cache.Result, error) {
 	if err := s.gate.Enter(); err != nil {
-		return nil, cache.Faulty(cache.FaultStore, err)
+		return nil, err
 	}
 	defer s.gate.Leave()
 	ops := make([]op, len(queries))
@@ -124,7 +124,7 @@ func markNames(names []string) []string {
 // Commit implements [cache.Store].
 func (s *Store) Commit(ctx context.Context, batches []cache.Batch) []cache.Outcome {
 	if err := s.gate.Enter(); err != nil {
-		return cache.AllFailed(len(batches), cache.Faulty(cache.FaultStore, err))
+		return cache.AllFailed(len(batches), err)
 	}
 	defer s.gate.Leave()
 	ops := make([]op, 0, 2*len(batches))
@@ -138,6 +138,7 @@ func (s *Store) Commit(ctx context.Context, batches []cache.Batch) []cache.Outco
 		}
 	}
 	s.run(ctx, ops)
+
 	out := make([]cache.Outcome, len(batches))
 	entries := ops[len(batches):]
 	for i, b := range batches {
@@ -199,7 +200,7 @@ func outcome(o op) cache.Outcome {
 // removes them.
 func (s *Store) List(ctx context.Context, owner, after string, limit int) ([]string, string, error) {
 	if err := s.gate.Enter(); err != nil {
-		return nil, "", cache.Faulty(cache.FaultStore, err)
+		return nil, "", err
 	}
 	defer s.gate.Leave()
 	start, later, err := cache.PageStart(after)
@@ -210,6 +211,7 @@ func (s *Store) List(ctx context.Context, owner, after string, limit int) ([]str
 	if later {
 		from = "(" + start
 	}
+
 	limit = cache.PageLimit(limit)
 	index := indexKey(owner)
 	ops := []op{{
@@ -221,6 +223,7 @@ func (s *Store) List(ctx context.Context, owner, after string, limit int) ([]str
 	if err != nil {
 		return nil, "", cache.Faulty(cache.FaultKey, fmt.Errorf("list groups in redis: %w", err))
 	}
+
 	live, err := s.listed(ctx, owner, found)
 	if err != nil {
 		return nil, "", cache.Faulty(cache.FaultKey, fmt.Errorf("list groups in redis: %w", err))
@@ -291,7 +294,7 @@ func (s *Store) unlist(ctx context.Context, owner, index string, gone []string) 
 // again in between.
 func (s *Store) Delete(ctx context.Context, g cache.Group) error {
 	if err := s.gate.Enter(); err != nil {
-		return cache.Faulty(cache.FaultStore, err)
+		return err
 	}
 	defer s.gate.Leave()
 	s.late.drop(g)
@@ -313,7 +316,7 @@ func (s *Store) Ping(ctx context.Context) error {
 		return cache.Faulty(cache.FaultTimeout, err)
 	}
 	if err := s.gate.Enter(); err != nil {
-		return cache.Faulty(cache.FaultStore, err)
+		return err
 	}
 	defer s.gate.Leave()
 	if s.lanes.cluster != nil {
@@ -398,6 +401,7 @@ func commitOp(b cache.Batch) op {
 	for _, p := range b.Puts {
 		names += len(valueMark) + len(p.Name)
 	}
+
 	const longest = 20 // digits of a version
 	f := newFrame(1+len(b.Deletes)+2*len(b.Puts), longest+names+size, 9+len(b.Deletes)+2*len(b.Puts))
 	f.args = append(f.args, "evalsha", commitSHA, "1", key)
@@ -407,6 +411,7 @@ func commitOp(b cache.Batch) op {
 		var digits [longest]byte
 		f.add("", "", strconv.AppendUint(digits[:0], b.Expect, 10))
 	}
+
 	f.args = append(f.args, ttlMillis(b.TTL), len(b.Deletes))
 	for _, name := range b.Deletes {
 		f.add(valueMark, name, nil)

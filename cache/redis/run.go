@@ -193,6 +193,7 @@ func (s *Store) exchange(ctx context.Context, ops []op) {
 		exchangeOn(ctx, s.lanes.only, ops)
 		return
 	}
+
 	groups, where := map[*lane][]op{}, map[*lane][]int{}
 	for i := range ops {
 		l, err := s.lanes.of(ctx, ops[i].key)
@@ -203,6 +204,7 @@ func (s *Store) exchange(ctx context.Context, ops []op) {
 		ops[i].shard = l.shard
 		groups[l], where[l] = append(groups[l], ops[i]), append(where[l], i)
 	}
+
 	var wg sync.WaitGroup
 	for l, group := range groups {
 		wg.Go(func() {

@@ -56,6 +56,7 @@ func adoptDirs(root string, quarantined bool) (a Adopted, err error) {
 			_ = os.Remove(filepath.Join(root, e.Name()))
 			continue
 		}
+
 		a.dirs = append(a.dirs, d)
 		segments, since, err := a.dir(d)
 		if isQuarantined {
@@ -67,6 +68,7 @@ func adoptDirs(root string, quarantined bool) (a Adopted, err error) {
 			return a, err
 		}
 	}
+
 	slices.SortStableFunc(all, func(a, b found) int { return cmp.Compare(a.since, b.since) })
 	a.segments = a.segments[:0]
 	for _, f := range all {
@@ -93,6 +95,7 @@ func (a *Adopted) dir(d *lockedDir) (segments []*segment, since int64, err error
 		if !isNumbered(e.Name(), segmentSuffix) {
 			continue
 		}
+
 		seg, err := openSegment(d, e.Name(), noFollow)
 		if errors.Is(err, syscall.ELOOP) { // its head is a link
 			a.Foreign = append(a.Foreign, filepath.Join(d.path, e.Name()))
@@ -105,6 +108,7 @@ func (a *Adopted) dir(d *lockedDir) (segments []*segment, since int64, err error
 		if info, err := seg.file.Stat(); err == nil && len(segments) == 1 {
 			since = info.ModTime().UnixNano()
 		}
+
 		cut, err := seg.recover()
 		if err != nil {
 			return segments, since, fmt.Errorf("recover %s: %w", seg.file.Name(), err)

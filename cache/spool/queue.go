@@ -348,6 +348,7 @@ func (s *Queue) write(_ context.Context, calls []*appending) {
 			fits = append(fits, c)
 			buf = append(buf, c.frame...)
 		}
+
 		calls = calls[n:]
 		if err := s.writeSegment(buf, len(fits)); err != nil {
 			for _, c := range fits {
@@ -377,6 +378,7 @@ func (s *Queue) writeSegment(buf []byte, records int) error {
 		s.active = seg
 		s.mu.Unlock()
 	}
+
 	if err := seg.write(buf); err != nil {
 		// The bytes on disk behind the end are unknown, so no frame may follow them.
 		s.mu.Lock()
@@ -385,6 +387,7 @@ func (s *Queue) writeSegment(buf []byte, records int) error {
 		// A full disk must not cost a file and its descriptors for each attempt.
 		return errors.Join(err, s.drop(seg))
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	seg.end += int64(len(buf))
@@ -409,6 +412,7 @@ func (s *Queue) Drain(ctx context.Context, f func(rec []byte) error) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+
 	var quarantined Quarantined
 	defer func() { s.reportQuarantined(quarantined) }()
 	for {
@@ -425,6 +429,7 @@ func (s *Queue) Drain(ctx context.Context, f func(rec []byte) error) error {
 		if seg == nil {
 			return nil
 		}
+
 		n, err := s.first(seg, end, f)
 		if errors.Is(err, cache.ErrUnreadable) {
 			quarantined, err = s.quarantine(seg, n, quarantined, err)

@@ -89,6 +89,7 @@ func lostShard(t *testing.T, s cache.Store, lose func() string) {
 			t.Fatal(out.Err)
 		}
 	}
+
 	lost := lose()
 	away := 0
 	// Owners differ, so that the lost server holds the index of some groups on other servers.
@@ -120,6 +121,7 @@ func lostShard(t *testing.T, s cache.Store, lose func() string) {
 	if away == 0 || away == groups {
 		t.Fatalf("%d of %d groups were on the server that is away", away, groups)
 	}
+
 	err := s.Ping(ctx)
 	wantFault(t, "ping", err, cache.FaultShard)
 	if _, shards := cache.FaultOf(err); !slices.Equal(shards, []string{lost}) {

@@ -85,6 +85,7 @@ func (o *adminAPI) complete(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, `want {"key": "...", "success": true}, or tenant in place of key`, http.StatusBadRequest)
 		return
 	}
+
 	m := o.memory.Load()
 	if m == nil || o.stopping.Load() {
 		http.Error(w, "starting or stopping", http.StatusServiceUnavailable)
@@ -94,6 +95,7 @@ func (o *adminAPI) complete(w http.ResponseWriter, r *http.Request) {
 	if s.Tenant == "" {
 		s.Tenant = o.tenant([]byte(req.Key))
 	}
+
 	ctx, cancel := context.WithTimeout(r.Context(), completeWait)
 	defer cancel()
 	err := m.Complete(ctx, s, req.Success == nil || *req.Success)
@@ -116,6 +118,7 @@ func (o *adminAPI) ready() error {
 	if o.stopping.Load() {
 		return errors.New("stopping")
 	}
+
 	ctx, cancel := context.WithTimeout(context.Background(), readyWait)
 	defer cancel()
 	err := o.storage.Ping(ctx)

@@ -152,6 +152,7 @@ func decodeLayer(path string, k layers.Kind, entry openEntry, l *layerConfig) pr
 			own[key] = v
 		}
 	}
+
 	options := k.Options()
 	found := decodeEntry(path, own, options)
 	d := k.Defaults(options)
@@ -159,6 +160,7 @@ func decodeLayer(path string, k layers.Kind, entry openEntry, l *layerConfig) pr
 		ID: d.ID, Slot: d.Slot, Scope: scopeNames[d.Scope-1], OnInitError: "throw", RecallMode: "atomic", Placement: "auto",
 		Timeouts: d.Timeouts,
 	}
+
 	found = append(found, decodeEntry(path, common, &o)...)
 	out := configuredLayer{path: path, model: o.Model, Layer: pipeline.Layer{
 		ID: o.ID, Name: o.Name, Kind: k.Name, Slot: o.Slot, Budget: d.Budget, Timeouts: o.Timeouts,

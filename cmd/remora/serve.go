@@ -136,6 +136,7 @@ func run(ctx context.Context, from origin, c Config, hangup <-chan os.Signal, st
 	}
 	unwatch()
 	wait(c.Server.ShutdownDelay, ended)
+
 	// Requests in flight finish, or are aborted when the grace period ends.
 	if err := l.server.Shutdown(context.WithoutCancel(ctx)); err != nil {
 		log.Warn("stopped before all answers had ended", "error", err.Error())

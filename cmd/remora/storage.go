@@ -55,6 +55,7 @@ func openStorage(ctx context.Context, o storeOptions, log *slog.Logger) (*storag
 	if err != nil {
 		return nil, err
 	}
+
 	guarded := sealer.Guard(store)
 	s := &storage{Store: guarded, raw: store, log: log}
 	if o.Spool.Dir != "" {
@@ -73,6 +74,7 @@ func openStorage(ctx context.Context, o storeOptions, log *slog.Logger) (*storag
 		}
 		s.queue = sealer.Queue(s.spool)
 	}
+
 	if !o.Encryption.AcceptPlaintext {
 		guarded.OnBegin = func() {
 			log.Warn("encryption begins with this start; what was stored before is not read, see store.encryption.accept_plaintext")

@@ -95,6 +95,7 @@ func (s *storeCommand) backup() *cobra.Command {
 			if _, err := os.Stat(path); err != nil {
 				return fmt.Errorf("store backup: %w", err)
 			}
+
 			err = bolt.WriteBackup(args[0], func(w io.Writer) error {
 				err := askArchive(cmd.Context(), path, archive{archiveCall: archiveCall{Do: doBackup}, out: w})
 				if !errors.Is(err, errNoProxy) {

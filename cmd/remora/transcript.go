@@ -63,6 +63,7 @@ func newTranscriptCommand(p console) *cobra.Command {
 			return f.print(cmd, p)
 		},
 	}
+
 	remove := &cobra.Command{
 		Use:   "delete",
 		Short: "Delete a stored session",
@@ -77,6 +78,7 @@ func newTranscriptCommand(p console) *cobra.Command {
 		},
 	}
 	remove.Flags().StringVar(&f.session, "session", "", "the session's `ID`, as in X-Session-Id")
+
 	list := &cobra.Command{
 		Use:   "list",
 		Short: "Print the names of all stored sessions, sorted, one per line",
@@ -95,12 +97,14 @@ func newTranscriptCommand(p console) *cobra.Command {
 			return err
 		},
 	}
+
 	all := cmd.PersistentFlags()
 	all.StringVar(&f.config, "config", "", "read `FILE` over the built-in defaults")
 	all.StringVar(&f.owner.keyEnv, "key-env", "", "sessions of the credential in the environment variable `NAME`")
 	all.StringVar(&f.owner.key, "key", "", "sessions of `CREDENTIAL`; - reads it from stdin, which no shell history keeps")
 	all.StringVar(&f.owner.tenant, "tenant", "", "sessions of the tenant `HEX`, as it is stored")
 	cmd.MarkFlagsMutuallyExclusive("key", "key-env", "tenant")
+
 	cmd.Flags().StringVar(&f.session, "session", "", "the session's `ID`, as in X-Session-Id")
 	cmd.Flags().StringVar(&f.importFile, "import", "", "import `FILE` instead of printing; - is stdin")
 	cmd.Flags().StringVar(&f.resource, "resource", "", "with --import of messages, the resource's `ID`, as in X-Resource-Id")
@@ -192,6 +196,7 @@ func (f *transcriptFlags) open(cmd *cobra.Command, p console, call archiveCall) 
 		defer func() { _ = file.Close() }()
 		a.in = file
 	}
+
 	if path, ok := strings.CutPrefix(c.Store.URL.Reveal(), "bolt:"); ok {
 		if err := askArchive(cmd.Context(), path, a); !errors.Is(err, errNoProxy) {
 			return err
@@ -207,16 +212,19 @@ func (f *transcriptFlags) openStore(ctx context.Context, p console, c Config, a 
 			return err
 		}
 	}
+
 	log := slog.New(slog.NewJSONHandler(p.stderr, nil))
 	spool := c.Store.Spool.Dir
 	if !f.drains {
 		c.Store.Spool.Dir = "" // left to the proxy
 	}
+
 	store, err := openStorage(ctx, c.Store, log)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.close()) }()
+
 	upstreams, err := providers.NewSet(c.upstreams())
 	if err != nil {
 		return err
@@ -226,14 +234,11 @@ func (f *transcriptFlags) openStore(ctx context.Context, p console, c Config, a 
 		return err
 	}
 	defer models.close()
-	var queue memory.Spool
-	if f.drains && store.spool != nil {
-		queue = store.queue
-	}
-	a.memory = memory.New(store, queue, c.memory(log, models))
+
+	a.memory = memory.New(store, store.queue, c.memory(log, models))
 	defer a.memory.Close() //nolint:contextcheck // its turns are written even if the command was canceled
-	if queue != nil {
-		if err := waitDrained(ctx, queue); err != nil {
+	if store.queue != nil {
+		if err := waitDrained(ctx, store.queue); err != nil {
 			return err
 		}
 	}

@@ -46,6 +46,7 @@ func newUpstreamCommand(p console) *cobra.Command {
 			return up.Close()
 		},
 	}
+
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:9090", "serve on `ADDR`")
 	cmd.Flags().StringVar(&kind, "kind", string(scripted.KindOpenAI), "refuse requests as the server `NAME` does")
 	return cmd

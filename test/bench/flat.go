@@ -64,6 +64,7 @@ func (t *trial) flat(h habit) (flatness, error) {
 	if _, err := many.closedLoop(0, len(h.prepare(flatMany))); err != nil {
 		return flatness{}, fmt.Errorf("store %d items: %w", flatMany, err)
 	}
+
 	out := flatness{Variant: t.variant.name, Habit: h.name, FewItems: h.few, ManyItems: flatMany}
 	var fewCPU, manyCPU, fewP50, manyP50 []float64
 	for block := range t.plan.flatBlocks {
@@ -85,6 +86,7 @@ func (t *trial) flat(h habit) (flatness, error) {
 			return flatness{}, err
 		}
 	}
+
 	out.FewCPU, out.ManyCPU, out.FewP50, out.ManyP50 = median(fewCPU), median(manyCPU), median(fewP50), median(manyP50)
 	out.CPURatio, out.LatencyRel = out.ManyCPU/out.FewCPU, out.ManyP50/out.FewP50
 	if math.IsNaN(out.worst()) {

@@ -200,6 +200,7 @@ func (b *bench) round(ctx context.Context, round int) error {
 			t.put(idleMemory, t.in.proc.resident("VmRSS"))
 		}
 	}
+
 	defer profile(ctx, b.lab.profiles, trials, b.say)()
 	for n, p := range b.phases {
 		for i := range trials {
@@ -210,6 +211,7 @@ func (b *bench) round(ctx context.Context, round int) error {
 			b.runPhase(t, p)
 		}
 	}
+
 	for _, t := range trials {
 		if t.in.proc != nil {
 			t.put(peakMemory, t.in.proc.resident("VmHWM"))

@@ -205,12 +205,12 @@ func (c *crowd) finish(scenario string, a *archive) {
 	}
 }
 
-// unordered are the scenarios in which replicas cannot always tell each other of their turns: what may go wrong there is on the
-// page, and bounded by nothing but that.
+// unordered are the scenarios in which replicas cannot always learn of each other's turns. The page has their errors, which have
+// no limit.
 var unordered = []string{replicaKilledUneven, replicaCutOff, sentinelFailover, sentinelFrozen, clusterFailover, rollingRestart}
 
-// allowed is how many turns may be out of order, or missing in a view that does not say so. Where replicas share a store and a
-// machine that is busy with all other tests, one of them may be held up for long enough that it seems cut off.
+// allowed returns the number of turns that may be in the wrong order, or missing in a view that is not degraded. If replicas
+// share a store, one of them may be delayed on a busy machine for so long that it seems cut off.
 func (c *crowd) allowed(scenario string) int {
 	switch {
 	case c.replicas == 1:
@@ -224,26 +224,26 @@ func (c *crowd) allowed(scenario string) int {
 	}
 }
 
-// crowdSize is how many clients most scenarios have.
+// crowdSize returns the number of clients of most scenarios.
 func crowdSize() int { return scale(12, 32) }
 
-// trouble is something that happens to a fleet or its store in the middle of a load, and ends again.
+// trouble is a temporary failure of a fleet or its store under load.
 type trouble struct {
 	scenario string
-	// begin and end, if any, begin and end a fault of the store, which answers must report.
+	// begin and end, if set, begin and end a fault of the store, which answers must report.
 	begin, end func()
-	// meanwhile, if any, is done again and again while the trouble lasts.
+	// meanwhile, if set, is called repeatedly during the failure.
 	meanwhile func()
-	// replaced, if any, waits until another server has taken over from the one in trouble. That one may come back in its
-	// old part for a moment, and what it takes then is gone: the proxy must have gone over by then.
+	// replaced, if set, waits until another server has replaced the failed one. The old one may return in its old role for a
+	// moment, and lose what it accepts then: the proxy must use the new one before that.
 	replaced func()
-	// alone: one replica is in trouble, of which the others cannot know at once.
+	// alone: only one replica fails, which the others cannot know at once.
 	alone bool
-	// during is how many turns each client has in between.
+	// during is the number of each client's turns during the failure.
 	during int
 }
 
-// play lets clients talk before, during and after. At the end all turns must be in the store, and seen by the clients.
+// play runs clients before, during and after the failure. At the end all turns must be in the store and in the clients' views.
 func (x trouble) play(f *fleet, store string) {
 	t := f.t
 	t.Helper()
@@ -257,7 +257,7 @@ func (x trouble) play(f *fleet, store string) {
 	}
 	x.talk(c)
 	if x.begin != nil && c.row.degraded == 0 {
-		t.Errorf("no answer says that memory was out of order: was it?")
+		t.Errorf("no answer was degraded: did the store fail?")
 	}
 	if x.replaced != nil {
 		x.replaced()
@@ -271,7 +271,7 @@ func (x trouble) play(f *fleet, store string) {
 	c.talk(5)
 	f.drained()
 	c.see()
-	f.drained() // on a busy machine a turn may be late though nothing is in its way
+	f.drained() // on a busy machine turns may be spooled without a failure
 	f.stop()
 	if x.alone {
 		c.row.unmarked = fmt.Sprintf("The replica that was cut off stayed so for %.0f s. %s", lasted.Seconds(), c.unmarked(began))
@@ -279,7 +279,7 @@ func (x trouble) play(f *fleet, store string) {
 	c.finish(x.scenario, openArchive(t, f.replicas[0].Dir, store))
 }
 
-// talk lets the clients talk while the trouble lasts.
+// talk runs the clients during the failure.
 func (x trouble) talk(c *crowd) {
 	c.t.Helper()
 	if x.meanwhile == nil {
@@ -299,7 +299,7 @@ func (x trouble) talk(c *crowd) {
 	talking.Wait()
 }
 
-// spoolEmpty is an error while turns wait in a spool.
+// spoolEmpty returns an error while turns wait in a spool.
 func spoolEmpty(dir string) error {
 	files, err := filepath.Glob(filepath.Join(dir, "*", "*.log"))
 	if err != nil {

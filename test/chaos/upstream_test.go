@@ -21,7 +21,7 @@ const (
 	upstreamReset = "upstream breaks every second answer off"
 )
 
-// faults is an upstream that fails the first call of every second turn, and answers it when it comes again.
+// faults is an upstream that fails the first call of every second turn, and answers its retry.
 type faults struct {
 	http.Handler
 	fail http.HandlerFunc
@@ -48,7 +48,7 @@ func (f *faults) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.Handler.ServeHTTP(w, r)
 }
 
-// failing reports whether the call with this text is to fail. A text is client/turn/try.
+// failing reports whether the call with this text must fail. A text is client/turn/try.
 func (f *faults) failing(text string) bool {
 	var turn int
 	parts := strings.Split(text, "/")
@@ -63,7 +63,7 @@ func (f *faults) failing(text string) bool {
 	return !again
 }
 
-// failed reports whether the turn that a client asks for has failed here.
+// failed reports whether a client's current turn has failed here.
 func (f *faults) failed(c *talker) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -77,8 +77,8 @@ func half(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).Flush()
 }
 
-// TestUpstreamFails has clients see what upstream does, each failure as it is, and no other; what they see answered is
-// stored, once, although they ask again.
+// TestUpstreamFails: clients get upstream's failures unchanged, and no others. Answered turns are stored once, although clients
+// retry.
 func TestUpstreamFails(t *testing.T) {
 	t.Parallel()
 	const slowDown, broken = `{"error":{"message":"slow down","type":"rate_limit"}}`, `{"error":{"message":"broken"}}`
@@ -107,7 +107,7 @@ func TestUpstreamFails(t *testing.T) {
 	}{
 		{upstream429, scale(6, 20), callLimit, fail429, saw429},
 		{upstream500, scale(6, 20), callLimit, fail500, saw500},
-		// Tests that share few cores need a limit that no answer exceeds, and can wait for few of them.
+		// With few cores the limit must be long, so there are few of these failures.
 		{upstreamHang, scale(4, 20), time.Duration(scale(10, 3)) * time.Second, func(w http.ResponseWriter, r *http.Request) {
 			if strings.HasSuffix(r.Header.Get("X-Session-Id"), "0") {
 				half(w) // in the middle of an answer; else before it

@@ -12,9 +12,9 @@ import (
 	"remora/test/scripted"
 )
 
-// words spells items of every kind that pairs up. Beside u, a, s and d, which are messages, each letter is a kind of call and
+// words converts texts to items of every kind with pairs. u, a, s and d are messages. Every other letter is a kind of call, and
 // its capital the result, which for functions is r; digits are ids. In Chat c12 is one message with two calls, and b12 one that
-// says a12, too.
+// also has the text a12.
 type words struct {
 	dialect
 	// sealed are reasoning items of upstream, for i.
@@ -140,8 +140,8 @@ func thoughts(t *testing.T, g *gate, n int) (list []json.RawMessage) {
 	return list
 }
 
-// pairsApart are requests with pairs apart: what the client sends, and what upstream is sent in Chat and in Responses. Nothing
-// there is as it came, and "-" stands for a case that the dialect does not have.
+// pairsApart are requests with separated pairs: what the client sends, and what upstream gets in Chat and in Responses. All of
+// them are changed; "-" is a case that the dialect does not have.
 var pairsApart = []struct{ name, sent, chat, responses string }{
 	{"parallel calls, results in another order", "u1 c12 r2 r1 u2", "", ""},
 	{"parallel calls, a user message between the results", "u1 c12 r1 u2 r2 u3", "u1 c12 r1 r2 u2 u3", ""},
@@ -197,8 +197,8 @@ var pairsApart = []struct{ name, sent, chat, responses string }{
 	{"a pair twice, with the ids of its items", "u1 l1 L1 u2 l1 L1 u3", "-", "u1 l1 L1 u2 u3"},
 }
 
-// TestPairsApartOfEveryKind is TestPairsApart for parallel calls, for all kinds of calls and for reasoning. A request that
-// memory is off for, and one without a session, goes as it came.
+// TestPairsApartOfEveryKind is TestPairsApart for parallel calls, for all kinds of calls and for reasoning. Requests with memory
+// off or without a session are forwarded unchanged.
 func TestPairsApartOfEveryKind(t *testing.T) {
 	t.Parallel()
 	g := startGate(t, "", scripted.Options{})
@@ -253,9 +253,9 @@ func TestPairsApartOfEveryKind(t *testing.T) {
 	}
 }
 
-// TestMendedHistoriesKeepThePrefix: a history that was reordered or shortened stays so in all later requests, for
-// clients of both habits. Each request begins with the bytes sent before, so that the prompt cache is used.
-func TestMendedHistoriesKeepThePrefix(t *testing.T) {
+// TestRepairedHistoriesKeepThePrefix: a reordered or shortened history stays the same in all later requests, for clients of both
+// habits. Each request begins with the bytes of the previous one, so that the prompt cache is used.
+func TestRepairedHistoriesKeepThePrefix(t *testing.T) {
 	t.Parallel()
 	g := startGate(t, "", scripted.Options{})
 	sealed := thoughts(t, g, 3)
@@ -296,8 +296,8 @@ func TestMendedHistoriesKeepThePrefix(t *testing.T) {
 	g.sound(t)
 }
 
-// TestAnyOrderIsAccepted: for any order of calls, results, reasoning and messages, upstream accepts every request, at
-// first and when the history is resent or goes on.
+// TestAnyOrderIsAccepted: for any order of calls, results, reasoning and messages, upstream accepts every request: the first one,
+// and those that resend or continue the history.
 func TestAnyOrderIsAccepted(t *testing.T) {
 	t.Parallel()
 	g := startGate(t, "", scripted.Options{})

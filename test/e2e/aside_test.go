@@ -10,9 +10,9 @@ import (
 	"remora/test/scripted"
 )
 
-// TestHiddenCallsStandWhereTheyWereSaid: what the model said before a call that the client never saw stands before it
-// in later views too, whether the client sends its history or the transcript has it.
-func TestHiddenCallsStandWhereTheyWereSaid(t *testing.T) {
+// TestHiddenCallsKeepTheirPlace: in later views a hidden call follows the model's text before it, whether the client sends its
+// history or the proxy adds it.
+func TestHiddenCallsKeepTheirPlace(t *testing.T) {
 	t.Parallel()
 	const (
 		script = `SAY Let me see. ;; CALL working-memory_update {"a":1} ;; REASON hm ;; CALL working-memory_update {"b":2} | ls {} | working-memory_update {"c":3}`

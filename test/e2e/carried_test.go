@@ -10,9 +10,9 @@ import (
 	"remora/test/scripted"
 )
 
-// TestGoesOnFromStitchedResponse: a client that names the response it had, and no history, goes on from an answer that
-// upstream gave in two parts, of which it knows the first only by that id.
-func TestGoesOnFromStitchedResponse(t *testing.T) {
+// TestContinuesFromMergedResponse: with previous_response_id and no history, a client continues from an answer merged from two of
+// upstream's, of which that id only names the first.
+func TestContinuesFromMergedResponse(t *testing.T) {
 	t.Parallel()
 	g := startGate(t, "[{kind: working_memory}]", scripted.Options{})
 	ask := func(body string) (id, text string) {

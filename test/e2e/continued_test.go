@@ -12,8 +12,8 @@ import (
 
 var responseID = regexp.MustCompile(`"id": ?"(resp_[^"]+)"`)
 
-// TestStrictServersContinue: a client of Responses goes on by previous_response_id behind calls that it does not see. With
-// each kind of server it gets answers, and what upstream has not seen comes before what layers say.
+// TestStrictServersContinue: a client of Responses continues with previous_response_id after hidden calls. With each kind of
+// server it gets answers, and the items that upstream does not have come before layers' blocks.
 func TestStrictServersContinue(t *testing.T) {
 	kinds := []scripted.Kind{scripted.KindOpenAI, scripted.KindQwen, scripted.KindGemma, scripted.KindMistral}
 	for _, provider := range []string{"compatible", "openai"} {

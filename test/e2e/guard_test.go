@@ -13,9 +13,9 @@ import (
 	"remora/test/scripted"
 )
 
-// TestNobodyGetsAroundTheRules: a denied call reaches no client, however it asks: without a session, with memory switched
-// off, as a side request, and with a body that only upstream could read. For its path see TestNobodyGetsAroundTheRulesByAPath.
-func TestNobodyGetsAroundTheRules(t *testing.T) {
+// TestRulesCannotBeBypassed: a denied call reaches no client: not without a session, with memory off, in a side request, or
+// with a body that only upstream can read. TestRulesCannotBeBypassedByPath tests its path.
+func TestRulesCannotBeBypassed(t *testing.T) {
 	g := startGate(t, noDeletes, scripted.Options{})
 	const script = `CALL rm {"path":"/"} | ls {"path":"/"} ;; SAY Listed.`
 	for name, headers := range map[string][]string{
@@ -76,8 +76,8 @@ func lenient(t *testing.T, upstream string) string {
 	return s.URL
 }
 
-// TestNobodyGetsAroundTheRulesByAPath: a denied call reaches no client by a path that only upstream accepts for an endpoint.
-func TestNobodyGetsAroundTheRulesByAPath(t *testing.T) {
+// TestRulesCannotBeBypassedByPath: a denied call reaches no client by a path that only upstream accepts for an endpoint.
+func TestRulesCannotBeBypassedByPath(t *testing.T) {
 	g := &gate{up: startUpstream(t, scripted.Options{}), http: &http.Client{Transport: &http.Transport{}, Timeout: waitLimit}}
 	t.Cleanup(g.http.CloseIdleConnections)
 	g.proxy = startProxy(t, setup{layers: noDeletes, upstream: lenient(t, g.up.URL())})

@@ -220,9 +220,9 @@ type given struct {
 	calls []string          // ids
 }
 
-// TestStoredHistoriesAreAccepted plays histories whose requests have only the new items, so that the proxy puts earlier
-// answers before them, which were made under other conditions. No upstream may refuse any of them; items that it can
-// still use have to come back to it; and nothing of one provider may reach the other.
+// TestStoredHistoriesAreAccepted plays histories whose requests have only the new items: the proxy adds earlier answers, which
+// were made under other conditions. No upstream may refuse a request; it must get back items that it can still use; and no data
+// of one provider may reach the other.
 func TestStoredHistoriesAreAccepted(t *testing.T) {
 	t.Parallel()
 	g := startGates(t, "")
@@ -477,8 +477,8 @@ func TestFallbackGetsPortableItems(t *testing.T) {
 	}
 }
 
-// TestRefusedItemsComeInPortableForm: what upstream once kept may be gone, as after 30 days. A session that refers to it is
-// refused once, tried again without, and sent without from then on; other sessions keep what upstream has of them.
+// TestRefusedItemsComeInPortableForm: items stored upstream may be gone, such as after 30 days. A request that refers to them is
+// refused once, retried without references, and later requests of the session have none; other sessions keep theirs.
 func TestRefusedItemsComeInPortableForm(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"thought", "web", "image", "call"} {

@@ -9,8 +9,8 @@ import (
 	"remora/test/scripted"
 )
 
-// TestIDsLeadToTheEnd: after a hidden call the client has the id of upstream's first answer, which holds that call and not
-// what was said behind it. All that names an answer by its id leads to the one that holds the end, for the same caller.
+// TestIDsLeadToTheEnd: after a hidden call the client has the id of upstream's first answer, which has that call but not the rest
+// of the merged answer. For the same caller, all requests with this id use the last answer.
 func TestIDsLeadToTheEnd(t *testing.T) {
 	t.Parallel()
 	for _, d := range dialects {

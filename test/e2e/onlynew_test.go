@@ -92,7 +92,7 @@ const counted = "assistant Done. Tool results: 1, the last: "
 // user returns a user message; in Responses its type is optional.
 func user(text string) string { return fmt.Sprintf(`{"role":"user","content":%q}`, text) }
 
-// The statements of docs/sessions.md on new items and old ones that are easily broken.
+// TestSessionsAreAsDocumented: the statements of docs/sessions.md on new and resent items.
 func TestSessionsAreAsDocumented(t *testing.T) {
 	t.Parallel()
 	g := startGate(t, "", scripted.Options{})
@@ -172,7 +172,7 @@ func TestSessionsAreAsDocumented(t *testing.T) {
 	}
 }
 
-// docs/sessions.md: the round in flight begins with the last user message.
+// TestRoundBeginsWithTheLastUserMessage: the current run begins with the last user message (docs/sessions.md).
 func TestRoundBeginsWithTheLastUserMessage(t *testing.T) {
 	t.Parallel()
 	g := startGate(t, "[{kind: history_window, max_items: 4, evict_batch: 1, in_flight: keep}]", scripted.Options{})
@@ -212,7 +212,7 @@ func TestRoundBeginsWithTheLastUserMessage(t *testing.T) {
 	g.sound(t)
 }
 
-// TestFunctionsWithoutIDs: a client from before calls had ids sends only new items.
+// TestFunctionsWithoutIDs: a client of the old functions, without ids of calls, sends only new items.
 func TestFunctionsWithoutIDs(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex

@@ -10,8 +10,8 @@ import (
 	"remora/test/scripted"
 )
 
-// TestPairsApart: what a client sends of calls and results in an order that upstream refuses is put in order, and what has no
-// place there is left out. A request without a session goes as it came, and upstream refuses it.
+// TestPairsApart: calls and results in an order that upstream refuses are reordered, and those that do not fit are left out. A
+// request without a session is forwarded unchanged, and upstream refuses it.
 func TestPairsApart(t *testing.T) {
 	t.Parallel()
 	g := startGate(t, "", scripted.Options{})
@@ -83,8 +83,8 @@ func TestPairsApart(t *testing.T) {
 	}
 }
 
-// TestApprovalsAndPrograms: a window does not separate an approval from its request, or a program from its calls and
-// output, and one without its other half is left out. A client that sends only new items sends the approval alone.
+// TestApprovalsAndPrograms: a window does not separate an approval from its request, or a program from its calls and output, and
+// leaves out incomplete pairs. A client that sends only new items sends only the approval.
 func TestApprovalsAndPrograms(t *testing.T) {
 	t.Parallel()
 	g := startGate(t, "[{kind: history_window, max_items: 6, evict_batch: 1, in_flight: window}]", scripted.Options{})
@@ -127,8 +127,8 @@ func (d dialect) request(items []any) map[string]any {
 	return map[string]any{"model": "m", "stream": d.stream, list: items}
 }
 
-// spell makes items of words: u, a and s are messages of the user, the assistant and the system, cN and rN call N and its
-// result.
+// spell returns the items of words: u, a and s are messages of the user, the assistant and the system, cN and rN are call N and
+// its result.
 func spell(t *testing.T, d dialect, words string) (items []any) {
 	t.Helper()
 	roles := map[byte]string{'u': "user", 'a': "assistant", 's': "system"}

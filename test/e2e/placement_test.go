@@ -7,8 +7,8 @@ import (
 	"remora/test/scripted"
 )
 
-// Sessions of ordinary clients with the shipped configuration, in each way to ask: upstream sees the conversation that
-// the client means.
+// TestOrdinaryClients: with the default configuration and all dialects, upstream gets the conversation that an ordinary client
+// means.
 func TestOrdinaryClients(t *testing.T) {
 	t.Parallel()
 	g := startGate(t, "", scripted.Options{})

@@ -41,8 +41,8 @@ func apart(t *testing.T, body, tag string) (block, rest string) {
 	return block, rest
 }
 
-// TestHistoryManagerRemembers: what falls out of the view is summarised and told from the next request on, and in another
-// session of the resource that asks for it, and nowhere else.
+// TestHistoryManagerRemembers: items that drop out of the view are summarised. The summary is in later requests and, if asked
+// for, in other sessions of the resource only.
 func TestHistoryManagerRemembers(t *testing.T) {
 	g := startGate(t, "[{kind: history_manager, strategy: sliding_window_with_summary, enable_long_term_memory: true, "+
 		"context_window_tokens: 1000, max_output_tokens: 200}]", scripted.Options{})
@@ -90,8 +90,8 @@ func TestHistoryManagerRemembers(t *testing.T) {
 	g.sound(t)
 }
 
-// TestSmallViews: what a limit in tokens leaves is within it, valid, the newest of the conversation, and ends with all of the
-// round. The window's cut moves in steps and stays put between them; fifo leaves out one exchange after the other.
+// TestSmallViews: with a limit in tokens, the view is within it, valid, and has the newest items with the whole current run. The
+// start of the window moves in steps; fifo leaves out one exchange after the other.
 func TestSmallViews(t *testing.T) {
 	const (
 		rounds = 12

@@ -14,9 +14,9 @@ import (
 const onlyReading = `[{kind: steering, rules: [{id: only-reading, applies_to: [before_tool_call], action: deny, guidance: 'Not allowed.',
   when: 'tool.name != "read_file" || tool.arguments.path != "/tmp"'}]}]`
 
-// TestCallsThatClientsReadDifferently: rules judge what every client reads. Some clients collect a call from its first
-// events, some from the finished item; some put the pieces of a name together, some take the last; some ignore the case of
-// names. A call that is denied under any of these readings reaches none of them.
+// TestCallsThatClientsReadDifferently: rules judge calls as every client may read them. Some clients read a call from its first
+// events, others from the finished item; some concatenate the pieces of a name, others use the last one; some ignore the case of
+// names. A call that is denied in any of these readings reaches no client.
 func TestCallsThatClientsReadDifferently(t *testing.T) {
 	var said string // upstream's answer to requests without a denial
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

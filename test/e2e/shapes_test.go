@@ -249,8 +249,8 @@ func TestToolsBesideJSON(t *testing.T) {
 	}
 }
 
-// TestShapesLearnAlone: what a server without tools has taught about one shape of request keeps no other from learning, also
-// where its refusal is a 500.
+// TestShapesLearnAlone: what the proxy has learnt from a server without tools about one shape of request does not prevent
+// learning about others, even if the refusal is a 500.
 func TestShapesLearnAlone(t *testing.T) {
 	jsonOutput := func(d dialect) map[string]any {
 		if d.path == "responses" {

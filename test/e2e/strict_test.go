@@ -78,9 +78,9 @@ func (c *talker) String() string {
 // byModel returns the kind of server with the name of a model.
 func byModel(model string) scripted.Kind { return scripted.Kind(model) }
 
-// TestThinkingModelsGetTheirThoughtsBack: models that think refuse a call that comes back without the thought that led to
-// it, in every later request. Calls that the client does not see come back from the proxy.
-func TestThinkingModelsGetTheirThoughtsBack(t *testing.T) {
+// TestReasoningIsResent: thinking models refuse a call without its reasoning in every later request. The proxy resends hidden
+// calls with their reasoning.
+func TestReasoningIsResent(t *testing.T) {
 	t.Parallel()
 	g := startGate(t, "[{kind: working_memory}]", scripted.Options{KindOf: byModel})
 	for _, kind := range []scripted.Kind{scripted.KindKimi, scripted.KindDeepSeek, scripted.KindGemini} {
@@ -104,8 +104,8 @@ func TestThinkingModelsGetTheirThoughtsBack(t *testing.T) {
 	g.sound(t)
 }
 
-// TestModelSwitched: calls go to a model that would refuse them as another model has made them, for their ids or for want of a
-// thought. It refuses them once at most, and the client never sees that.
+// TestModelSwitched: calls of one model are sent to another that refuses them for their ids or for missing reasoning. It refuses
+// them at most once, and the client never sees that.
 func TestModelSwitched(t *testing.T) {
 	t.Parallel()
 	g := startGate(t, "[{kind: working_memory}]", scripted.Options{KindOf: byModel})
@@ -140,8 +140,8 @@ func TestModelSwitched(t *testing.T) {
 	}
 }
 
-// TestModelSwitchedInALoop: the result of one model's call goes to another model. What a server wants of calls is learnt from its
-// refusals, and the client sees none.
+// TestModelSwitchedInALoop: the result of one model's call is sent to another model. The proxy learns the server's requirements
+// from its refusals, which the client does not see.
 func TestModelSwitchedInALoop(t *testing.T) {
 	t.Parallel()
 	g := startGate(t, "[{kind: history_window, max_items: 40}]", scripted.Options{KindOf: byModel})
@@ -259,9 +259,8 @@ func TestHistoryWithSeveralFaults(t *testing.T) {
 	}
 }
 
-// TestNoCallsWithoutTools: gateways in front of Bedrock and Anthropic refuse calls in a request that defines no tools. Where
-// layers offer none and the client has none, the calls that it does not see stay out of the view; where it has tools of its
-// own, they are in it.
+// TestNoCallsWithoutTools: gateways in front of Bedrock and Anthropic refuse calls in a request without tools. If neither layers
+// nor the client define tools, hidden calls are left out of the view; otherwise they are in it.
 func TestNoCallsWithoutTools(t *testing.T) {
 	t.Parallel()
 	tool := func(d dialect) any {
@@ -307,8 +306,7 @@ func TestNoCallsWithoutTools(t *testing.T) {
 	g.sound(t)
 }
 
-// TestNoCallsOnceLayersAreGone: the same where a layer was taken out of the configuration, and where a model turns out to
-// take no tools.
+// TestNoCallsOnceLayersAreGone: the same if a layer was removed from the configuration, or if a model does not support tools.
 func TestNoCallsOnceLayersAreGone(t *testing.T) {
 	t.Parallel()
 	for _, d := range dialects {

@@ -145,6 +145,7 @@ func (s *Redis) launch() error {
 	}
 	cmd.Dir = s.dir
 	process.DieWithParent(cmd)
+
 	child, err := process.Launch(cmd)
 	if err != nil {
 		return err
@@ -152,6 +153,7 @@ func (s *Redis) launch() error {
 	s.mu.Lock()
 	s.child = child
 	s.mu.Unlock()
+
 	err = poll(func() error {
 		select {
 		case <-child.Ended():

@@ -38,6 +38,7 @@ func readHooks(ctx context.Context, client *http.Client, url string) (hookTimes,
 		return nil, fmt.Errorf("read metrics: %w", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
+
 	times := hookTimes{}
 	in := bufio.NewScanner(resp.Body)
 	for in.Scan() {
@@ -53,6 +54,7 @@ func readHooks(ctx context.Context, client *http.Client, url string) (hookTimes,
 		if labels["hook"] != "recall" || err != nil {
 			continue
 		}
+
 		t := times[labels["layer"]]
 		if t == nil {
 			t = &hookTime{}

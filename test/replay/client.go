@@ -179,6 +179,7 @@ func (a *agent) ask(ctx context.Context, st *step) error {
 		a.recall(st)
 		return nil
 	}
+
 	path := "/v1/responses"
 	if a.dialect == dialects.Chat {
 		path = "/v1/chat/completions"
@@ -199,6 +200,7 @@ func (a *agent) ask(ctx context.Context, st *step) error {
 	if err != nil {
 		return fmt.Errorf("read answer: %w", err)
 	}
+
 	a.answers++
 	if status := resp.Header.Get("X-Memory"); !strings.HasPrefix(status, "ok") {
 		a.degraded++
@@ -210,6 +212,7 @@ func (a *agent) ask(ctx context.Context, st *step) error {
 		a.recall(st)
 		return nil
 	}
+
 	reply, err := wire.FoldBody(a.dialect, body)
 	if err != nil || len(reply.Choices) == 0 {
 		return errors.Join(errors.New("read answer: no choice"), err)

@@ -165,6 +165,7 @@ func (g *author) loop() {
 	if g.IntN(100) < 58 {
 		g.line(object{"type": "message", "role": "assistant", "content": g.thought()})
 	}
+
 	parallel := 1
 	if g.IntN(100) < 9 {
 		parallel = 2 + g.IntN(2)
@@ -181,12 +182,14 @@ func (g *author) loop() {
 		g.line(object{"type": "function_call", "call_id": id, "name": name, "arguments": arguments})
 		results = append(results, object{"type": "function_call_output", "call_id": id, "output": result})
 	}
+
 	if kib, ok := g.isHuge(); ok {
 		results[0]["output"] = g.log(kib << 10)
 	}
 	for _, r := range results {
 		g.line(r)
 	}
+
 	if slices.Contains(g.compact, g.answer) {
 		c := object{"type": "client_compaction", "text": g.handover(), "keep": 0}
 		switch g.way {

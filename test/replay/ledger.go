@@ -65,6 +65,7 @@ func (l *ledger) enter(m *meter, req *wire.Request, cold bool) scripted.Usage {
 	if !hasUser(all) {
 		l.userless++
 	}
+
 	fixed, items := l.split(req)
 	head, same := l.more, l.items != nil && !cold
 	for i, part := range fixed {
@@ -72,6 +73,7 @@ func (l *ledger) enter(m *meter, req *wire.Request, cold bool) scripted.Usage {
 		same = same && bytes.Equal(part, l.fixed[i])
 	}
 	head = max(0, head)
+
 	total, cached := head, 0
 	if same {
 		cached = head
@@ -84,6 +86,7 @@ func (l *ledger) enter(m *meter, req *wire.Request, cold bool) scripted.Usage {
 		}
 	}
 	l.remember(fixed, items)
+
 	if cached = cached / cacheStep * cacheStep; cached < cacheLeast {
 		cached = 0
 	}

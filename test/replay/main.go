@@ -168,6 +168,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+
 	rep, err := compare(ctx, &o, sessions, func(l *lab) ([]*result, error) {
 		return l.table(ctx, policies, spoken, stderr)
 	})

@@ -118,6 +118,7 @@ func (l *lab) measure(ctx context.Context, p *policy, d wire.Dialect) (r *result
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, u.server.Close()) }()
+
 	proxy, err := l.start(ctx, dir, u, p)
 	if err != nil {
 		return nil, fmt.Errorf("policy %s: %w", p.name, err)
@@ -127,6 +128,7 @@ func (l *lab) measure(ctx context.Context, p *policy, d wire.Dialect) (r *result
 	if err != nil {
 		return nil, fmt.Errorf("policy %s, %s: %w", p.name, d, proxy.Explain(err))
 	}
+
 	r = &result{policy: p.name, dialect: d, own: &sums{}}
 	for _, a := range agents {
 		r.add(&u.talks[a.session.name].ledger.sums)

@@ -99,6 +99,7 @@ func serveChat(k *sink, body []byte) error {
 	if e != nil {
 		return k.fail(e)
 	}
+
 	p := chatPrompt(&req, messages, body)
 	if s.looksBack(p) {
 		p.Seen = chatSeen(messages)
@@ -108,6 +109,7 @@ func serveChat(k *sink, body []byte) error {
 			p.Texts = append(p.Texts, wholeText(messages[i].Content))
 		}
 	}
+
 	a := s.answer(p, k.f)
 	if k.kind.thinks() && len(a.Calls) > 0 {
 		a.Reasoning = cmp.Or(a.Reasoning, "A tool can tell.")
@@ -126,6 +128,7 @@ func serveChat(k *sink, body []byte) error {
 		}
 		out.choices = append(out.choices, c)
 	}
+
 	if req.Store {
 		s.chats.keep(out.id.chat(), out.completion(), req.Messages)
 	}

@@ -382,6 +382,7 @@ func checkPairs(req *responsesRequest, history []item) *apiError {
 				return badInput("No program found for program output with call_id " + it.callID() + ".")
 			}
 		}
+
 		if it.Execution == "server" {
 			continue
 		}
@@ -402,6 +403,7 @@ func checkPairs(req *responsesRequest, history []item) *apiError {
 			return badInput("No tool call found for " + kind.label + " output with call_id " + id + ".")
 		}
 	}
+
 	for _, it := range calls {
 		kind := callKinds()[it.Type]
 		if !answered[pairKey{kind.family, it.callID()}] {

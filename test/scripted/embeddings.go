@@ -29,6 +29,7 @@ func serveEmbeddings(k *sink, body []byte) error {
 	if e := decode(body, &req); e != nil {
 		return k.fail(e)
 	}
+
 	inputs := embeddingInputs(req.Input)
 	if len(inputs) == 0 || len(inputs) > maxInputs {
 		return k.fail(badRequest("'$.input' is invalid. Please check the API reference: "+
@@ -41,6 +42,7 @@ func serveEmbeddings(k *sink, body []byte) error {
 	if dimensions < 1 || dimensions > maxDimensions {
 		return k.fail(badRequest("Invalid 'dimensions': must be from 1 to 4096.", "dimensions", "invalid_value"))
 	}
+
 	var (
 		list  []raw
 		bytes int

@@ -155,6 +155,7 @@ func serveResponses(k *sink, body []byte) error {
 		return k.fail(e)
 	}
 	defer done()
+
 	history, e := s.memory.resolve(&req, append(context, input...))
 	if e == nil {
 		e = k.kind.check(responsesDemand(&req, history, body))
@@ -168,6 +169,7 @@ func serveResponses(k *sink, body []byte) error {
 	if e != nil {
 		return k.fail(e)
 	}
+
 	p := responsesPrompt(&req, history, body)
 	if s.looksBack(p) {
 		p.Seen = responsesSeen(&req, history)
@@ -178,6 +180,7 @@ func serveResponses(k *sink, body []byte) error {
 			p.Texts = append(p.Texts, wholeText(history[i].Content), wholeText(history[i].Output))
 		}
 	}
+
 	a := s.answer(p, k.f)
 	id := s.ids.of("responses "+req.previous()+" "+req.conversationID(), req.Model, req.Input)
 	k.id = id
@@ -188,6 +191,7 @@ func serveResponses(k *sink, body []byte) error {
 	out.build()
 	status := cmp.Or(a.Ending, "completed")
 	whole := out.object(status, out.output, out.usageObject())
+
 	// An answer can be referenced once it has ended successfully.
 	keep := func() {
 		if status != script.Failed {

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(kit.RunWithoutLeaks(m)) }
 
-// upstream is a running server with a client of its own, both gone when the test ends.
+// upstream is a running server with a client. Both are closed when the test ends.
 type upstream struct {
 	*scripted.Server
 	t      *testing.T
@@ -55,7 +55,7 @@ func (u *upstream) do(method, path, body string, headers ...string) (*http.Respo
 	return u.client.Do(req)
 }
 
-// call does a request that has to be answered and returns status and body.
+// call sends a request, requires an answer, and returns its status and body.
 func (u *upstream) call(method, path, body string, headers ...string) (int, string) {
 	u.t.Helper()
 	resp, err := u.do(method, path, body, headers...)
@@ -179,7 +179,7 @@ func TestChatToolLoop(t *testing.T) {
 	}
 }
 
-// The round is read from call ids, so a loop without its older rounds goes on where it is.
+// TestChatLoopSurvivesCutRounds: the round is read from call ids, so a loop continues without its older rounds.
 func TestChatLoopSurvivesCutRounds(t *testing.T) {
 	u := start(t, scripted.Options{})
 	ask := func(more string) string {
@@ -190,7 +190,7 @@ func TestChatLoopSurvivesCutRounds(t *testing.T) {
 	body := ask("")
 	for i := 2; i <= 3; i++ {
 		id := at(t, body, "choices", 0, "message", "tool_calls", 0, "id").(string)
-		// Only the newest round is sent back.
+		// Only the newest round is resent.
 		history := `,{"role":"assistant","content":null,"tool_calls":[{"id":"` + id +
 			`","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"` + id + `","content":"ok"}`
 		body = ask(history)
@@ -221,7 +221,7 @@ func TestResponsesToolLoopByPreviousResponse(t *testing.T) {
 	}
 }
 
-// script runs a fixed list of requests and returns every answer with the headers that are not the clock's.
+// script runs a fixed list of requests and returns every answer with its headers, except for those with times.
 func script(t *testing.T, u *upstream) string {
 	t.Helper()
 	var out strings.Builder
@@ -285,7 +285,7 @@ func TestDefaultAnswerDependsOnTheLastRoundOnly(t *testing.T) {
 	if got := text(`{"role":"system","content":"be good"},{"role":"user","content":"SEE"}`); got != "system: be good\nuser: SEE" {
 		t.Errorf("SEE says %q", got)
 	}
-	// What an agent puts beside the user's text does not hide a script.
+	// An agent's additions to the user's text do not hide a script.
 	if got := text(`{"role":"user","content":[{"type":"text","text":"SAY hi"},{"type":"text","text":"<reminder>"}]}`); got != "hi" {
 		t.Errorf("script beside a reminder: %q", got)
 	}
@@ -303,7 +303,7 @@ func TestRespondOverridesTheScript(t *testing.T) {
 	}
 }
 
-// A recorded answer comes with the ids of its calls, and a cache that is played elsewhere with what it found.
+// TestRespondGivesIDsAndUsage: Respond can set the ids of calls and the usage.
 func TestRespondGivesIDsAndUsage(t *testing.T) {
 	u := start(t, scripted.Options{Respond: func(scripted.Prompt) (scripted.Answer, bool) {
 		return scripted.Answer{
@@ -348,7 +348,7 @@ func TestOpenRouterFlavor(t *testing.T) {
 	}
 }
 
-// TestAnswersFromWhatItWasSent: a question about what the user has told is answered from the request alone, in both dialects.
+// TestAnswersFromWhatItWasSent: a question about the user is only answered from the request, in both dialects.
 func TestAnswersFromWhatItWasSent(t *testing.T) {
 	t.Parallel()
 	u := start(t, scripted.Options{})

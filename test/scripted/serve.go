@@ -19,7 +19,7 @@ import (
 	"remora/test/scripted/wsecho"
 )
 
-// serve is the life of one request: read and record it, answer it, say how it ended.
+// serve reads and records a request, answers it, and records how it ended.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	if !s.enter() {
 		panic(http.ErrAbortHandler)
@@ -53,7 +53,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// lingerZero makes the close that follows a reset.
+// lingerZero makes the next close send a TCP reset.
 func lingerZero(tee *teeConn) {
 	if tee == nil {
 		return
@@ -91,7 +91,7 @@ func (s *Server) answerHTTP(k *sink, body []byte, readErr error) error {
 	return s.route(k, body)
 }
 
-// endpoints are what the server has below /v1/ and /api/v1/, without those that have an id in their path.
+// endpoints are the paths below /v1/ and /api/v1/ without an id.
 var endpoints = map[string]func(*sink, []byte) error{ //nolint:gochecknoglobals // a table
 	"POST chat/completions": serveChat,
 	"POST responses":        serveResponses,
@@ -102,7 +102,7 @@ var endpoints = map[string]func(*sink, []byte) error{ //nolint:gochecknoglobals 
 	"POST files":            serveUpload,
 }
 
-// route finds the endpoint of a request and lets it answer.
+// route calls the endpoint of a request.
 func (s *Server) route(k *sink, body []byte) error {
 	endpoint, ok := strings.CutPrefix(k.r.URL.Path, "/api/v1/")
 	if !ok {
@@ -145,7 +145,7 @@ func (s *Server) routeByID(k *sink, endpoint string, body []byte) error {
 	return s.unknown(k, body)
 }
 
-// unknown answers a request that is for none of the endpoints.
+// unknown answers a request for an unknown path.
 func (s *Server) unknown(k *sink, body []byte) error {
 	if s.o.Echo {
 		return serveEcho(k, body)
@@ -158,7 +158,7 @@ func (s *Server) unknown(k *sink, body []byte) error {
 	})
 }
 
-// decoded undoes a content coding of the request, within a limit in bytes.
+// decoded removes a request's content coding. limit bounds the result, in bytes.
 func decoded(r *http.Request, body []byte, limit int64) ([]byte, *apiError) {
 	var (
 		src io.Reader
@@ -204,7 +204,7 @@ func serverError() *apiError {
 	}
 }
 
-// decode reads a body into a request struct and answers as the API does when it cannot.
+// decode parses a body into a request struct. Its error is that of the API.
 func decode(body []byte, into any) *apiError {
 	err := json.Unmarshal(body, into)
 	var mismatch *json.UnmarshalTypeError
@@ -223,7 +223,7 @@ func (s *Server) looksBack(p Prompt) bool {
 	return s.o.Respond != nil || script.Is(p.User) && strings.Contains(p.User, "SEE")
 }
 
-// answer asks Options.Respond or plays the script.
+// answer calls Options.Respond or plays the script.
 func (s *Server) answer(p Prompt, f fault) Answer {
 	var (
 		a  Answer
@@ -241,7 +241,7 @@ func (s *Server) answer(p Prompt, f fault) Answer {
 	return a
 }
 
-// kindFor returns the kind that answers a request for a model.
+// kindFor returns the kind of server for a model.
 func (s *Server) kindFor(model string, f fault) Kind {
 	switch {
 	case f.kind != "":

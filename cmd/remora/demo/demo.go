@@ -61,6 +61,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
+
 	page := printer{out: o.Out, color: o.Color, full: o.Full}
 	s := &stage{machine: m, print: page}
 	table := o.Table || o.Full
@@ -72,6 +73,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err := s.run(ctx, chapters); err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
+
 	checks := s.checks()
 	failed := slices.ContainsFunc(checks, func(c check) bool { return c.err != nil })
 	if table || failed {
@@ -122,6 +124,7 @@ func (s *stage) run(ctx context.Context, chapters []chapter) (err error) {
 	if err := s.player.warmUp(ctx); err != nil {
 		return s.proxy.Explain(err)
 	}
+
 	s.print.opening(s.proxy.URL, s.player.model.URL())
 	for _, c := range chapters {
 		s.player.begin(c)
@@ -131,6 +134,7 @@ func (s *stage) run(ctx context.Context, chapters []chapter) (err error) {
 			}
 		}
 	}
+
 	stopped = true
 	if err := s.proxy.Stop(); err != nil {
 		return err

@@ -78,6 +78,7 @@ func (p *printer) rows(turns []turn, stored []snapshot, first int) {
 		case i > first && turns[i-1].show:
 			p.line("")
 		}
+
 		client := t.client
 		if t.streamed {
 			client += " ~"
@@ -86,9 +87,11 @@ func (p *printer) rows(turns []turn, stored []snapshot, first int) {
 		if t.report.orphans > 0 {
 			left += fmt.Sprintf("+%d", t.report.orphans)
 		}
+
 		blocks := s.blocks(t.id)
 		newest := t.saw[len(t.saw)-1]
 		p.line(row, i+1, client, t.said, len(t.saw), left, slots(blocks), cell(t.saw[0], 16), cell(newest, 16), items[t.talk])
+
 		for _, e := range kept {
 			if e.hidden {
 				p.line("%s", p.styled(cyan, fmt.Sprintf("      * %-9s  %s", e.who, cut(e.words(), 78))))
