@@ -31,7 +31,7 @@ func benchStores() map[string]func(b *testing.B) string {
 }
 
 // BenchmarkTurn measures the store calls of one proxy request: a read of 1 group with 3 names of about 1 KB, then a
-// commit of 7 values of about 3 KB, each caller in a session of its own.
+// commit of 7 values of about 3 KB, each caller in its own session.
 func BenchmarkTurn(b *testing.B) { benchStore(b, true, true) }
 
 func BenchmarkRead(b *testing.B) { benchStore(b, true, false) }

@@ -118,7 +118,7 @@ func TestOtherKeysAreRefused(t *testing.T) {
 }
 
 // TestOtherKeyOfAnAbsentStore: a store that does not answer at the start, and was written with another key, is not changed when
-// it answers. Turns spooled meanwhile are set aside, and are readable with their key.
+// it answers. Turns spooled meanwhile are quarantined, and are readable with their key.
 func TestOtherKeyOfAnAbsentStore(t *testing.T) {
 	t.Parallel()
 	up := startUpstream(t)

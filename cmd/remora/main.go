@@ -18,7 +18,7 @@ import (
 
 func main() { os.Exit(mainCode()) }
 
-// mainCode runs the command and returns its exit code. The script tests run it in a process of its own.
+// mainCode runs the command and returns its exit code. The script tests run it in a child process.
 func mainCode() int {
 	signalled, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

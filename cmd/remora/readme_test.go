@@ -24,7 +24,7 @@ func blocksOf(t *testing.T, page, language string) []string {
 	return blocks
 }
 
-// guides are the pages whose commands a reader types one after the other. The README comes first: the others go on from there.
+// guides are the pages whose commands a reader types one after the other, the README first.
 var guides = []string{"README.md", "docs/operations.md", "docs/troubleshooting.md", "docs/faq.md"} //nolint:gochecknoglobals // constant
 
 // TestReadmeCommands runs the commands of README.md and the guides against a scripted upstream. It fails on a command that it

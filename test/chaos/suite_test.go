@@ -164,10 +164,10 @@ func (c *crowd) unmarked(after time.Duration) string {
 	return "Views that missed a turn and did not say so were made " + strings.Join(stretches, " and ") + " after it was cut off."
 }
 
-// see lets every client talk until its memory is in order, which for a client that sends only new items means until it
-// has seen all of its turns in a view. These calls are not counted: their number depends on the machine. They come at
-// growing intervals, since a replica that has turns of a session on its disk writes the next ones there, too: on a busy
-// machine, clients that never pause would fill the disk faster than one worker empties it.
+// see runs every client until its answers are not degraded; a client that sends only new items, until a view has all of its turns.
+// These calls are not counted: their number depends on the machine. Their intervals grow, since a replica with spooled turns of a
+// session also spools the next ones: on a busy machine, clients without pauses would fill the spool faster than one worker drains
+// it.
 func (c *crowd) see() {
 	c.t.Helper()
 	var wg sync.WaitGroup

@@ -81,7 +81,7 @@ func (u *upstream) respond(p scripted.Prompt) (scripted.Answer, bool) {
 }
 
 // answer returns the recorded answer with the model's notes, which are calls of layers' tools. If the recorded answer has no
-// calls, the notes come first as an answer of their own, and own is false.
+// calls, the notes come first as a separate answer, and own is false.
 func (t *talk) answer(offered []string) (a scripted.Answer, own bool) {
 	if t.step == nil {
 		return scripted.Answer{}, false
