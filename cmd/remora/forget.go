@@ -17,10 +17,10 @@ func newForgetCommand(p console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "forget",
 		Short: "Delete all sessions and layer data of a resource",
-		Long: "Deletes all sessions of a resource (session.resource_headers), such as a user, and all layer data of it. Its turns\n" +
-			"in the spool are written first, so that they are deleted too; a running proxy drops those in its own spool.\n" +
-			"If a proxy has the bolt file open, it does the work, over the socket next to the file: run this as the same\n" +
-			"user. Redis is opened directly.",
+		Long: "Deletes all sessions of a resource (session.resource_headers), such as a user, and all layer data of it.\n" +
+			"Its turns in the spool are written first, so that they are deleted too; a running proxy drops those in its\n" +
+			"own spool. If a proxy has the bolt file open, it does the work, over the socket next to the file: run this\n" +
+			"as the same user. Redis is opened directly.",
 		Example: "  remora forget --resource ada --key-env OPENAI_API_KEY",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

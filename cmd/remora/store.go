@@ -78,9 +78,9 @@ func (s *storeCommand) backup() *cobra.Command {
 	return &cobra.Command{
 		Use:   "backup FILE",
 		Short: "Copy a bolt file, also while a proxy has it open",
-		Long: "Writes a consistent copy of the file of store.url. If a proxy has it open, it sends the copy over the socket next\n" +
-			"to the file: run this as the same user. Do not use cp on a file in use: it mixes pages of different moments.\n" +
-			"To restore, stop the proxy and replace the file by the copy.",
+		Long: "Writes a consistent copy of the file of store.url. If a proxy has it open, it sends the copy over the socket\n" +
+			"next to the file: run this as the same user. Do not use cp on a file in use: it mixes pages of different\n" +
+			"moments. To restore, stop the proxy and replace the file by the copy.",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return fmt.Errorf("store backup: want one FILE to write, have %d", len(args))

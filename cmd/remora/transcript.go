@@ -48,8 +48,8 @@ func newTranscriptCommand(p console) *cobra.Command {
 			"JSON. --import reads such a file into a new session, or a file of messages that another program recorded,\n" +
 			"with their times. Sessions belong to the API key that created them. Without a key the command sees those of\n" +
 			"clients that send none.\n" +
-			"It works while the proxy runs: a proxy that has the bolt file open does the work, over the socket next to the\n" +
-			"file, so run this as the same user. Redis is opened directly.",
+			"It works while the proxy runs: a proxy that has the bolt file open does the work, over the socket next to\n" +
+			"the file, so run this as the same user. Redis is opened directly.",
 		Example: "  remora transcript --session first --key-env OPENAI_API_KEY --text\n" +
 			"  remora transcript list --key-env OPENAI_API_KEY",
 		Args: cobra.NoArgs,
@@ -67,8 +67,9 @@ func newTranscriptCommand(p console) *cobra.Command {
 	remove := &cobra.Command{
 		Use:   "delete",
 		Short: "Delete a stored session",
-		Long: "Deletes a session, and the layer data of its resource that comes from this session alone. Its turns in a spool are\n" +
-			"dropped when the spool is written to the store. `remora forget` does this for all sessions of a resource.",
+		Long: "Deletes a session, and the layer data of its resource that comes from this session alone. Its turns in a\n" +
+			"spool are dropped when the spool is written to the store. `remora forget` does this for all sessions of a\n" +
+			"resource.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.session == "" {
