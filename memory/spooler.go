@@ -111,7 +111,7 @@ func (s *spooler) adopt() {
 		log.Warn("turns whose writing to the spool was cut off are dropped; no client has seen their end", "turns", found.Cut, "bytes", found.CutBytes)
 	}
 	if len(found.Foreign) > 0 {
-		log.Warn("the spool's directory holds files that are not the spool's; they are left alone", "files", found.Foreign)
+		log.Warn("the spool's directory holds files that are not the spool's, or folders without their lock file; they are left alone", "files", found.Foreign)
 	}
 	if found.Remade {
 		log.Error("the spool's directory was deleted while it is in use; it is made again, with the turns that this process still had")

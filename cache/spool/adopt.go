@@ -21,7 +21,8 @@ type Adopted struct {
 	// was acknowledged.
 	Cut      int
 	CutBytes int64
-	// Foreign are files and links in the spool's directories that are not the spool's. They are not touched.
+	// Foreign are files and links in the spool's directories that are not the spool's, and at the start directories without a lock
+	// file, such as a partial copy. They are not touched.
 	Foreign []string
 	// Remade: the directory of this process had been deleted and was created again.
 	Remade bool
@@ -47,13 +48,17 @@ func adoptDirs(root string, quarantined bool) (a Adopted, err error) {
 		if !e.IsDir() || isQuarantined && !quarantined || !isQuarantined && !strings.HasPrefix(e.Name(), dirPrefix) {
 			continue
 		}
-		d, err := lockDir(filepath.Join(root, e.Name()), noFollow)
+		path := filepath.Join(root, e.Name())
+		d, err := lockDir(path, noFollow)
 		if err != nil {
 			return a, err
 		}
 		if d == nil {
 			// A process may have died before it had a lock. This removes an empty directory only.
-			_ = os.Remove(filepath.Join(root, e.Name()))
+			removed := os.Remove(path) == nil
+			if _, err := os.Lstat(filepath.Join(path, lockName)); quarantined && !removed && errors.Is(err, os.ErrNotExist) {
+				a.Foreign = append(a.Foreign, path)
+			}
 			continue
 		}
 

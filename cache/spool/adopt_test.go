@@ -170,7 +170,7 @@ func TestForeignFilesAreLeftAlone(t *testing.T) {
 
 	s := openSpool(t, dir, 1<<20)
 	_, a := adopted(t, s)
-	if len(a.Foreign) != 4 {
+	if len(a.Foreign) != 5 {
 		t.Errorf("foreign: %q", a.Foreign)
 	}
 	wantRecords(t, drained(t, s))
