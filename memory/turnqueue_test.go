@@ -101,6 +101,20 @@ func TestFullDiskLosesNoTurn(t *testing.T) {
 	}
 }
 
+// TestLostTurnIsToldOnce: its input was refused before its end.
+func TestLostTurnIsToldOnce(t *testing.T) {
+	withFaultyDisk(t, func(l *lab, _ *sluggish, disk *faultyDisk, lost *int, log *journal) {
+		disk.set(spool.ErrFull)
+		turn := l.begin(memory.Call{Scope: scope}, "u:1")
+		turn.Forwarded()
+		time.Sleep(time.Second)
+		turn.Commit(answer(t, "a:1"))
+		if n := strings.Count(log.String(), "turn lost"); n != 1 || *lost != 1 {
+			t.Errorf("%d lines, %d turns counted:\n%s", n, *lost, log)
+		}
+	})
+}
+
 // TestReserveTellsWhatItLoses: turns beyond its limit, beyond the operator's limit, and left when a process ends.
 func TestReserveTellsWhatItLoses(t *testing.T) {
 	large := strings.Repeat("x", 40<<20)

@@ -134,6 +134,9 @@ func (w *turnWriter) write(ctx context.Context, a *Answer) (stored bool) {
 		}
 	}
 	if err := w.m.spool.add(w, a); err != nil {
+		if a == nil {
+			return false // it is lost only if its end cannot be written either, which has its input
+		}
 		if w.m.o.Lost != nil {
 			w.m.o.Lost(1)
 		}
