@@ -148,6 +148,7 @@ func withReplicas(t *testing.T, n int, f func(r []*replica)) {
 
 // startReplica starts a process on a store, with what is on its disk.
 func startReplica(t *testing.T, store cache.Store, way *link, disk *queue) *replica {
+	t.Helper()
 	r := &replica{link: way, lab: &lab{t: t, store: store, spool: disk}}
 	r.m = memory.New(r.link, r.spool, memory.Options{Shared: true, Log: slog.New(slog.DiscardHandler)})
 	return r
