@@ -104,9 +104,14 @@ func (a *answer) noteEncoding() {
 	h := &a.ctx.Response.Header
 	kept := a.turn != nil && !a.turn.unkept && a.attempt.status < fasthttp.StatusMultipleChoices && !a.turn.steering.Judges()
 	if kept && !decodable(providers.ContentEncoding(h)) {
-		a.req.reason = "the Content-Encoding of the answer is unknown"
-		a.s.log.Warn("an answer can't be read; it is passed on and not kept", "turn", a.turn.id, "reason", a.req.reason)
+		a.notStored("the Content-Encoding of the answer is unknown")
 	}
+}
+
+// notStored reports an answer that cannot be read: it passes unchanged, and is not stored.
+func (a *answer) notStored(reason string) {
+	a.req.reason = reason
+	a.s.log.Warn("an answer can't be read; it is passed on and not kept", "turn", a.turn.id, "reason", reason)
 }
 
 // noteNoPath logs, once for each provider, a 404 that a base URL without a path explains. The client gets upstream's answer as
@@ -148,8 +153,9 @@ func (a *answer) replyWhole() error {
 	}
 
 	a.stream.copied = body
-	a.reportRounds(&a.ctx.Response.Header)
-	a.commit(a.stream.folded(), memory.NotAborted)
+	reply := a.stream.folded()
+	a.reportWhole(&a.ctx.Response.Header)
+	a.commit(reply, memory.NotAborted)
 	a.ctx.Response.SetBodyRaw(a.stream.copied)
 	return nil
 }
@@ -356,14 +362,19 @@ func (a *answer) openToPages(h *fasthttp.ResponseHeader) {
 	}
 }
 
-// reportRounds adds to X-Memory the number of rounds and the tokens of all of them, for an answer of several rounds: the usage
-// in its body has only the input of the last one. A stream's headers were sent before.
-func (a *answer) reportRounds(h *fasthttp.ResponseHeader) {
-	if a.rounds.n < 2 || a.turn.unkept {
+// reportWhole adds to X-Memory what is known at the end of an answer. If the answer cannot be read, that is the reason. If it has
+// several rounds, that is their number and the tokens of all of them: the usage in its body has only the input of the last one. A
+// stream's headers were sent before.
+func (a *answer) reportWhole(h *fasthttp.ResponseHeader) {
+	if a.turn.unkept || a.rounds.n < 2 && a.req.reason == "" {
 		return
 	}
-	sum := wire.ParseUsage(a.rounds.usage)
-	h.SetBytesV("X-Memory", fmt.Appendf(nil, "%s;rounds=%d;input=%d;output=%d", h.Peek("X-Memory"), a.rounds.n, sum.Input, sum.Output))
+	report := appendSummary(nil, &a.turn.summary, a.req.head.id.source, a.req.reason)
+	if a.rounds.n > 1 {
+		sum := wire.ParseUsage(a.rounds.usage)
+		report = fmt.Appendf(report, ";rounds=%d;input=%d;output=%d", a.rounds.n, sum.Input, sum.Output)
+	}
+	h.SetBytesV("X-Memory", report)
 }
 
 // appendSummary writes the summary as an item of RFC 8941 with parameters.

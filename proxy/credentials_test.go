@@ -131,10 +131,13 @@ func TestPagesReadAndSendOurHeaders(t *testing.T) {
 	}
 }
 
-// TestAnswersInUnknownEncodings: the client gets them as they are and reads that they are not kept. What could be undone is
-// kept.
-func TestAnswersInUnknownEncodings(t *testing.T) {
-	const reason = `bypass;reason="the Content-Encoding of the answer is unknown";items=`
+// TestAnswersThatCannotBeRead: the client gets answers that cannot be read unchanged, and X-Memory says that they are not stored.
+// Known encodings are decoded, and stored.
+func TestAnswersThatCannotBeRead(t *testing.T) {
+	const (
+		reason     = `bypass;reason="the Content-Encoding of the answer is unknown";items=`
+		unreadable = `bypass;reason="the answer cannot be read";items=`
+	)
 	for _, c := range []struct {
 		name, encoding, body string
 		stream               bool
@@ -148,6 +151,8 @@ func TestAnswersInUnknownEncodings(t *testing.T) {
 		{"gzip", "gzip", gzipped(chatAnswer), false, "ok;", true, false},
 		{"gzip, streamed", "gzip", gzipped(strings.Join(chatEvents, "") + chatDone), true, "ok;", true, false},
 		{"identity", "identity", chatAnswer, false, "ok;", true, false},
+		{"no gzip", "gzip", chatAnswer, false, unreadable, false, false},
+		{"no JSON", "identity", "<html></html>", false, unreadable, false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBook()

@@ -232,7 +232,7 @@ func (st *stream) folded() wire.Reply {
 		r, err = wire.FoldBody(st.answer.dialect, plain)
 	}
 	if err != nil {
-		st.answer.s.log.Warn("an answer can't be read; it is passed on and not kept", "turn", st.answer.turn.id)
+		st.answer.notStored("the answer cannot be read")
 	}
 	return r
 }
