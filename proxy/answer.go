@@ -362,6 +362,14 @@ func (a *answer) openToPages(h *fasthttp.ResponseHeader) {
 	}
 }
 
+// openErrorToPages lets any web page read an error that the proxy made: without that, a page only sees that the request failed.
+func (a *answer) openErrorToPages(h *fasthttp.ResponseHeader) {
+	if a.req.head.paged {
+		h.Set(fasthttp.HeaderAccessControlAllowOrigin, "*")
+		h.Set(fasthttp.HeaderAccessControlExposeHeaders, own+", Retry-After")
+	}
+}
+
 // reportWhole adds to X-Memory what is known at the end of an answer. If the answer cannot be read, that is the reason. If it has
 // several rounds, that is their number and the tokens of all of them: the usage in its body has only the input of the last one. A
 // stream's headers were sent before.

@@ -87,6 +87,18 @@ func TestTwoCredentialsNameNoSession(t *testing.T) {
 	}
 }
 
+// TestPagesReadOurErrors: without these headers a browser only tells a page that its request failed.
+func TestPagesReadOurErrors(t *testing.T) {
+	r := start(t, rigOptions{upstream: answering(t, func(*http.Request, []byte) string { return "no HTTP\r\n\r\n" })})
+	for origin, want := range map[string]bool{"Origin: https://page.example\r\n": true, "": false} {
+		got := r.exchange(t, "GET /v1/models HTTP/1.1\r\nHost: x\r\n"+origin+"Connection: close\r\n\r\n")
+		open := strings.Contains(got, "\r\nAccess-Control-Allow-Origin: *\r\nAccess-Control-Expose-Headers: "+own+", Retry-After\r\n")
+		if !strings.HasPrefix(got, "HTTP/1.1 502 ") || open != want {
+			t.Errorf("with %q: %s", origin, got)
+		}
+	}
+}
+
 // TestPagesReadAndSendOurHeaders: a browser shows a page no header that the answer does not expose, and sends none that the
 // answer to its preflight does not allow.
 func TestPagesReadAndSendOurHeaders(t *testing.T) {

@@ -215,6 +215,7 @@ func (x *exchange) fail(err error) {
 	a.commit(wire.Reply{}, memory.AbortedByUpstream)
 	e.write(&x.ctx.Response, x.request.dialect)
 	a.report(&x.ctx.Response.Header)
+	a.openErrorToPages(&x.ctx.Response.Header)
 	if x.request.body.unread(x.ctx, x.request.head.length) {
 		x.answerFirst(&x.ctx.Response)
 	}
