@@ -16,19 +16,8 @@ const (
 // signs are the characters allowed in a name besides letters and digits.
 const signs = "_./@#:+-"
 
-// names yields the distinctive strings of a text: runs of six or more letters, digits and signs, without plain words, times and
-// measures. A position in a file, such as path:12:3, is yielded as the path.
-func names(text string) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		for name := range distinct(text) {
-			if !measure(name) && !yield(name) {
-				return
-			}
-		}
-	}
-}
-
-// distinct is like names, but also yields times, durations and sizes.
+// distinct yields the distinctive strings of a text: runs of six or more letters, digits and signs, without plain words. A position
+// in a file, such as path:12:3, is yielded as the path.
 func distinct(text string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for from := 0; from < len(text); {

@@ -1,12 +1,24 @@
 package entity
 
 import (
+	"iter"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 )
+
+// names yields the distinctive strings of a text that are listed wherever they stand: without times and measures.
+func names(text string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for name := range distinct(text) {
+			if !measure(name) && !yield(name) {
+				return
+			}
+		}
+	}
+}
 
 func TestNames(t *testing.T) {
 	f := func(text string, want ...string) {
