@@ -42,12 +42,20 @@ var (
 		return regexp.MustCompile(`(?i)\b(i|my|mine|me|we|our|us|ich|mein\w*|mir|mich|wir|unser\w*|je|mon|ma|mes|moi|nous|notre|yo|mi|mis|nosotros|nuestr\w+|` +
 			`remember|remind|told|said|mention\w*|suggest\w*|recommend\w*|advise\w*|earlier|last|before|previous\w*|again|erinner\w*|gesagt|souviens|rappel\w*|recuerda\w*|dije)\b`)
 	})
-	asksSomething = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`(?i)[?？]|^\W*(who|whose|whom|what|when|where|which|why|how|is|are|was|were|do|does|did|has|have|had|can|could|would|will|should|tell|remind|` +
+	beginsQuestion = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?i)^\W*(who|whose|whom|what|when|where|which|why|how|is|are|was|were|do|does|did|has|have|had|can|could|would|will|should|tell|remind|` +
 			`remember|recall|list|find|name|show|give|summari[sz]e|wer|wen|wem|was|wann|wo|wohin|woher|welche\w*|warum|wie|qui|que|quoi|quand|où|comment|pourquoi|quel\w*|quién|qué|cuándo|` +
-			`dónde|cómo|cuál\w*)\b|什么|哪|谁|几|多少|怎么|吗|何|誰|いつ|どこ|だれ|ですか|ますか|อะไร|ไหน|ใคร|เมื่อ`)
+			`dónde|cómo|cuál\w*)\b`)
 	})
 )
+
+// asking are signs and words that make a text a question wherever they stand.
+func asking() []string {
+	return []string{
+		"?", "？", "什么", "哪", "谁", "几", "多少", "怎么", "吗", "何", "誰", "いつ", "どこ", "だれ", "ですか", "ますか",
+		"อะไร", "ไหน", "ใคร", "เมื่อ",
+	}
+}
 
 // Minimum share of a message's words in a statement (Hit.Match) for a result. It is higher for a message that asks nothing.
 const (
@@ -56,7 +64,14 @@ const (
 )
 
 // Asks reports whether a text asks something.
-func Asks(text string) bool { return asksSomething().MatchString(text) }
+func Asks(text string) bool {
+	for _, sign := range asking() {
+		if strings.Contains(text, sign) {
+			return true
+		}
+	}
+	return beginsQuestion().MatchString(text)
+}
 
 // aboutUs are words of questions about what users did or said.
 var aboutUs = sync.OnceValue(func() *regexp.Regexp {
