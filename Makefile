@@ -99,7 +99,7 @@ generate: ## write what lists layer kinds (config.yaml, docs/layers.md) from mem
 
 .PHONY: test
 test: deps ## the whole suite, with the race detector and in random order
-	RAPID_SEED=$(RAPID_SEED) go test -pgo=off -race -shuffle=on -timeout=30m ./...
+	RAPID_SEED=$(RAPID_SEED) go test -race -shuffle=on -timeout=30m ./...
 
 .PHONY: install-test
 install-test: deps ## install, upgrade and uninstall the chart in a real control plane (builds Kubernetes once)
@@ -154,15 +154,6 @@ properties: ## property tests with 1,000 new draws each
 .PHONY: bench
 bench: ## Remora against a bare proxy, nginx and nothing: the table of docs/performance.md (BENCH=-quick: 2 minutes)
 	go run ./test/bench $(BENCH)
-
-# Profiles of every kind of load, on binaries without paths of this machine.
-.PHONY: pgo
-pgo: deps ## profile the proxy under load, so that the compiler knows its hot paths: writes cmd/remora/default.pgo (2 minutes)
-	@dir="$$(mktemp -d)"; trap 'rm -rf "$$dir"' EXIT; \
-		go build -trimpath -o "$$dir/remora" ./cmd/remora && \
-		go run ./test/bench -rounds 1 -only 'full speed,steady,streams,burst of streams,256 KB' -remora "$$dir/remora" -profiles "$$dir" \
-			-variants 'Remora, no session;session, bolt;session, Redis;session, Redis, shipped layers' && \
-		go tool pprof -proto "$$dir"/*.pprof >cmd/remora/default.pgo
 
 .PHONY: replay
 replay: ## agent sessions through the proxy: what each memory policy sends, costs and loses (REPLAY=-check: fail if a target is missed)

@@ -167,7 +167,7 @@ func TestStub(t *testing.T) {
 	}
 }
 `)
-	x.run("go", "build", "-pgo=off", "-trimpath", "./...")
+	x.run("go", "build", "-trimpath", "./...")
 	x.run("go", "test", "-trimpath", "-run=^TestRules$", "./wire")
 	x.run("go", "test", "-trimpath", "-run=^TestStub$", "./proxy")
 	x.wantEdits(2)
