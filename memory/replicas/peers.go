@@ -14,9 +14,8 @@ import (
 )
 
 // Peers are the other processes that share a store, as far as they are known by their heartbeats. Open turns of one that has
-// ended are not waited for. The heartbeat of a process that was killed stays in the store for a while, so a process that is there
-// at the start counts as alive once it speaks again. One that appears later has just started: it counts as alive until it has been
-// silent for silentPolls.
+// ended are not waited for. The heartbeat of a process that was killed stays in the store for a while: a process that is seen for
+// the first time counts as alive until it has been silent for silentPolls.
 type Peers struct {
 	o         Options
 	heartbeat *Heartbeat
@@ -30,7 +29,6 @@ type Peers struct {
 // peer is one of them, as it was seen last.
 type peer struct {
 	version uint64
-	early   bool              // it was there when this process looked for others the first time
 	heard   int               // how often it has said something, up to heardAfter
 	same    int               // polls in a row that have found nothing new
 	news    int               // as heard, since the store was back
@@ -127,7 +125,7 @@ func (p *Peers) update(ids []uint64, results []cache.Result, poll bool) (ended [
 		}
 		o := p.others[id]
 		if o == nil {
-			o = &peer{early: !p.polled}
+			o = &peer{}
 			p.others[id] = o
 		}
 		switch {
@@ -195,7 +193,7 @@ func (p *Peers) unsettled() bool {
 		return false
 	}
 	for _, o := range p.others {
-		if o.news < heardAfter && (o.lives() || o.same < silentPolls) {
+		if o.news < heardAfter && o.lives() {
 			return true
 		}
 	}
@@ -229,8 +227,9 @@ func (p *Peers) mayBeCutOff() bool {
 	return false
 }
 
-// lives reports whether the process counts as alive, and is not one of which only the last heartbeat is left.
-func (o *peer) lives() bool { return o.heard >= heardAfter || !o.early && o.same < silentPolls }
+// lives reports whether the process may be alive: it has spoken again since it was seen first, or it has not been silent for so
+// long that only its last heartbeat can be left.
+func (o *peer) lives() bool { return o.heard >= heardAfter || o.same < silentPolls }
 
 // AreUnknown reports whether others may not have announced their turns yet, so that turns of the spool must wait.
 func (p *Peers) AreUnknown() bool {
