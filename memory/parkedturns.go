@@ -56,14 +56,18 @@ func (p *parkedTurns) run() {
 	tick := time.NewTicker(replicas.Beat) //nolint:forbidigo // wakes; no clock is read
 	defer tick.Stop()
 	for {
-		select {
-		case <-p.m.life.Done():
-			return
-		case <-p.wake:
-		case <-tick.C:
-			p.m.peers.Poll(p.m.life)
-		}
+		p.m.peers.Poll(p.m.life)
 		p.writeAll(p.m.life)
+		for looked := false; !looked; {
+			select {
+			case <-p.m.life.Done():
+				return
+			case <-p.wake:
+				p.writeAll(p.m.life)
+			case <-tick.C:
+				looked = true
+			}
+		}
 	}
 }
 

@@ -90,30 +90,19 @@ func sessionKey(g cache.Group) uint64 {
 	return binary.BigEndian.Uint64(sum[:8])
 }
 
-// Begin announces the process and looks for the others. Call it before the process serves its first request: the others would
-// take an open turn of an unknown process for one that was left behind, and this process would not wait for theirs. It gives up
-// after a Beat, and Run tries again. Begin, Run and Stop are called only if the store is shared.
-func (h *Heartbeat) Begin(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, Beat)
-	defer cancel()
-	h.beat(ctx)
-	if !h.isCutOff() {
-		h.peers.Poll(ctx)
-	}
-}
-
-// Run sends a heartbeat each second, and new turns at once, until ctx ends.
+// Run sends a heartbeat each second, and new turns at once, until ctx ends. Run and Stop are called only if the store is
+// shared.
 func (h *Heartbeat) Run(ctx context.Context) {
 	tick := time.NewTicker(Beat) //nolint:forbidigo // wakes; no clock is read
 	defer tick.Stop()
 	for {
+		h.beat(ctx)
 		select {
 		case <-ctx.Done():
 			return
 		case <-h.kick:
 		case <-tick.C:
 		}
-		h.beat(ctx)
 	}
 }
 

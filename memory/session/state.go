@@ -62,8 +62,7 @@ func (t transcript) load(ctx context.Context, req *wire.Request, turnID string, 
 		return state{}, Extra{}, fmt.Errorf("load session: %w", err)
 	}
 	held := false
-	if peers.found != nil {
-		n := len(peers.queries)
+	if n := len(peers.queries); n > 0 {
 		held = peers.found(results[:n])
 		results = results[n:]
 	}
