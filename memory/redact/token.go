@@ -60,17 +60,28 @@ func passwordsInURLs(text string, found []span) []span {
 
 // passwordsInOptions finds the passwords that curl takes with a user: -u name:password. Other commands take a group there.
 func passwordsInOptions(text string, found []span) []span {
+	from := 0 // of the line
+	for line := range strings.Lines(text) {
+		if command := strings.Index(line, "curl "); command >= 0 {
+			found = passwordsOfCurl(text, from+command+len("curl"), from+len(line), found)
+		}
+		from += len(line)
+	}
+	return found
+}
+
+// passwordsOfCurl finds them in text[from:to], the options of one command.
+func passwordsOfCurl(text string, from, to int, found []span) []span {
 	for _, option := range [...]string{" -u ", " -u", " --user ", " --user="} {
-		for at := 0; ; {
-			i := strings.Index(text[at:], option)
+		for at := from; ; {
+			i := strings.Index(text[at:to], option)
 			if i < 0 {
 				break
 			}
 			at += i + len(option)
-			before := text[strings.LastIndexByte(text[:at], '\n')+1 : at]
 			v := wordAt(text, at)
 			_, word, _ := strings.Cut(text[v.from:v.to], ":")
-			if strings.Contains(before, "curl ") && word != "" && !placeholder(word) {
+			if word != "" && !placeholder(word) {
 				found = append(found, span{v.to - len(word), v.to})
 			}
 		}

@@ -96,7 +96,7 @@ func TestDeniedResponses(t *testing.T) {
 }
 
 // TestAllOfAnAnswerIsJudged: a rule about what the model says holds for every choice that the client has asked for, and for
-// what is said in sound.
+// the transcript of sound.
 func TestAllOfAnAnswerIsJudged(t *testing.T) {
 	var said string // by upstream
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -129,7 +129,7 @@ func because(name string, err error) error {
 	return fmt.Errorf("%s: %w", name, err)
 }
 
-// open opens a file. One that was found in a folder must still be in it: whoever can put links into a folder of documents must
+// open opens a file. One that was found in a folder must still be in it: people who can put links into a folder of documents must
 // not be able to show other files of the machine to users.
 func (f *file) open() (*os.File, error) {
 	if f.folder == "" {
