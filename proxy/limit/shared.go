@@ -149,14 +149,18 @@ func (s *share) settle(ctx context.Context, batch []*tenant) (again []*tenant, e
 		queries[i] = cache.Query{Group: group(t), Names: []string{valueName}}
 	}
 	found, err := s.l.c.Store.Read(ctx, queries)
-	if fault, _ := cache.FaultOf(err); len(batch) > 1 && (fault == cache.FaultKey || fault == cache.FaultCorrupt || fault == cache.FaultShard) {
-		return s.settleEach(ctx, batch)
-	}
 	if err != nil {
+		fault, _ := cache.FaultOf(err)
+		if len(batch) > 1 && (ofKey(err) || fault == cache.FaultShard) {
+			return s.settleEach(ctx, batch)
+		}
 		s.l.mu.Lock()
 		defer s.l.mu.Unlock()
 		for _, t := range batch {
 			t.bucket.keep(&s.l.o.Tenant)
+		}
+		if ofKey(err) {
+			return nil, nil
 		}
 		return nil, fmt.Errorf("read shared rates: %w", err)
 	}
@@ -184,10 +188,18 @@ func (s *share) settle(ctx context.Context, batch []*tenant) (again []*tenant, e
 		default:
 			// If it was written after all, the same requests are entered twice; that evens out within seconds.
 			t.bucket.keep(&s.l.o.Tenant)
-			err = fmt.Errorf("write shared rates: %w", e)
+			if !ofKey(e) {
+				err = fmt.Errorf("write shared rates: %w", e)
+			}
 		}
 	}
 	return again, err
+}
+
+// ofKey reports whether an error concerns only the tenants of the call: the rates of others can be shared.
+func ofKey(err error) bool {
+	fault, _ := cache.FaultOf(err)
+	return fault == cache.FaultKey || fault == cache.FaultCorrupt
 }
 
 // settleEach settles tenants one by one, where the store fails for some of them. It fails if the store fails for all.

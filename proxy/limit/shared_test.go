@@ -334,8 +334,9 @@ func TestTroubleOfOneTenant(t *testing.T) {
 			Options: Options{Tenant: Tenant{RequestsPerMinute: 60}}, Now: time.Now, Store: poisoned{mem, "bad"},
 			OnStore: func(err error) { notes = append(notes, err) },
 		})
-		for range 30 {
-			for _, tenant := range []string{"bad", "good"} {
+		for i := range 60 {
+			// In one batch, and in batches of their own.
+			for _, tenant := range [][]string{{"bad", "good"}, {"bad"}, {"good"}}[i%3] {
 				if k, err := l.Enter(named(tenant)); err == nil {
 					k.Leave()
 				}
