@@ -138,6 +138,16 @@ func (in *incoming) modelled(first int) bool {
 	return false
 }
 
+// modelledFrom is modelled for all items but the first ones.
+func (in *incoming) modelledFrom(first int) bool {
+	for i := first; i < len(in.items); i++ {
+		if in.saidByModel(i) {
+			return true
+		}
+	}
+	return false
+}
+
 // saidByModel reports whether an item is a model's message or call.
 func (in *incoming) saidByModel(i int) bool {
 	it := &in.items[i]

@@ -179,10 +179,20 @@ func (q *placement) empty(context.Context) (plan, error) {
 }
 
 // continues takes a request for the continuation of an end that the head knows.
-func (q *placement) continues(context.Context) (plan, error) {
+func (q *placement) continues(ctx context.Context) (plan, error) {
 	p, ok := q.merge.ends()
 	if !ok || p.systemPrompt != q.in.systemPrompt && !q.in.brings(len(q.in.items)) && q.helperKind() != "" {
 		return none() // for the latter, a helper asks about the user's first message in that message's own words
+	}
+	if q.in.modelledFrom(p.fresh) {
+		// The client has more answers: other lines may have them, behind an end that the head still knows.
+		known, err := q.merge.stored.lookup(ctx, q.in.ends[p.fresh:])
+		if err != nil {
+			return plan{}, err
+		}
+		if i, k := q.in.longest(p.fresh, known); k != nil {
+			p = q.in.branch(i, k)
+		}
 	}
 	return q.onLine(p, p.side), nil
 }
