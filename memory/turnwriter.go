@@ -242,7 +242,6 @@ func (w *turnWriter) reread(err error) bool {
 // park stores the record of a turn that was answered before an earlier one of another process has ended.
 func (w *turnWriter) park(ctx context.Context, a *Answer) error {
 	rec, _ := newSpooled(w, a)
-	rec.History = w.entry.ParkMode()
 	for _, it := range w.entry.NewItems() {
 		rec.NewItems = append(rec.NewItems, it.Raw)
 	}

@@ -365,13 +365,13 @@ func (e *Entry) lookUpStored(ctx context.Context, a *Answer) error {
 }
 
 // reload reads the transcript again, finds the turn's place, and returns a *Reread. It returns no error if the turn is already
-// stored: an earlier attempt was written although its reply was lost.
+// stored: an earlier attempt was written although its reply was lost, or its answer before its input.
 func (e *Entry) reload(ctx context.Context, a *Answer) (Done, error) {
 	st, extra, err := e.stored.load(ctx, e.call.Request, e.id, e.want, peerQueries{})
 	if err != nil {
 		return Done{}, err
 	}
-	if st.turn != nil && (a == nil || !st.turn.Open) {
+	if st.turn != nil && (a == nil || !st.turn.Open) || a == nil && st.head.Pending.isReady(e.id) {
 		return Done{}, nil
 	}
 	e.gone = e.gone || e.loaded && e.state.version != 0 && st.version == 0

@@ -159,6 +159,12 @@ func (ps pendingTurns) at(turn string) int {
 	return slices.IndexFunc(ps, func(p Pending) bool { return p.Turn == turn })
 }
 
+// isReady reports whether a turn is listed and ready.
+func (ps pendingTurns) isReady(turn string) bool {
+	i := ps.at(turn)
+	return i >= 0 && ps[i].Ready
+}
+
 // add adds a turn behind the others or, with sorted, before those that began later. It returns false if there are too many.
 func (ps *pendingTurns) add(p Pending, sorted bool) bool {
 	list := *ps

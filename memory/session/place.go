@@ -130,20 +130,11 @@ func (p *Place) Mode() History {
 	}
 }
 
-// SpoolMode is Mode for a record on disk. A turn that began before its session had an answer is placed again: earlier turns of
-// other processes may be written before it.
+// SpoolMode is Mode for the record of a turn that is written later. A turn that began before its session had an answer is placed
+// again: earlier turns of other processes may be written before it, or later ones whose client has resent it.
 func (p *Place) SpoolMode() History {
 	if p.loaded && !p.plan.before && p.behindOthers() {
 		return p.call.History
-	}
-	return p.Mode()
-}
-
-// ParkMode is Mode for a record that waits in the store for an earlier turn. If the session had no answer when the turn began,
-// it goes behind that earlier turn.
-func (p *Place) ParkMode() History {
-	if p.loaded && p.behindOthers() && !p.plan.before {
-		return HistoryServer
 	}
 	return p.Mode()
 }
