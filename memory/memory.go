@@ -95,6 +95,7 @@ func New(store cache.Store, spool Spool, o Options) *Memory {
 	m.spool = newSpooler(m.life, m, queue, waiting)
 
 	if o.Shared {
+		m.heartbeat.Begin(m.life)
 		m.work.Go(func() { m.heartbeat.Run(m.life) })
 		m.work.Go(m.parked.run)
 	}

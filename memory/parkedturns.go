@@ -56,18 +56,14 @@ func (p *parkedTurns) run() {
 	tick := time.NewTicker(replicas.Beat) //nolint:forbidigo // wakes; no clock is read
 	defer tick.Stop()
 	for {
-		p.m.peers.Poll(p.m.life)
-		p.writeAll(p.m.life)
-		for looked := false; !looked; {
-			select {
-			case <-p.m.life.Done():
-				return
-			case <-p.wake:
-				p.writeAll(p.m.life)
-			case <-tick.C:
-				looked = true
-			}
+		select {
+		case <-p.m.life.Done():
+			return
+		case <-p.wake:
+		case <-tick.C:
+			p.m.peers.Poll(p.m.life)
 		}
+		p.writeAll(p.m.life)
 	}
 }
 
@@ -122,10 +118,23 @@ func (p *parkedTurns) write(ctx context.Context, s Scope) (left int, err error) 
 	}
 }
 
-// writeFirst is write before a complete read of the session, which reports other errors.
+// writeFirst is write before a complete read of the session, which reports other errors. A process that has just begun, such as a
+// command, waits until it knows which of the others have ended: nobody else may write what their open turns keep waiting.
 func (p *parkedTurns) writeFirst(ctx context.Context, s Scope) {
-	if _, err := p.write(ctx, s); err != nil {
-		p.m.o.Log.Debug("turns that are ready are not written yet", "error", err.Error())
+	for {
+		left, err := p.write(ctx, s)
+		if err != nil {
+			p.m.o.Log.Debug("turns that are ready are not written yet", "error", err.Error())
+			return
+		}
+		if left == 0 || !p.m.peers.AreNew() {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(replicas.Beat): //nolint:forbidigo // until the next poll; no clock is read
+		}
 	}
 }
 

@@ -132,10 +132,7 @@ func withReplicas(t *testing.T, n int, f func(r []*replica)) {
 		}
 		var list []*replica
 		for range n {
-			r := &replica{link: &link{Store: store}}
-			r.lab = &lab{t: t, store: store, spool: &queue{}}
-			r.m = memory.New(r.link, r.spool, memory.Options{Shared: true, Log: slog.New(slog.DiscardHandler)})
-			list = append(list, r)
+			list = append(list, startReplica(t, store, &link{Store: store}, &queue{}))
 		}
 		synctest.Wait()
 		time.Sleep(3500 * time.Millisecond) // they have heard of each other twice
@@ -147,6 +144,14 @@ func withReplicas(t *testing.T, n int, f func(r []*replica)) {
 			t.Error(err)
 		}
 	})
+}
+
+// startReplica starts a process on a store, with what is on its disk.
+func startReplica(t *testing.T, store cache.Store, way *link, disk *queue) *replica {
+	t.Helper()
+	r := &replica{link: way, lab: &lab{t: t, store: store, spool: disk}}
+	r.m = memory.New(r.link, r.spool, memory.Options{Shared: true, Log: slog.New(slog.DiscardHandler)})
+	return r
 }
 
 // open sends a request to upstream, and returns its turn, which waits for the answer.
@@ -273,6 +278,72 @@ func TestTurnsOfADeadProcess(t *testing.T) {
 	})
 }
 
+// TestProcessThatHasJustStarted: others wait for its first turn, and it waits for theirs.
+func TestProcessThatHasJustStarted(t *testing.T) {
+	for name, started := range map[string]bool{"its turn is open": true, "another's turn is open": false} {
+		t.Run(name, func(t *testing.T) {
+			withReplicas(t, 1, func(r []*replica) {
+				old := r[0]
+				old.wantAnswer("u:1", "a:1", "u:1", memory.StatusOK)
+				var turn *memory.Turn
+				if !started {
+					turn = old.open("u:2")
+					time.Sleep(time.Second) // a process that is alone does not announce a turn at once
+				}
+				young := startReplica(t, old.store, &link{Store: old.store}, &queue{})
+				defer young.m.Close()
+				asked := young
+				if started {
+					turn, asked = young.open("u:2"), old
+				}
+				asked.wantAnswer("u:3", "a:3", "u:1 a:1 u:3", memory.StatusDegraded)
+				turn.Commit(answer(t, "a:2"))
+				synctest.Wait()
+				old.wantLine(scope, "u:1 a:1 u:2 a:2 u:3 a:3")
+			})
+		})
+	}
+}
+
+// TestStoreIsAwayAtTheStart: until a process has looked for others, its views may miss turns that they hold.
+func TestStoreIsAwayAtTheStart(t *testing.T) {
+	withReplicas(t, 1, func(r []*replica) {
+		old := r[0]
+		old.wantAnswer("u:1", "a:1", "u:1", memory.StatusOK)
+		old.link.hold(answers)
+		old.wantAnswer("u:2", "a:2", "u:1 a:1 u:2", memory.StatusOK)
+		way := &link{Store: old.store, away: true}
+		young := startReplica(t, old.store, way, &queue{})
+		defer young.m.Close()
+		way.cut(false)
+		young.wantAnswer("u:3", "a:3", "u:1 a:1 u:3", memory.StatusDegraded)
+		old.link.hold(nil)
+		time.Sleep(10 * time.Second)
+		old.wantLine(scope, "u:1 a:1 u:2 a:2 u:3 a:3")
+	})
+}
+
+// TestKilledProcessIsStartedAgain: it waits for its predecessor's open turn only until that has been silent for too long.
+func TestKilledProcessIsStartedAgain(t *testing.T) {
+	withReplicas(t, 1, func(r []*replica) {
+		dead := r[0]
+		dead.wantAnswer("u:1", "a:1", "u:1", memory.StatusOK)
+		turn := dead.open("u:2")
+		time.Sleep(time.Second)
+		dead.link.cut(true)
+		next := startReplica(t, dead.store, &link{Store: dead.store}, &queue{})
+		defer next.m.Close()
+		next.wantAnswer("u:3", "a:3", "u:1 a:1 u:3", memory.StatusDegraded)
+		time.Sleep(3500 * time.Millisecond)
+		began := time.Now()
+		next.wantAnswer("u:4", "a:4", "u:1 a:1 u:3 a:3 u:4", memory.StatusOK)
+		if took := time.Since(began); took > 0 {
+			t.Errorf("it took %s", took)
+		}
+		turn.Commit(memory.Answer{Aborted: memory.AbortedByUpstream})
+	})
+}
+
 // TestInputThatADeadProcessLeft: another process finds it on the disk, and does not wait for the answer, which never
 // comes.
 func TestInputThatADeadProcessLeft(t *testing.T) {
@@ -289,9 +360,7 @@ func TestInputThatADeadProcessLeft(t *testing.T) {
 		}
 		time.Sleep(20 * time.Second)
 
-		next := &replica{link: &link{Store: b.store}}
-		next.lab = &lab{t: t, store: b.store, spool: left}
-		next.m = memory.New(next.link, left, memory.Options{Shared: true, Log: slog.New(slog.DiscardHandler)})
+		next := startReplica(t, b.store, &link{Store: b.store}, left)
 		defer next.m.Close()
 		time.Sleep(5 * time.Second)
 		if n, _ := left.Len(); n > 0 {

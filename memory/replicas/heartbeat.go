@@ -34,7 +34,7 @@ type Options struct {
 func New(o Options) (*Heartbeat, *Peers) {
 	h := &Heartbeat{
 		o: o, kick: make(chan struct{}, 1), spoke: make(chan struct{}),
-		turns: make(map[cache.Group]map[string]bool), adopted: make(map[uint64]bool),
+		turns: make(map[cache.Group]map[string]bool), adopted: make(map[uint64]time.Time),
 	}
 	if o.Shared {
 		h.self = rand.Uint64() | 1 //nolint:gosec // unique, not secret
@@ -55,11 +55,11 @@ type Heartbeat struct {
 	// turns are turns that the others may not see, by session and id: true for running turns that began without the store,
 	// false for those in the spool.
 	turns   map[cache.Group]map[string]bool
-	adopted map[uint64]bool // dead processes whose turns on disk this one has taken over
-	failing bool            // the last beat failed
-	beats   uint64          // the number of begun beats
-	said    uint64          // the last beat that succeeded
-	spoke   chan struct{}   // closed and replaced after each beat
+	adopted map[uint64]time.Time // dead processes whose turns on disk this one has taken over; see removeAdopted
+	failing bool                 // the last beat failed
+	beats   uint64               // the number of begun beats
+	said    uint64               // the last beat that succeeded
+	spoke   chan struct{}        // closed and replaced after each beat
 }
 
 // Beat is the interval of heartbeats.
@@ -90,19 +90,30 @@ func sessionKey(g cache.Group) uint64 {
 	return binary.BigEndian.Uint64(sum[:8])
 }
 
-// Run sends a heartbeat each second, and new turns at once, until ctx ends. Run and Stop are called only if the store is
-// shared.
+// Begin announces the process and looks for the others. Call it before the process serves its first request: the others would
+// take an open turn of an unknown process for one that was left behind, and this process would not wait for theirs. It gives up
+// after a Beat, and Run tries again. Begin, Run and Stop are called only if the store is shared.
+func (h *Heartbeat) Begin(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, Beat)
+	defer cancel()
+	h.beat(ctx)
+	if !h.isCutOff() {
+		h.peers.Poll(ctx)
+	}
+}
+
+// Run sends a heartbeat each second, and new turns at once, until ctx ends.
 func (h *Heartbeat) Run(ctx context.Context) {
 	tick := time.NewTicker(Beat) //nolint:forbidigo // wakes; no clock is read
 	defer tick.Stop()
 	for {
-		h.beat(ctx)
 		select {
 		case <-ctx.Done():
 			return
 		case <-h.kick:
 		case <-tick.C:
 		}
+		h.beat(ctx)
 	}
 }
 
@@ -277,15 +288,26 @@ func (h *Heartbeat) Adopt(owner uint64) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.adopted[owner] = true
+	h.adopted[owner] = time.Time{}
 }
 
-// removeAdopted removes the heartbeats of dead processes after this one has announced their turns.
+// removeAdopted removes the heartbeats of dead processes once this one has announced their turns for so long that the others know
+// of it: until they have looked for new processes, they rely on what the dead ones have said.
 func (h *Heartbeat) removeAdopted(ctx context.Context) {
+	now := h.o.Now()
 	h.mu.Lock()
 	adopted := maps.Clone(h.adopted)
 	h.mu.Unlock()
-	for owner := range adopted {
+	for owner, announced := range adopted {
+		if announced.IsZero() {
+			h.mu.Lock()
+			h.adopted[owner] = now
+			h.mu.Unlock()
+			continue
+		}
+		if now.Sub(announced) < 2*Beat {
+			continue
+		}
 		if err := h.o.Store.Delete(ctx, processGroup(owner)); err != nil {
 			h.o.Log.Debug("a process that has ended is still listed", "error", err.Error())
 			continue

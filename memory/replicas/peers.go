@@ -14,7 +14,8 @@ import (
 )
 
 // Peers are the other processes that share a store, as far as they are known by their heartbeats. Open turns of one that has
-// ended are not waited for.
+// ended are not waited for. The heartbeat of a process that was killed stays in the store for a while: a process that is seen for
+// the first time counts as alive until it has been silent for silentPolls.
 type Peers struct {
 	o         Options
 	heartbeat *Heartbeat
@@ -28,7 +29,7 @@ type Peers struct {
 // peer is one of them, as it was seen last.
 type peer struct {
 	version uint64
-	heard   int               // how often it has said something, up to heardAfter: what is found first may be of one that has ended
+	heard   int               // how often it has said something, up to heardAfter
 	same    int               // polls in a row that have found nothing new
 	news    int               // as heard, since the store was back
 	all     bool              // it holds turns of more sessions than it names
@@ -38,14 +39,14 @@ type peer struct {
 const (
 	// silentPolls is the number of polls without news after which a process may be cut off from the store.
 	silentPolls = 3
-	// heardAfter is the number of heartbeats after which another process counts as alive, and after an outage its announcements
-	// as current: the first one may be old.
+	// heardAfter is the number of heartbeats after which another process is alive for certain, and after an outage its
+	// announcements are current: the first one may be old.
 	heardAfter = 2
 	// maxProcesses is the maximum number of processes that are read.
 	maxProcesses = 64
 )
 
-// Poll looks for the other processes. It is called with every beat.
+// Poll looks for the other processes. It is called at the start and then with every beat.
 func (p *Peers) Poll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*Beat)
 	defer cancel()
@@ -134,7 +135,7 @@ func (p *Peers) update(ids []uint64, results []cache.Result, poll bool) (ended [
 			o.same++
 		}
 		if !o.lives() {
-			ended = append(ended, id) // one that is restarted must not wait for answers that its predecessor had under way
+			ended = append(ended, id) // such as the predecessor of a process that was killed and started again
 		}
 		o.all, o.holds = value[0] == 1, make(map[uint64]uint64, len(value)/16)
 		for at := 1; at+16 <= len(value); at += 16 {
@@ -147,7 +148,7 @@ func (p *Peers) update(ids []uint64, results []cache.Result, poll bool) (ended [
 // Ask is for session.Log.Peers.
 func (p *Peers) Ask(s session.Scope) (queries []cache.Query, found func([]cache.Result) bool) {
 	ids := p.ids()
-	if len(ids) == 0 {
+	if len(ids) == 0 && !p.AreUnknown() {
 		return nil, nil
 	}
 	return queriesOf(ids), func(results []cache.Result) bool {
@@ -158,14 +159,14 @@ func (p *Peers) Ask(s session.Scope) (queries []cache.Query, found func([]cache.
 	}
 }
 
-// Any reports whether other processes were seen last.
+// Any reports whether there are other processes, as far as is known.
 func (p *Peers) Any() bool {
 	if p.heartbeat.self == 0 {
 		return false
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.others) > 0
+	return !p.polled || len(p.others) > 0
 }
 
 // ids are the processes that were seen last.
@@ -192,7 +193,7 @@ func (p *Peers) unsettled() bool {
 		return false
 	}
 	for _, o := range p.others {
-		if o.news < heardAfter && (o.lives() || o.same < silentPolls) {
+		if o.news < heardAfter && o.lives() {
 			return true
 		}
 	}
@@ -226,8 +227,24 @@ func (p *Peers) mayBeCutOff() bool {
 	return false
 }
 
-// lives reports whether the process is alive, and not only its remains in the store.
-func (o *peer) lives() bool { return o.heard >= heardAfter }
+// lives reports whether the process may be alive: it has spoken again since it was seen first, or it has not been silent for so
+// long that only its last heartbeat can be left.
+func (o *peer) lives() bool { return o.heard >= heardAfter || o.same < silentPolls }
+
+// AreNew reports whether one of the others may have ended before this process began. That is known after silentPolls.
+func (p *Peers) AreNew() bool {
+	if p.heartbeat.self == 0 {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, o := range p.others {
+		if o.heard < heardAfter && o.same < silentPolls {
+			return true
+		}
+	}
+	return !p.polled
+}
 
 // AreUnknown reports whether others may not have announced their turns yet, so that turns of the spool must wait.
 func (p *Peers) AreUnknown() bool {
@@ -236,14 +253,17 @@ func (p *Peers) AreUnknown() bool {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return !p.polled || p.unsettled() && len(p.others) > 0
+	return p.areUnknown()
 }
+
+// areUnknown is AreUnknown for a shared store. The caller holds the lock.
+func (p *Peers) areUnknown() bool { return !p.polled || len(p.others) > 0 && p.unsettled() }
 
 // MayHoldEarlier reports whether another process holds a turn of a session that belongs before one and is not stored: any, or, for
 // a late one, any that began before it.
 func (p *Peers) MayHoldEarlier(ctx context.Context, g cache.Group, turn string, late bool) bool {
 	ids := p.ids()
-	if len(ids) == 0 {
+	if len(ids) == 0 && !p.AreUnknown() {
 		return false
 	}
 	if _, err := p.read(ctx, ids, false); err != nil {
@@ -282,7 +302,7 @@ func (h *Holding) and(began uint64) {
 
 // held returns the others' unstored turns of a session, as last read. The caller holds the lock.
 func (p *Peers) held(key uint64) (h Holding) {
-	h.any = p.unsettled() && len(p.others) > 0
+	h.any = p.areUnknown()
 	for _, o := range p.others {
 		h.any = h.any || o.all
 		h.and(o.holds[key])

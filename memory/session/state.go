@@ -62,7 +62,8 @@ func (t transcript) load(ctx context.Context, req *wire.Request, turnID string, 
 		return state{}, Extra{}, fmt.Errorf("load session: %w", err)
 	}
 	held := false
-	if n := len(peers.queries); n > 0 {
+	if peers.found != nil {
+		n := len(peers.queries)
 		held = peers.found(results[:n])
 		results = results[n:]
 	}
