@@ -54,19 +54,32 @@ type part struct {
 
 // labelled finds the values of labels, behind them or before them.
 func labelled(text string, found []span) []span {
-	parts := partsOf(text)
-	for i := 0; i < len(parts); i++ {
-		k, n := labelAt(text, parts, i)
-		if k == none {
-			continue
+	// Labels and the words that they depend on have no comma and no line end between them, so that the words of a piece suffice:
+	// all words of a large text take more memory than the text.
+	const piece = 32 << 10
+	var parts []part
+	for from := 0; from < len(text); {
+		to := min(from+piece, len(text))
+		if i := strings.IndexAny(text[to:], ",\n"); i >= 0 {
+			to += i + 1
+		} else {
+			to = len(text)
 		}
-		end := parts[i+n-1].to
-		if s := valueBehind(text, end, k, parts[i+n-1].lower); s.to > 0 {
-			found = append(found, s)
-		} else if s := valueBefore(text, parts, i, k); s.to > 0 {
-			found = append(found, s)
+		parts = partsOf(text, from, to, parts[:0])
+		for i := 0; i < len(parts); i++ {
+			k, n := labelAt(text, parts, i)
+			if k == none {
+				continue
+			}
+			end := parts[i+n-1].to
+			if s := valueBehind(text, end, k, parts[i+n-1].lower); s.to > 0 {
+				found = append(found, s)
+			} else if s := valueBefore(text, parts, i, k); s.to > 0 {
+				found = append(found, s)
+			}
+			i += n - 1
 		}
-		i += n - 1
+		from = to
 	}
 	if strings.IndexFunc(text, unspaced) < 0 {
 		return found
@@ -90,10 +103,9 @@ func labelled(text string, found []span) []span {
 	return found
 }
 
-// partsOf splits a text into words. "DB_PASSWORD", "db-password" and "dbPassword" are two each.
-func partsOf(text string) []part {
+// partsOf appends the words of text[begin:end]. "DB_PASSWORD", "db-password" and "dbPassword" are two each.
+func partsOf(text string, begin, end int, parts []part) []part {
 	const longest = 40 // bytes; longer ones are no label
-	var parts []part
 	from := -1
 	var was rune
 	add := func(to int) {
@@ -102,7 +114,8 @@ func partsOf(text string) []part {
 		}
 		from = -1
 	}
-	for i, r := range text {
+	for i, r := range text[begin:end] {
+		i += begin
 		inWord := (unicode.IsLetter(r) || unicode.IsMark(r) || unicode.IsDigit(r)) && (!unspaced(r) || unicode.Is(unicode.Thai, r))
 		if !inWord || from >= 0 && unicode.IsUpper(r) && unicode.IsLower(was) {
 			add(i)
@@ -112,7 +125,7 @@ func partsOf(text string) []part {
 		}
 		was = r
 	}
-	add(len(text))
+	add(end)
 	return parts
 }
 

@@ -1,6 +1,7 @@
 package redact
 
 import (
+	"iter"
 	"strconv"
 	"strings"
 	"time"
@@ -15,60 +16,65 @@ type group struct {
 	before byte // the separator from the group before, 0 where that does not adjoin
 }
 
-// groups returns the runs of digits in a text, in lists joined by one separator each: "4111 1111 1111 1111". A run that
-// touches a letter is left out: it is part of a name.
-func groups(text string) [][]group {
-	var all [][]group
-	var list []group
-	var lastEnd int
-	letter := false // the character before is one
+// groups yields the runs of digits in a text, in lists joined by one separator each: "4111 1111 1111 1111". A run that touches a
+// letter is left out: it is part of a name. A list is valid until the next one.
+func groups(text string) iter.Seq[[]group] {
+	return func(yield func([]group) bool) {
+		var list []group
+		var lastEnd int
+		letter := false // the character before is one
 
-	for from := 0; from < len(text); {
-		r, size := utf8.DecodeRuneInString(text[from:])
-		if digitOf(r) < 0 {
-			letter = wordLetter(r)
-			from += size
-			continue
-		}
-
-		var digits strings.Builder
-		to := from
-		var next rune
-		for to < len(text) {
-			r, size := utf8.DecodeRuneInString(text[to:])
-			d := digitOf(r)
-			if d < 0 {
-				next = r
-				break
+		for from := 0; from < len(text); {
+			r, size := utf8.DecodeRuneInString(text[from:])
+			if digitOf(r) < 0 {
+				letter = wordLetter(r)
+				from += size
+				continue
 			}
-			digits.WriteByte("0123456789"[d])
-			to += size
-		}
-
-		if letter || wordLetter(next) {
-			if len(list) > 0 {
-				all = append(all, list)
-			}
-			list = nil
-		} else {
+			digits, to := digitsAt(text, from)
+			next, _ := utf8.DecodeRuneInString(text[to:])
+			partOfName := letter || wordLetter(next)
 			before := byte(0)
-			if len(list) > 0 {
+			if len(list) > 0 && !partOfName {
 				before = separator(text[lastEnd:from])
 			}
-			if before == 0 && len(list) > 0 {
-				all = append(all, list)
-				list = nil
+			if len(list) > 0 && before == 0 {
+				if !yield(list) {
+					return
+				}
+				list = list[:0]
 			}
-			list = append(list, group{digits.String(), span{from, to}, before})
-			lastEnd = to
+			if !partOfName {
+				list = append(list, group{digits, span{from, to}, before})
+				lastEnd = to
+			}
+			letter = false
+			from = to
 		}
-		letter = false
-		from = to
+		if len(list) > 0 {
+			yield(list)
+		}
 	}
-	if len(list) > 0 {
-		all = append(all, list)
+}
+
+// digitsAt returns the run of digits that begins at from, as ASCII, and its end.
+func digitsAt(text string, from int) (digits string, to int) {
+	for to = from; to < len(text) && asciiDigit(text[to]); to++ {
 	}
-	return all
+	if r, _ := utf8.DecodeRuneInString(text[to:]); digitOf(r) < 0 {
+		return text[from:to], to
+	}
+	var b strings.Builder
+	for to = from; to < len(text); {
+		r, size := utf8.DecodeRuneInString(text[to:])
+		d := digitOf(r)
+		if d < 0 {
+			break
+		}
+		b.WriteByte("0123456789"[d])
+		to += size
+	}
+	return b.String(), to
 }
 
 // wordLetter reports whether a letter next to a number makes one word of both. Letters of scripts without spaces do
@@ -120,7 +126,7 @@ func digitOf(r rune) int {
 // numbers finds payment card numbers, and social security numbers that have a recognisable form.
 func numbers(text string, found []span) []span {
 	const mostGroups = 8 // of one number
-	for _, list := range groups(text) {
+	for list := range groups(text) {
 		for i := 0; i < len(list); i++ {
 			if list[i].from > 0 && text[list[i].from-1] == '+' {
 				continue // a phone number
