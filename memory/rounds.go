@@ -214,9 +214,7 @@ func (rs *rounds) call(ctx context.Context, name string, call layer.ToolCall, ot
 	verdict := rs.run.ReviewCall(ctx, call)
 	for _, other := range otherNames {
 		if verdict.Action == layer.Allow {
-			renamed := call
-			renamed.Name = rs.run.ToolName(other)
-			verdict = rs.run.ReviewCall(ctx, renamed)
+			verdict = rs.run.ReviewCall(ctx, rs.run.Named(call, other))
 		}
 	}
 	switch {
@@ -407,5 +405,5 @@ func (rs *rounds) toolCall(it wire.Item, i int, c wire.Call) layer.ToolCall {
 	if name == "" && c.Family != wire.FamilyFunction {
 		name = c.Family
 	}
-	return layer.ToolCall{ID: c.ID, Name: rs.run.ToolName(name), Arguments: it.Input(i), Custom: it.TakesText(i)}
+	return rs.run.Named(layer.ToolCall{ID: c.ID, Arguments: it.Input(i), Custom: it.TakesText(i)}, name)
 }

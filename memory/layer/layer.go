@@ -185,7 +185,11 @@ const (
 
 // ToolCall is a call that the model wants to make.
 type ToolCall struct {
-	ID, Name string
+	ID string
+	// Name is the tool's name as the model is offered it: layerid_function for a layer's tool.
+	Name string
+	// OfLayer: the tool is a layer's, which changes nothing but memory.
+	OfLayer bool
 	// Arguments is the call's input as the model wrote it, which need not be JSON.
 	Arguments string
 	// Custom: the tool is a custom one, whose input is text.

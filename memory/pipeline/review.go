@@ -10,7 +10,6 @@ import (
 // review is the hooks that judge tool calls and answers.
 type review struct {
 	*roster
-	tools toolbox
 }
 
 // ReviewsCalls reports whether tool calls must be held back until ReviewCall has judged them.
@@ -25,13 +24,11 @@ func (r *review) HoldsResponse() bool {
 
 // ReviewCall asks the reviewers of tool calls, in slot order, until one denies. The strongest decision counts. A
 // reviewer that fails decides nothing.
-func (r *review) ReviewCall(ctx context.Context, wanted layer.ToolCall) layer.Verdict {
+func (r *review) ReviewCall(ctx context.Context, c layer.ToolCall) layer.Verdict {
 	var all decision
 	if r.none() {
 		return all.verdict()
 	}
-	c := wanted
-	c.Name = r.tools.ToolName(c.Name)
 	for _, m := range r.members {
 		if m.off || m.reviewCall == nil {
 			continue

@@ -23,10 +23,9 @@ type Run struct {
 // newRun returns a run that no layer has joined yet.
 func newRun(p *Pipeline, tenant string, t layer.Turn) *Run {
 	of := &roster{p: p, tenant: tenant, turn: t}
-	tools := toolbox{of}
 	return &Run{
-		roster: of, preparation: preparation{roster: of}, Sizer: Sizer{&p.o, p.free, t.Model}, toolbox: tools,
-		review: review{of, tools}, lifecycle: lifecycle{of}, states: states{of},
+		roster: of, preparation: preparation{roster: of}, Sizer: Sizer{&p.o, p.free, t.Model}, toolbox: toolbox{of},
+		review: review{of}, lifecycle: lifecycle{of}, states: states{of},
 	}
 }
 

@@ -92,12 +92,14 @@ func (r *toolbox) Owns(name string) bool {
 	return m != nil
 }
 
-// ToolName returns the name by which layers know a tool: layerid/function for a layer's tool, else the name unchanged.
-func (r *toolbox) ToolName(name string) string {
+// Named returns a call of a tool with this name. A layer's tool gets the name that it is offered under: a rule for that name
+// must see every call of it, in either form.
+func (r *toolbox) Named(c layer.ToolCall, name string) layer.ToolCall {
+	c.Name, c.OfLayer = name, false
 	if t, _ := r.find(name); t != nil {
-		return t.Layer + "/" + t.Function
+		c.Name, c.OfLayer = t.Name, true
 	}
-	return name
+	return c
 }
 
 // RunTool answers a call of a layer's tool. The answer is for the model, and so are errors: an unknown name, arguments that

@@ -80,12 +80,17 @@ func TestClientToolsWin(t *testing.T) {
 	of := turn()
 	r := begin(t, build(t, Options{}, l), of, nil)
 	want := [][]byte{wire.FunctionTool(dialects.Chat, "wm_f", "", []byte(`{"type":"object","properties":{}}`))}
-	if diff := cmp.Diff(want, r.Definitions(dialects.Chat)); diff != "" || !r.Owns("wm_f") || !r.Owns("wm/f") || r.Owns("f") || r.ToolName("wm_f") != "wm/f" {
+	if diff := cmp.Diff(want, r.Definitions(dialects.Chat)); diff != "" || !r.Owns("wm_f") || !r.Owns("wm/f") || r.Owns("f") {
 		t.Errorf("definitions: %s", diff)
+	}
+	for _, name := range []string{"wm_f", "wm/f"} {
+		if c := r.Named(layer.ToolCall{}, name); c.Name != "wm_f" || !c.OfLayer {
+			t.Errorf("layers see %q as %+v", name, c)
+		}
 	}
 	of.Tools = []string{"other", "wm_f"}
 	r = begin(t, build(t, Options{}, l), of, nil)
-	if r.Definitions(dialects.Chat) != nil || r.Owns("wm_f") || r.Owns("wm/f") || r.ToolName("wm_f") != "wm_f" {
+	if r.Definitions(dialects.Chat) != nil || r.Owns("wm_f") || r.Owns("wm/f") || r.Named(layer.ToolCall{OfLayer: true}, "wm_f") != (layer.ToolCall{Name: "wm_f"}) {
 		t.Error("the client's tool is taken for the layer's")
 	}
 }

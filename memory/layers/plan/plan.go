@@ -219,11 +219,9 @@ func (st *state) document(title string) string {
 	return strings.Join(parts, "\n\n")
 }
 
-// ReviewToolCall denies tools outside the allow-list while planning. A name with a slash that the client does not
-// offer is a layer's function, which changes nothing but memory.
-func (l *Layer) ReviewToolCall(_ context.Context, t *layer.Turn, s layer.State, c layer.ToolCall) (layer.Verdict, error) {
-	ofLayer := strings.Contains(c.Name, "/") && !slices.Contains(t.Tools, c.Name)
-	if l.allowed[c.Name] || ofLayer || read(s).Phase != planning {
+// ReviewToolCall denies tools outside the allow-list while planning.
+func (l *Layer) ReviewToolCall(_ context.Context, _ *layer.Turn, s layer.State, c layer.ToolCall) (layer.Verdict, error) {
+	if l.allowed[c.Name] || c.OfLayer || read(s).Phase != planning {
 		return layer.Verdict{Action: layer.Allow}, nil
 	}
 	return layer.Verdict{

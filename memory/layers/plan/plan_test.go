@@ -80,7 +80,7 @@ func (s *session) recall(budget int) string {
 
 func (s *session) action(tool string) layer.Action {
 	s.Helper()
-	v, err := s.ReviewToolCall(s.Context(), turn, s.state, layer.ToolCall{Name: tool})
+	v, err := s.ReviewToolCall(s.Context(), turn, s.state, layer.ToolCall{Name: tool, OfLayer: strings.HasPrefix(tool, "working-memory_")})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func TestPhases(t *testing.T) {
 		t.Errorf("planning: %s", text)
 	}
 	for tool, want := range map[string]layer.Action{
-		"Read": layer.Allow, "plan/updatePrd": layer.Allow, "working-memory/update": layer.Allow,
+		"Read": layer.Allow, "working-memory_update": layer.Allow,
 		"Write": layer.Deny, "mcp/write": layer.Deny, "local_shell": layer.Deny, "": layer.Deny,
 	} {
 		if got := s.action(tool); got != want {
