@@ -87,7 +87,7 @@ func (d *Deletions) tracesOf(ctx context.Context, s Scope) (resources, responses
 		if turn.Response != "" {
 			responses = append(responses, turn.Response)
 		}
-		if turn.Resource != "" && turn.Resource != s.Session {
+		if turn.Resource != "" {
 			resources = slices.DeleteFunc(resources, func(r string) bool { return r == turn.Resource })
 			resources = append(resources, turn.Resource)
 		}
@@ -120,7 +120,8 @@ func (d *Deletions) forgetSessions(ctx context.Context, s Scope, resource string
 	return nil
 }
 
-// Forget deletes all sessions of a resource and all its layer states, and returns the number of sessions.
+// Forget deletes all sessions of a resource and all its layer states, and returns the number of sessions. A session without a
+// resource is its own; one of this name that belongs to another resource stays.
 func (d *Deletions) Forget(ctx context.Context, tenant, resource string) (sessions int, err error) {
 	_, tombstone := tombstonesOf(Scope{Tenant: tenant, Resource: resource})
 	if err := d.m.tombstones.write(ctx, tombstone); err != nil {
@@ -133,19 +134,26 @@ func (d *Deletions) Forget(ctx context.Context, tenant, resource string) (sessio
 		}
 		names = append(names, page...)
 	}
-	if !slices.Contains(names, resource) {
-		names = append(names, resource) // a session without a resource is its own
+	scopes := make([]Scope, 0, len(names)+1)
+	for _, name := range names {
+		scopes = append(scopes, Scope{Tenant: tenant, Session: name, Resource: resource})
+	}
+	own := Scope{Tenant: tenant, Session: resource}
+	if of, _, err := d.tracesOf(ctx, own); err == nil && len(of) == 0 {
+		scopes = append(scopes, own)
+	} else if err != nil && !errors.Is(err, ErrNoSession) {
+		return 0, err
 	}
 
-	for _, name := range names {
-		err := d.Delete(ctx, Scope{Tenant: tenant, Session: name, Resource: resource})
+	for _, s := range scopes {
+		err := d.Delete(ctx, s)
 		switch {
 		case err == nil:
 			sessions++
 		case !errors.Is(err, ErrNoSession): // expired, or in a spool
 			return sessions, err
 		}
-		if err := d.m.log.Index.Remove(ctx, tenant, resource, name); err != nil {
+		if err := d.m.log.Index.Remove(ctx, tenant, resource, s.Session); err != nil {
 			return sessions, fmt.Errorf("forget resource: %w", err)
 		}
 	}
@@ -169,7 +177,7 @@ type sweepKey struct{ tenant, resource string }
 // sweepSoon removes the data of expired sessions from the states of a turn's resource, unless that was done recently.
 func (d *Deletions) sweepSoon(l *turnLayers) {
 	s := l.call.Scope
-	if d.m.o.SessionTTL == 0 || s.Resource == "" || s.Resource == s.Session || !l.run.Forgets() {
+	if d.m.o.SessionTTL == 0 || s.Resource == "" || !l.run.Forgets() {
 		return
 	}
 	key, now := sweepKey{s.Tenant, s.Resource}, d.m.o.Now()

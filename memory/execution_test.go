@@ -105,7 +105,7 @@ func TestExecutionOfHeldConversations(t *testing.T) {
 // Sessions that begin with the same words are different runs: what a layer has of one is not told in the other.
 func TestExecutionIsOfOneSession(t *testing.T) {
 	l := newLab(t, memory.Options{Shape: memory.Shape{Layers: layersOf(t, observer(t, layer.Execution))}})
-	other := memory.Call{Scope: memory.Scope{Tenant: "tenant", Session: "other", Resource: "other"}}
+	other := memory.Call{Scope: memory.Scope{Tenant: "tenant", Session: "other"}}
 	one, two := l.run(memory.Call{}, "u:1", "c:x"), l.run(other, "u:1", "c:x")
 	if one == two || one == "" || two == "" {
 		t.Errorf("executions %q and %q", one, two)
@@ -113,7 +113,7 @@ func TestExecutionIsOfOneSession(t *testing.T) {
 	if view := l.turnOf(memory.Call{}, "u:1 c:x r:x", "a:1"); !strings.Contains(view, "Processed") {
 		t.Errorf("the state of the execution is lost: %s", view)
 	}
-	if view := l.turnOf(memory.Call{Scope: memory.Scope{Tenant: "tenant", Session: "third", Resource: "third"}}, "u:1", "a:1"); strings.Contains(view, "Processed") {
+	if view := l.turnOf(memory.Call{Scope: memory.Scope{Tenant: "tenant", Session: "third"}}, "u:1", "a:1"); strings.Contains(view, "Processed") {
 		t.Errorf("the state of another session's execution is seen: %s", view)
 	}
 }

@@ -53,9 +53,6 @@ func layersOf(t *testing.T, list ...pipeline.Layer) *pipeline.Pipeline {
 }
 
 func in(session, resource string) memory.Call {
-	if resource == "" {
-		resource = session
-	}
 	return memory.Call{Scope: memory.Scope{Tenant: "tenant", Session: session, Resource: resource}}
 }
 

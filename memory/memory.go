@@ -182,7 +182,7 @@ func (m *Memory) Late(tenant, id string, known Response) *Late {
 	if known.Later == "" {
 		return nil
 	}
-	return &Late{m, Scope{Tenant: tenant, Session: known.Session, Resource: known.Session}, known.Later, id}
+	return &Late{m, Scope{Tenant: tenant, Session: known.Session}, known.Later, id}
 }
 
 // ErrStatesNotWritten is returned by Complete where layers were called but their new states could not be stored.

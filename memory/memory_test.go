@@ -49,7 +49,7 @@ func newLab(t *testing.T, o memory.Options) *lab {
 	return l
 }
 
-var scope = memory.Scope{Tenant: "tenant", Session: "session", Resource: "session"}
+var scope = memory.Scope{Tenant: "tenant", Session: "session"}
 
 // patient keeps a machine that is busy with other tests from making turns late: what happens then is tested by the clock.
 func patient(o memory.Options) memory.Options {

@@ -19,7 +19,7 @@ import (
 )
 
 func named(session string) memory.Scope {
-	return memory.Scope{Tenant: "tenant", Session: session, Resource: session}
+	return memory.Scope{Tenant: "tenant", Session: session}
 }
 
 // lateTurn plays a turn while the store is down.

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -25,10 +26,10 @@ const (
 	tombstoneTTL    = 30 * 24 * time.Hour
 )
 
-// tombstonesOf are the groups of the tombstones of a session and of a resource.
+// tombstonesOf are the groups of the tombstones of a session and of its resource. A session without one is its own.
 func tombstonesOf(s Scope) (session, resource cache.Group) {
 	return cache.Group{Owner: s.Tenant, Name: tombstonePrefix + "s:" + layer.Digest(s.Session)},
-		cache.Group{Owner: s.Tenant, Name: tombstonePrefix + "r:" + layer.Digest(s.Resource)}
+		cache.Group{Owner: s.Tenant, Name: tombstonePrefix + "r:" + layer.Digest(cmp.Or(s.Resource, s.Session))}
 }
 
 // write records that a session or a resource is deleted now.

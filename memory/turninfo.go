@@ -42,10 +42,7 @@ func visit(ctx context.Context, m *Memory, s Scope) *turnInfo {
 // layerTurn describes the call for layers, without its past.
 func (t *turnInfo) layerTurn() layer.Turn {
 	s, r := t.call.Scope, t.call.Request
-	lt := layer.Turn{ID: t.ID, Thread: s.Session, Execution: s.Execution, Parent: s.Parent, Now: t.started}
-	if s.Resource != s.Session {
-		lt.Resource = s.Resource
-	}
+	lt := layer.Turn{ID: t.ID, Thread: s.Session, Resource: s.Resource, Execution: s.Execution, Parent: s.Parent, Now: t.started}
 	if r == nil {
 		return lt // no request: the session is being deleted
 	}

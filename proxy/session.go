@@ -391,17 +391,13 @@ func (id *identity) forModels(provider string) memory.Credential {
 
 // scope returns the memory scope of a tenant's request.
 func (id *identity) scope(tenant string) memory.Scope {
-	sc := memory.Scope{
+	return memory.Scope{
 		Tenant:    tenant,
 		Session:   id.session,
 		Resource:  id.resource,
 		Execution: id.execution,
 		Parent:    id.parent,
 	}
-	if sc.Resource == "" {
-		sc.Resource = sc.Session
-	}
-	return sc
 }
 
 func parseHistory(v string) (memory.History, error) {

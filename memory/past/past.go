@@ -91,7 +91,7 @@ func New(life context.Context, o Options) *Past {
 func (p *Past) Wait() { p.work.Wait() }
 
 func keyOf(s session.Scope) key {
-	if s.Resource == "" || s.Resource == s.Session {
+	if s.Resource == "" {
 		return key{tenant: s.Tenant, session: s.Session}
 	}
 	return key{tenant: s.Tenant, resource: s.Resource}

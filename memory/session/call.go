@@ -16,7 +16,7 @@ type Scope struct {
 	Tenant string
 	// Session names the conversation; it is never empty.
 	Session string
-	// Resource groups several sessions; if empty, the session itself.
+	// Resource groups several sessions; if empty, the session has none, and shares nothing.
 	Resource string
 	// Execution is one agent run; empty means that it is derived from the run's user message.
 	Execution string

@@ -448,11 +448,8 @@ func (d *draft) record(a *Answer) turnrecord.Record {
 	r := turnrecord.Record{
 		ID: e.id, Time: e.started.UTC(), Status: turnrecord.Incomplete, Open: a == nil, Relation: string(e.plan.relation), Model: e.call.Request.Model(),
 		Dialect: e.call.Request.Dialect.String(), Side: e.call.Side, Degraded: e.degraded || e.Order.partial,
-		Parent: e.parent, Tip: d.input.Seq, Output: d.output, Execution: e.Execution(), ParentID: e.call.Scope.Parent,
+		Parent: e.parent, Tip: d.input.Seq, Output: d.output, Execution: e.Execution(), Resource: e.call.Scope.Resource, ParentID: e.call.Scope.Parent,
 		View: e.View.view, Hidden: d.hidden.allSeqs(), Blocks: d.blocks, Layers: e.Notes.Layers,
-	}
-	if e.call.Scope.Resource != e.call.Scope.Session {
-		r.Resource = e.call.Scope.Resource
 	}
 	r.Rule = string(e.plan.rule)
 	switch {

@@ -109,9 +109,6 @@ func (log *Log) Later(ctx context.Context, s Scope, turn, id string, a *Answer) 
 // Latest completes a scope with resource, execution and parent of the session's latest answered turn. It fails with
 // ErrNoSession.
 func (log *Log) Latest(ctx context.Context, s Scope) (Scope, error) {
-	if s.Resource == "" {
-		s.Resource = s.Session
-	}
 	stored := log.transcript(s)
 	st, _, err := stored.head(ctx)
 	if err != nil {
@@ -191,10 +188,7 @@ func (log *Log) Versions(ctx context.Context, tenant string, sessions []string) 
 // nothing with it. An unanswered question of a disconnected client counts until something else follows in its place. Messages
 // that an edit or a regeneration has replaced, and those for another resource, are left out. It fails with ErrNoSession.
 func (log *Log) SaidSince(ctx context.Context, s Scope, before Reading) (News, error) {
-	r := newsReader{transcript: log.transcript(s)}
-	if s.Resource != s.Session {
-		r.resource = s.Resource
-	}
+	r := newsReader{transcript: log.transcript(s), resource: s.Resource}
 	return r.since(ctx, before)
 }
 

@@ -45,7 +45,7 @@ func resourceEntry(tenant, resource string) cache.Group {
 // batches returns the writes that add a session to the index of its resource; none if it was added recently. A session that
 // begins is always added: an earlier one of its name may have been deleted by another process, and its entry with it.
 func (x *ResourceIndex) batches(s Scope, begins bool, now time.Time) []cache.Batch {
-	if s.Resource == "" || s.Resource == s.Session {
+	if s.Resource == "" {
 		return nil // its states live and go with it
 	}
 	key := indexKey{s.Tenant, s.Resource, s.Session}

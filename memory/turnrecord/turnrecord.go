@@ -26,7 +26,7 @@ type Record struct {
 	Open         bool            `json:"open,omitempty"`  // the answer was still to come when this was written
 	Later        bool            `json:"later,omitempty"` // upstream makes it in the background, and no client has fetched it yet
 	Relation     string          `json:"relation"`
-	Resource     string          `json:"resource,omitempty"`  // where it is not the session itself
+	Resource     string          `json:"resource,omitempty"`  // empty for none
 	Execution    string          `json:"execution,omitempty"` // the agent run: named by the client, or made of the run's user message
 	ParentID     string          `json:"parent_session,omitempty"`
 	Dialect      string          `json:"dialect"`
