@@ -43,10 +43,9 @@ func (p console) check(c Config, err error) error {
 	return err
 }
 
-// warnings lists settings that work but are probably a mistake.
-func (c *Config) warnings() (found problems) {
-	found.addErrors("", c.admin(nil, nil).Validate())
-	found = append(found, c.pathless()...)
+// warnings lists what may keep a proxy from doing all that it is configured to.
+func (c *Config) warnings() problems {
+	found := c.mistakes()
 	if dir := c.Store.Spool.Dir; dir != "" {
 		if err := writable(dir); err != nil {
 			found.add("store.spool.dir", "a proxy could not write to %s here: %v", dir, err)
@@ -55,8 +54,10 @@ func (c *Config) warnings() (found problems) {
 	return found
 }
 
-// pathless warns of base URLs without a path: few servers serve their API there.
-func (c *Config) pathless() (found problems) {
+// mistakes lists settings that work but are probably a mistake, such as base URLs without a path: few servers serve their API
+// there.
+func (c *Config) mistakes() (found problems) {
+	found.addErrors("", c.admin(nil, nil).Validate())
 	for i, p := range c.upstreams() {
 		if p.BaseURL != "" && withVersion(p.BaseURL) != p.BaseURL {
 			found.add(fmt.Sprintf("providers[%d].base_url", i), "has no path; most servers want %s", withVersion(p.BaseURL))

@@ -246,7 +246,7 @@ func openProviders(c *Config, before *retry.Policy, log *slog.Logger) (*provider
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, w := range c.pathless() {
+	for _, w := range c.mistakes() {
 		log.Warn("a setting is probably a mistake", "key", w.path, "problem", w.text)
 	}
 	policy, err := retry.New(retry.Config{

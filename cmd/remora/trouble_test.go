@@ -56,6 +56,13 @@ providers:
 	}
 }
 
+// TestProbableMistakes: the log names a key at the start that is probably wrong.
+func TestProbableMistakes(t *testing.T) {
+	t.Parallel()
+	p := kit.StartProxy(t, t.TempDir(), "store: {url: \"memory:\"}\nserver: {admin_listen: \":0\"}\n")
+	p.Logged(`"key":"server.admin_token","problem":"want a token, `, 1)
+}
+
 // TestBaseURLWithoutPath: the log names the key at the start and once more when upstream answers 404. The client gets upstream's
 // answer unchanged.
 func TestBaseURLWithoutPath(t *testing.T) {
