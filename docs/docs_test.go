@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -45,6 +46,25 @@ func TestWindowOptions(t *testing.T) {
 	}
 	if diff := cmp.Diff(options, rows); diff != "" {
 		t.Errorf("options (-code +page):\n%s", diff)
+	}
+}
+
+// operations.md has a row for each metric, and for no other. On the page of Prometheus names have a unit and a kind at their end.
+func TestMetrics(t *testing.T) {
+	named := func(page, pattern string) (names []string) {
+		for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(page, -1) {
+			name := strings.ReplaceAll(m[1], ".", "_")
+			for _, end := range []string{"_total", "_bytes", "_seconds"} {
+				name = strings.TrimSuffix(name, end)
+			}
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		return slices.Compact(names)
+	}
+	made := named(readFile(t, "../telemetry/instruments.go"), `m\.\w+\("([a-z_.]+)"`)
+	if diff := cmp.Diff(made, named(readFile(t, "operations.md"), "`((?:remora|gen_ai_client)_[a-z_]+)`")); diff != "" || len(made) < 10 {
+		t.Errorf("metrics (-code +page):\n%s", diff)
 	}
 }
 

@@ -178,6 +178,9 @@ func (t *Telemetry) openMetrics(ctx context.Context, o Options, about *resource.
 	in, err := newInstruments(meter)
 	if err == nil {
 		t.in = in
+		for _, c := range []metric.Int64Counter{in.lost, in.panics, in.dropped} {
+			c.Add(ctx, 0) // an alert on an increase does not see the first one of a series that begins with it
+		}
 		_, err = meter.RegisterCallback(t.observe, in.streams, in.spoolBytes, in.spoolSize)
 	}
 	if err != nil {
