@@ -14,7 +14,7 @@ var release string
 func newVersionCommand(p console) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Print version, revision and platform",
+		Short: "Print version, revision and the version of Go",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintf(p.stdout, "remora version %s\n", cmd.Root().Version)

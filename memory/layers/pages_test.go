@@ -50,6 +50,18 @@ func TestPages(t *testing.T) {
 	}
 }
 
+// layers.md has the id of each kind that its name does not tell: rules and headers of answers have ids.
+func TestIDs(t *testing.T) {
+	_, row, _ := strings.Cut(readFile(t, "../../docs/layers.md"), "| `id` |")
+	row, _, _ = strings.Cut(row, "\n")
+	for _, k := range layers.Kinds() {
+		id := k.Defaults(k.Options()).ID
+		if named := strings.Contains(row, "`"+id+"`"); named == (id == strings.ReplaceAll(k.Name, "_", "-")) {
+			t.Errorf("%s has the id %s, which is named: %v", k.Name, id, named)
+		}
+	}
+}
+
 // place returns the sentence that says where a kind's block stands by default.
 func place(k layers.Kind) string {
 	d := k.Defaults(k.Options())
