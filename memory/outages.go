@@ -29,6 +29,7 @@ type outages struct {
 	mu      sync.Mutex
 	parts   map[string]*part
 	unread  time.Time // until when no further session that cannot be read or written is logged
+	late    time.Time // until when no further call that was not answered in time is logged
 	pinging bool      // a ping that finds the parts of the store is under way
 }
 
@@ -53,6 +54,8 @@ const (
 	slowCalls = 3
 	// unreadableEvery is how often sessions that cannot be read or written are logged.
 	unreadableEvery = 10 * time.Second
+	// lateEvery is how often calls that were not answered in time are logged.
+	lateEvery = time.Minute
 )
 
 var errLeftAlone = errors.New("store failed a moment ago")
@@ -103,15 +106,20 @@ func (o *outages) failed(err error) {
 		case cache.FaultStore, cache.FaultShard:
 			o.leaveAlone(name, err)
 		case cache.FaultTimeout:
-			o.timedOut(name)
+			o.timedOut(name, err)
 		default:
 			o.logSession(err)
 		}
 	}
 }
 
-// timedOut records a call that was not answered in time. The caller holds the lock.
-func (o *outages) timedOut(name string) {
+// timedOut records a call that was not answered in time. A store that answers pings may be too slow for many calls. The caller
+// holds the lock.
+func (o *outages) timedOut(name string, err error) {
+	if now := o.now(); !now.Before(o.late) {
+		o.late = now.Add(lateEvery)
+		o.log.Warn("store did not answer in time", "error", err.Error(), "wait", "store.read_wait or store.commit_wait")
+	}
 	p := o.part(name)
 	if p.slow++; p.slow >= slowCalls && !o.pinging {
 		o.pinging = true

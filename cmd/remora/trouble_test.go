@@ -180,6 +180,23 @@ func TestStoreIsWaitedFor(t *testing.T) {
 	}
 }
 
+// TestSlowStoreIsLogged: a store that answers pings and is too slow for a request leaves a line in the log.
+func TestSlowStoreIsLogged(t *testing.T) {
+	t.Parallel()
+	up := startUpstream(t)
+	redis := kit.StartRedis(t)
+	d := &workspace{t: t, dir: t.TempDir()}
+	d.proxy = kit.StartProxy(t, d.dir, fmt.Sprintf(
+		"store: {url: %q}\nproviders: [{name: up, kind: compatible, base_url: %q}]\n", redis.URL(), up.URL()+"/v1"))
+	redis.Pause()
+	_, h, body := d.ask("first", chat("user: SAY Hi."))
+	redis.Resume()
+	if !strings.HasPrefix(h.Get("X-Memory"), "degraded;") {
+		t.Fatalf("X-Memory %q: %s", h.Get("X-Memory"), body)
+	}
+	d.proxy.Logged("store did not answer in time", 1)
+}
+
 // TestRefusedAccount: a password that the store refuses is logged as an error from the start on, with the key and without the
 // password.
 func TestRefusedAccount(t *testing.T) {
