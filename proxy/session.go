@@ -391,13 +391,11 @@ func (id *identity) forModels(provider string) memory.Credential {
 
 // scope returns the memory scope of a tenant's request.
 func (id *identity) scope(tenant string) memory.Scope {
-	return memory.Scope{
-		Tenant:    tenant,
-		Session:   id.session,
-		Resource:  id.resource,
-		Execution: id.execution,
-		Parent:    id.parent,
+	sc := memory.Scope{Tenant: tenant, Session: id.session, Resource: id.resource, Execution: id.execution}
+	if id.parent != id.session { // a parent's states are read, and not written
+		sc.Parent = id.parent
 	}
+	return sc
 }
 
 func parseHistory(v string) (memory.History, error) {
