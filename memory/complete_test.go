@@ -90,6 +90,19 @@ func TestEndsOfWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	heard("the endpoint", "child failure", "child returns to parent failure")
+
+	// The first request of a child has named its parent; the others need not.
+	l.turnOf(memory.Call{Scope: memory.Scope{Tenant: "tenant", Session: "second", Parent: "parent"}}, "u:1", "a:1")
+	heard("the second child answers", "second answered")
+	again := memory.Call{Scope: memory.Scope{Tenant: "tenant", Session: "second"}}
+	l.calls(again, "u:1 a:1 u:2", "w_done", `{"success":""}`)
+	heard("its model is done", "second success", "second returns to parent success")
+	l.turnOf(again, "u:1 a:1 u:2 a:done u:3", "a:3")
+	heard("it goes on", "second answered")
+	if err := l.m.Complete(t.Context(), again.Scope, true); err != nil {
+		t.Fatal(err)
+	}
+	heard("the endpoint", "second success", "second returns to parent success")
 	l.m.Close()
 	if len(told) > 0 {
 		t.Errorf("layers were told %q as well", <-told)

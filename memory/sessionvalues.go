@@ -15,6 +15,7 @@ const (
 	windowStartName = "c" // a view.WindowStart
 	prefixName      = "e" // a view.Prefix
 	seenName        = "w" // a layer.SeenEvictions
+	parentName      = "n" // a parent
 )
 
 // sessionValues are the values of a session for its next views, besides its items and layer states: they are read with the
@@ -24,7 +25,13 @@ type sessionValues struct {
 	window  *windowStartValue
 	prefix  *prefixValue
 	seen    *storedValue[layer.SeenEvictions]
+	parent  *storedValue[parent]
 }
+
+// parent is the session that the first request of a session has named as its parent, for the end of its work.
+type parent string
+
+func (p parent) Encode() []byte { return []byte(p) }
 
 // storedValue is one of them, on its way through a turn.
 type storedValue[T interface{ Encode() []byte }] struct {
@@ -91,6 +98,9 @@ func newSessionValues(s *Shape, known *layer.Decoded[view.Prefix]) sessionValues
 	if s.Layers.Evicts() {
 		v.seen = &storedValue[layer.SeenEvictions]{decode: layer.DecodeSeenEvictions}
 	}
+	if s.Layers.Returns() {
+		v.parent = &storedValue[parent]{decode: func(b []byte) parent { return parent(b) }}
+	}
 	return v
 }
 
@@ -107,6 +117,9 @@ func (v *sessionValues) each(f func(name string, v sessionValue)) {
 	}
 	if v.seen != nil {
 		f(seenName, v.seen)
+	}
+	if v.parent != nil {
+		f(parentName, v.parent)
 	}
 }
 

@@ -129,7 +129,7 @@ func (st *states) add(g cache.Group, c pipeline.Cell) {
 }
 
 func (g *stateGroup) names() []string {
-	const keptToo = 4 // values of the session that are read beside its states
+	const keptToo = 5 // values of the session that are read beside its states
 	names := make([]string, 0, len(g.cells)+keptToo)
 	for _, c := range g.cells {
 		names = append(names, stateName(c))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"remora/memory/layer"
 	"remora/memory/past"
 	"remora/memory/session"
 	"remora/memory/view"
@@ -141,6 +142,20 @@ func (t *Turn) begin(ctx context.Context) error {
 	return err
 }
 
+// nameParent stores the parent that the first request of a session names, and names it in later ones, which need not.
+func (t *Turn) nameParent(lt *layer.Turn) {
+	named, e := t.writer.states.values.parent, t.writer.entry
+	switch {
+	case named == nil: // no layer returns anything
+	case lt.Parent == "":
+		lt.Parent = string(named.read)
+		t.call.Scope.Parent = lt.Parent
+		e.ChildOf(lt.Parent)
+	case e.First():
+		named.replace(parent(lt.Parent))
+	}
+}
+
 // load reads the session with the layers' states, and begins the layers. ctx limits the store, hooks the layers. Its error is
 // of the store, or a *pipeline.InitError.
 func (t *Turn) load(ctx, hooks context.Context) error {
@@ -158,6 +173,7 @@ func (t *Turn) load(ctx, hooks context.Context) error {
 	e := t.writer.entry
 	if t.writer.states = st; st != nil {
 		st.load(extra)
+		t.nameParent(&lt)
 	}
 
 	switch e.Standing() {

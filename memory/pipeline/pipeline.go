@@ -135,6 +135,11 @@ func (p *Pipeline) Recalls() bool {
 	return p != nil && slices.ContainsFunc(p.layers, func(u *unit) bool { return u.recall != nil })
 }
 
+// Returns reports whether any layer merges the state of a child session into its parent's.
+func (p *Pipeline) Returns() bool {
+	return p != nil && slices.ContainsFunc(p.layers, func(u *unit) bool { return u.giveBack != nil })
+}
+
 // Evicts reports whether any layer observes what views leave out.
 func (p *Pipeline) Evicts() bool {
 	return p != nil && slices.ContainsFunc(p.layers, func(u *unit) bool { return u.evicted != nil })

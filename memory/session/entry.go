@@ -250,6 +250,9 @@ func (e *Entry) findPrevious(ctx context.Context) {
 	}
 }
 
+// ChildOf says whose child the session is, where the request does not. The turn's record names it.
+func (e *Entry) ChildOf(parent string) { e.call.Scope.Parent = parent }
+
 // Previous returns the previous_response_id to send, "" for the client's own. An answer of another session is known only by its
 // id; for one of this session, missing items are added to the request.
 func (e *Entry) Previous() string { return e.previous }
