@@ -246,6 +246,36 @@ func TestErrorTexts(t *testing.T) {
 	}
 }
 
+// TestLogLines: the lines of the log that troubleshooting.md quotes are in the code.
+func TestLogLines(t *testing.T) {
+	var code strings.Builder
+	for _, folder := range []string{"../cmd/remora", "../memory", "../memory/pipeline", "../memory/turnqueue"} {
+		files, err := filepath.Glob(folder + "/*.go")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range files {
+			if !strings.HasSuffix(name, "_test.go") {
+				code.WriteString(readFile(t, name))
+			}
+		}
+	}
+	_, section, _ := strings.Cut(readFile(t, "troubleshooting.md"), "\n## Lines of the log\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	lines := 0
+	for row := range strings.Lines(section) {
+		cell, _, _ := strings.Cut(strings.TrimPrefix(row, "| "), " | ")
+		for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(cell, -1) {
+			if lines++; !strings.Contains(code.String(), `"`+m[1]+`"`) {
+				t.Errorf("no code logs %q", m[1])
+			}
+		}
+	}
+	if lines < 5 {
+		t.Errorf("only %d lines found", lines)
+	}
+}
+
 // firstText is the first text in an expression, none where it has none or an empty one.
 func firstText(e ast.Expr) (texts []string) {
 	ast.Inspect(e, func(n ast.Node) bool {
