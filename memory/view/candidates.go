@@ -9,7 +9,7 @@ import (
 
 // Candidates describes a history for [Fit] under a policy. The caller fills in Cost. Group is the number from [Groups].
 // Run is set for the current run, which begins with the last user message or, without one, with the last item; for
-// a compaction; and for the newest Policy.MinTurns pairs. Pairs and Score are set as well.
+// results before it that no answer follows yet; for a compaction; and for the newest Policy.MinTurns pairs. Pairs and Score are set as well.
 //
 // With [OverflowFIFO] a group is a request and its answer: one answer of the model with the results of all its calls,
 // and the user message directly before it.
@@ -19,7 +19,7 @@ func Candidates(items []wire.Item, p Policy) []Candidate {
 		g.exchanges(items)
 	}
 	entries := make([]Candidate, len(items))
-	run := RunStart(items)
+	run := min(RunStart(items), unread(items))
 	for i, group := range g.numbers() {
 		entries[i] = Candidate{
 			Group: group,
@@ -49,6 +49,20 @@ func RunStart(items []wire.Item) int {
 		return last
 	}
 	return max(0, len(items)-1)
+}
+
+// unread returns the index of the first result that no item of the model follows, len(items) if there is none.
+func unread(items []wire.Item) int {
+	first := len(items)
+	for i, it := range slices.Backward(items) {
+		if ofModel(it) || it.Kind == wire.Reference {
+			break
+		}
+		if it.Kind == wire.ToolResult {
+			first = i
+		}
+	}
+	return first
 }
 
 // lastAsked returns the index of the last message of the user, -1 for none.

@@ -82,6 +82,8 @@ func TestPruners(t *testing.T) {
 		{"fewer turns than must stay", dialects.Chat, "u1 a1 u2 a2 u3", 14, policy{Budget: 10, Overflow: fifo, MinTurns: 3}, "u1 a1 u2 a2 u3"},
 		{"by priority", dialects.Responses, "u1 r1 fc1 fo1 a1 u2 a2 u3", 14, policy{Budget: 10, Overflow: view.OverflowPriority, MinTurns: 9}, "u1 r1 fc1 fo1 a1 u2 a2 u3"},
 
+		{"results that the model has not seen", dialects.Chat, "u1 a1 u2 [1,2] fo1 fo2 u3", 1, policy{Budget: 1}, "[1,2] fo1 fo2 u3"},
+		{"results that it has seen", dialects.Responses, "u1 a1 u2 fc1 fo1 a2 u3", 1, policy{Budget: 1}, "u3"},
 		{"one too many", dialects.Chat, "u1 a1 u2 [1,2] fo1 fo2 a2 u3", 1, policy{Budget: 7, Overflow: fifo}, "u2 [1,2] fo1 fo2 a2 u3"},
 		{"calls with their results", dialects.Chat, "u1 a1 u2 [1,2] fo1 fo2 a2 u3", 1, policy{Budget: 5, Overflow: fifo}, "a2 u3"},
 		{"later calls by themselves", dialects.Chat, "u1 [1] fo1 [2] fo2 a1 u2", 1, policy{Budget: 6, Overflow: fifo}, "[2] fo2 a1 u2"},

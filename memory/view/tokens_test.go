@@ -104,6 +104,12 @@ func TestTokenWindow(t *testing.T) {
 	wide := tokenWindow(200, InFlightWindow)
 	f("a large result that was just asked for", dialects.Responses, wide, till{"fo4": 120}, "u1"+pairs(1, 5), "u1"+pairs(4, 5))
 	f("a large result that does not fit either", dialects.Responses, wide, till{"fo4": 180}, "u1"+pairs(1, 5), "u1"+pairs(5, 5))
+	const unread = "what the model has not seen stays, before what the user wrote meanwhile"
+	two := with(window, func(w *Window) { w.MaxItems, w.EvictBatch = 2, 1 })
+	f(unread, dialects.Chat, keep, till{"fo2": 500}, "u1 a1 u2 [1,2] fo1 fo2 u3", "[1,2] fo1 fo2 u3")
+	f(unread, dialects.Chat, two, nil, "u1 a1 u2 [1] fo1 [2,3] fo2 fo3 s1", "u2 [2,3] fo2 fo3 s1")
+	f(unread, dialects.Responses, window, till{"fo2": 500}, "u1"+pairs(0, 0)+" r1 fc1 fc2 fo1 fo2 u2 u3", "u1 r1 fc1 fc2 fo1 fo2 u2 u3")
+	f("and goes when it has answered", dialects.Chat, window, till{"fo2": 500}, "u1 [1,2] fo1 fo2 u2 a2 u3", "u2 a2 u3")
 	share := Window{MaxShare: 0.5, EvictShare: 0.5, InFlight: InFlightKeep}
 	f("a share of the model's context", dialects.Chat, share, nil, chat, "u3 a3 u4")
 	f("the smaller of both limits", dialects.Chat, with(share, func(w *Window) { w.MaxTokens = 40 }), nil, "u1 a1 u2 a2 u3", "a2 u3")

@@ -38,6 +38,7 @@ func choose(r *Request, entries []entry, partner []int) (start, pinned int, at W
 	if limit := c.w.tokenLimit(r.WindowInput); limit > 0 && r.Tokens != nil && r.AtMost != nil {
 		start = c.byTokens(start, limit)
 	}
+	start = c.keepUnread(start, least)
 	if start == 0 && found {
 		return 0, -1, r.Previous
 	}
@@ -166,6 +167,24 @@ func (c *chooser) settle(start int) int {
 		}
 	}
 	return withReasoning(c.entries, start)
+}
+
+// keepUnread moves start back to the latest calls, though not before least, if the model has not seen their results yet. These end
+// most requests of an agent, but its user may have written while the tools ran, and that message begins another run.
+func (c *chooser) keepUnread(start, least int) int {
+	item := unread(c.r.Items)
+	at := sort.Search(len(c.entries), func(i int) bool { return c.entries[i].item >= item })
+	first := start
+	for i := at - 1; i >= least && modelMade(c.entries[i]); i-- {
+		if c.partner[i] >= at {
+			first = min(first, i)
+		}
+	}
+	if first < start {
+		for splits := groupSplits(c.entries, c.partner, least); splits[first-least]; first-- {
+		}
+	}
+	return first
 }
 
 // pinOf returns the user message to send before a window that begins at start inside its run, -1 for none. It stays as long as

@@ -551,11 +551,11 @@ func TestRepaired(t *testing.T) {
 		f(dialect, "", "fc1", 0, 0, 0)
 		f(dialect, "u1", "fo1", 0, 1, 1)
 		f(dialect, "", "u1 fc1 fo2 u2", 0, 2, 2)
-		f(dialect, "u1 fc1", "u2", 0, 1, 0)          // stored
-		f(dialect, "u1 fc1", "u2 fo7", 0, 2, 1)      // one of each
-		f(dialect, "", "u1 fc1 fo1 a1 u2", 3, 1, 0)  // cut by the window
-		f(dialect, "", "fo9 u1 fc1 a1 u2", 2, 0, 0)  // both faults are windowed
-		f(dialect, "", "u1 fc1 fo1 fo9 u2", 3, 2, 1) // the result that lost its call to the window, and one of no call
+		f(dialect, "u1 fc1", "u2", 0, 1, 0)             // stored
+		f(dialect, "u1 fc1", "u2 fo7", 0, 2, 1)         // one of each
+		f(dialect, "", "u1 fc1 fo1 a1 u2", 3, 1, 0)     // cut by the window
+		f(dialect, "", "fo9 u1 fc1 a1 u2", 2, 0, 0)     // both faults are windowed
+		f(dialect, "", "u1 fc1 fo1 fo9 a1 u2", 4, 2, 1) // the result that lost its call to the window, and one of no call
 	}
 	f(dialects.Chat, "", "u1 a1[1,2] fo1 u2", 0, 1, 1)
 	f(dialects.Responses, "", "u1 r1 fc1 u2", 0, 2, 2)
