@@ -264,6 +264,9 @@ func (a *answer) commit(r wire.Reply, aborted memory.Aborted) {
 	if a.stream.mode != foldSteered {
 		a.trace.answered(a.attempt, a.attempt.status, &r)
 	}
+	if len(r.Error) > 0 && newRefusal(a.attempt.status, r.Error).aboutLength() {
+		a.attempt.out.learnLength() // streams, and some gateways, refuse with status 200
+	}
 	if a.rounds.n > 1 {
 		r.Usage = a.rounds.usage // the client's usage has the input of the last round alone
 	}

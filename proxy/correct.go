@@ -59,8 +59,9 @@ type correction struct {
 // correct prepares a try in another shape, if upstream may have refused the present one. It returns nil if there is none.
 func (a *attempt) correct(head *fasthttp.ResponseHeader) (*correction, error) {
 	status := head.StatusCode()
-	mayHelp := mayMeanRoles(status) || mayMeanItems(status) || status == fasthttp.StatusRequestEntityTooLarge || a.out.offersLayerTools()
-	if a.corrected || a.out.turn.unkept || !correctable(head) || !mayHelp {
+	mayHelp := correctable(head) && (mayMeanRoles(status) || mayMeanItems(status) || status == fasthttp.StatusRequestEntityTooLarge || a.out.offersLayerTools())
+	busy := status == fasthttp.StatusTooManyRequests // OpenAI answers so, too, if a request alone exceeds the tokens of a minute
+	if a.corrected || a.out.turn.unkept || !mayHelp && !busy {
 		return nil, nil
 	}
 	// Read an answer without a length, too: some gateways send all their errors that way.
@@ -75,6 +76,9 @@ func (a *attempt) correct(head *fasthttp.ResponseHeader) (*correction, error) {
 	r := newRefusal(status, body)
 	if r.aboutLength() {
 		a.out.learnLength()
+		return nil, nil
+	}
+	if busy {
 		return nil, nil
 	}
 	next, ok := a.out.nextShape(r)

@@ -353,13 +353,22 @@ func TestToolsAreLearntByShape(t *testing.T) {
 
 // TestLongRequestTeaches: after a refusal for the length of a request, windows send half of what was refused, for an hour.
 func TestLongRequestTeaches(t *testing.T) {
-	for text, want := range map[string]int{
-		`{"error":{"message":"This model's maximum context length is 8192 tokens.","code":"context_length_exceeded"}}`:         4500,
-		`{"error":{"message":"the request exceeds the available context size","type":"exceed_context_size_error"}}`:            4500,
-		`{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 9000 tokens > 8192 maximum"}}`: 4500,
-		`{"error":{"message":"Invalid value: 'bot'."}}`:                                                                        0,
+	const long = `{"error":{"message":"This model's maximum context length is 8192 tokens.","code":"context_length_exceeded"}}`
+	const perMinute = `{"error":{"message":"Request too large for m on tokens per min (TPM): Limit 6000, Requested 9000.","code":"rate_limit_exceeded"}}`
+	live := func(events ...string) string { return eventHead + chunk(strings.Join(events, "")) + "0\r\n\r\n" }
+	for _, test := range []struct {
+		name, answer string
+		want         int
+	}{
+		{"as a refusal", refused(400, long), 4500},
+		{"for more than a minute's tokens", refused(429, perMinute, "Retry-After: 1\r\n"), 4500},
+		{"as an answer", sized(long), 4500},
+		{"in a stream", live("data: " + long + "\n\n"), 4500},
+		{"for something else", refused(400, `{"error":{"message":"Invalid value: 'bot'."}}`), 0},
+		{"for too many requests", refused(429, `{"error":{"message":"Rate limit reached on requests per min (RPM)."}}`), 0},
+		{"none", live(chatEvents...), 0},
 	} {
-		u := &refuser{refuse: func(string) string { return refused(400, text) }, now: time.Now()}
+		u := &refuser{refuse: func(string) string { return test.answer }, now: time.Now()}
 		m, asked := &steerer{book: newBook()}, []int(nil)
 		begin := func(ctx context.Context, c memory.Call) (*turn, error) {
 			asked = append(asked, c.MaxTokens)
@@ -372,12 +381,55 @@ func TestLongRequestTeaches(t *testing.T) {
 			if i == 2 {
 				u.pass(time.Hour)
 			}
-			if resp := ask(t, r, plainChat); resp.StatusCode != 400 || bodyText(t, resp) != text || len(u.sent()) != 1 {
-				t.Errorf("%s: %d", text, resp.StatusCode)
+			resp := ask(t, r, plainChat)
+			if body := bodyText(t, resp); !strings.Contains(test.answer, fmt.Sprintf("HTTP/1.1 %d ", resp.StatusCode)) || !strings.Contains(test.answer, body) || len(u.sent()) != 1 {
+				t.Errorf("%s: %d %s", test.name, resp.StatusCode, body)
 			}
 		}
-		if wanted := []int{0, want, 0}; !slices.Equal(asked, wanted) {
-			t.Errorf("%s: windows of %d tokens, want %d", text, asked, wanted)
+		if wanted := []int{0, test.want, 0}; !slices.Equal(asked, wanted) {
+			t.Errorf("%s: windows of %d tokens, want %d", test.name, asked, wanted)
+		}
+	}
+}
+
+// TestRefusalsOfLength: servers have words of their own for a request that is longer than their model's context.
+func TestRefusalsOfLength(t *testing.T) {
+	t.Parallel()
+	for text, status := range map[string]int{
+		"This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens.":                             400, // OpenAI
+		"Your input exceeds the context window of this model. Please adjust your input and try again.":                                    400,
+		"Request too large for gpt-4o in organization org-1 on tokens per min (TPM): Limit 30000, Requested 40000.":                       429,
+		"prompt is too long: 215573 tokens > 200000 maximum":                                                                              400, // Anthropic
+		"input length and `max_tokens` exceed context limit: 199759 + 8192 > 200000, decrease input length or `max_tokens` and try again": 400,
+		"Input is too long for requested model.":                                                                                          400, // Bedrock
+		"The input token count (1196265) exceeds the maximum number of tokens allowed (1048575).":                                         400, // Gemini
+		"Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum context length":                          400, // Mistral
+		"This model's maximum prompt length is 131072 but the request contains 136973 tokens.":                                            400, // xAI
+		"Invalid request: Your request exceeded model token limit: 262144 (requested: 269030)":                                            400, // Kimi
+		"Prompt exceeds max length": 400, // GLM
+		"<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 30720]":                                                 400, // Qwen
+		"Input length 203743 exceeds the maximum length 202752":                                                                                 400, // Ark
+		"prompt token count of 150000 exceeds the limit of 128000":                                                                              400, // Copilot
+		"Request body too large for gpt-4o model. Max size: 8000 tokens.":                                                                       413, // GitHub
+		"Request too large for model `m` in organization `o` service tier `on_demand` on tokens per minute (TPM): Limit 10000, Requested 15088": 413, // Groq
+		"the request exceeds the available context size (4096 tokens), try increasing it":                                                       400, // llama.cpp
+		"The decoder prompt (length 21535) is longer than the maximum model length of 16384.":                                                   400, // vLLM
+		"Input length (160062 tokens) exceeds the maximum allowed length (59862 tokens).":                                                       400, // SGLang
+		"Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000 `inputs` tokens and 100 `max_new_tokens`":      422, // TGI
+		"Invalid 'messages': array too long. Expected an array with maximum length 2048, but got an array with length 2100 instead.":            400,
+	} {
+		if !newRefusal(status, []byte(text)).aboutLength() {
+			t.Errorf("%d %q is not about the length", status, text)
+		}
+	}
+	for text, status := range map[string]int{
+		"Invalid 'messages[1].tool_calls[0].id': string too long. Expected a string with maximum length 40, but got a string with length 44 instead.":   400,
+		"max_tokens is too large: 100000. This model supports at most 16384 completion tokens":                                                          400,
+		"Rate limit reached for gpt-4o in organization org-1 on tokens per min (TPM): Limit 30000, Used 29000, Requested 2000. Please try again in 2s.": 429,
+		"request entity too large": 413,
+	} {
+		if newRefusal(status, []byte(text)).aboutLength() {
+			t.Errorf("%d %q is about the length", status, text)
 		}
 	}
 }
@@ -409,6 +461,7 @@ func TestRefusalsOfMedia(t *testing.T) {
 		`m is not a multimodal model`:                                                                             true,
 		"Failed to deserialize the JSON body into the target type: messages[0]: unknown variant `image_url`":      true, // DeepSeek
 		`Cannot fetch content from the provided URL.`:                                                             true, // Gemini
+		`Request payload size exceeds the limit: 20971520 bytes.`:                                                 true,
 		`messages.0.content.1: Unable to download the file. Please verify the URL and try again.`:                 true, // Anthropic
 		`Item 'ig_1' of type 'image_generation_call' was provided without its required 'reasoning' item: 'rs_1'.`: false,
 		`messages with role 'tool' must be a response to a preceeding message with 'tool_calls'.`:                 false, //nolint:misspell // as the API spells it

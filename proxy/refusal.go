@@ -66,10 +66,12 @@ func (r *refusal) says(list ...string) bool {
 	return slices.ContainsFunc(list, func(s string) bool { return strings.Contains(r.text, s) })
 }
 
-// aboutLength reports whether the request is longer than the model's context.
+// aboutLength reports whether the request is longer than the model's context, or than what upstream takes within a minute.
 func (r *refusal) aboutLength() bool {
-	return r.says("context length", "context_length", "context window", "context size", "context_size", "prompt is too long", "input is too long",
-		"input token count", "too many tokens", "'messages': array too long", "'input': array too long")
+	return r.says("context length", "context_length", "context window", "context size", "context_size", "context limit", "maximum model length",
+		"model token limit", "prompt is too long", "input is too long", "maximum prompt length", "exceeds max length", "input length",
+		"token count", "too many tokens", "`inputs` tokens", "request too large for", "'messages': array too long",
+		"'input': array too long") || r.isTooLarge() && r.says("tokens")
 }
 
 // wanted returns the changes that the refusal asks for, apart from those of tools.
@@ -101,7 +103,7 @@ func (r *refusal) isTooLarge() bool { return r.status == fasthttp.StatusRequestE
 // they are too large together.
 func (r *refusal) aboutMedia() bool {
 	return r.isTooLarge() || r.says("image", "vision", "multimodal", "multi-modal", "video", "pdf", "input_file", "input_audio", "audio input", "download", "fetch",
-		"must be a string") &&
+		"must be a string", "payload size") &&
 		!r.says("image_generation")
 }
 
