@@ -164,6 +164,24 @@ func TestReferencesStandForStoredItems(t *testing.T) {
 	}
 }
 
+// The AI SDK sends an approval behind a reference to its request, and programs' calls behind one to the program.
+func TestAnswersOfReferences(t *testing.T) {
+	for id, pair := range map[string][2]string{
+		"mcpr_1": {
+			`{"type":"mcp_approval_request","id":"mcpr_1","name":"rm","server_label":"s","arguments":"{}"}`,
+			`{"type":"mcp_approval_response","approval_request_id":"mcpr_1","approve":true}`,
+		},
+		"prog_1": {`{"type":"program","id":"prog_1","call_id":"call_p","code":"x"}`, `{"type":"program_output","call_id":"call_p","output":"x"}`},
+	} {
+		l := newLab(t, memory.Options{})
+		l.respond("["+userHi+"]", "", "["+pair[0]+"]")
+		input := "[" + userHi + `,{"type":"item_reference","id":"` + id + `"},` + pair[1] + "]"
+		if view, sent := l.respond(input, "", "["+done1+"]"); len(view) != 3 || !strings.Contains(sent, input) {
+			t.Errorf("forwarded %s", sent)
+		}
+	}
+}
+
 // A client that sends only new items gets developer messages put back, but not the member instructions, which is its
 // own (docs/sessions.md).
 func TestInstructionsHoldForTheirRequest(t *testing.T) {

@@ -99,10 +99,7 @@ func (in *incoming) resolve(it wire.Item) (wire.Item, bool) {
 	if !ok {
 		return it, false
 	}
-	part := wire.Part{Kind: ref.Kind}
-	if ref.Kind == wire.ToolCall || ref.Kind == wire.ToolResult {
-		part.Call = ref.Pair
-	}
+	part := wire.Part{Kind: ref.Kind, Call: ref.Pair}
 	return wire.Item{Kind: ref.Kind, Role: ref.Role, Dialect: it.Dialect, ID: it.ID, Parts: []wire.Part{part}, Raw: it.Raw}, true
 }
 

@@ -73,10 +73,7 @@ func referenceOf(it wire.Item) (name string, data []byte, ok bool) {
 	if !it.Dialect.Rules().References || it.ID == "" || it.Kind == wire.Reference {
 		return "", nil, false
 	}
-	ref := reference{Content: it.ContentHash(), Kind: it.Kind, Role: it.Role, Pair: it.Answers()}
-	for _, call := range it.Calls() {
-		ref.Pair = call
-		break
-	}
+	part := it.Parts[0] // the only one, in a dialect with references
+	ref := reference{Content: it.ContentHash(), Kind: part.Kind, Role: it.Role, Pair: part.Call}
 	return idName(idPrefix, it.ID), ref.encode(), true
 }
