@@ -142,6 +142,29 @@ var answers = []answer{
 		raws:   [][]string{{`{"role":"assistant","content":"done","reasoning":"think","reasoning_details":[{"text":"th"},{"signature":"s"}],"x":{"b":2},"reasoning_content":"r","n":1.0,"new":"ab"}`}},
 	},
 	{
+		name: "signed thoughts in pieces", dialect: Chat, // OpenRouter with models of Anthropic; then LiteLLM
+		stream: chatStream(delta(`{"role":"assistant","content":"","reasoning_details":[{"type":"reasoning.text","text":"a \"","signature":null,"index":0,"format":"f"}]}`),
+			delta(`{"reasoning_details":[{"type":"reasoning.text","text":"b","index":0,"format":"f"}]}`), delta(`{"reasoning_details":[{"type":"reasoning.text","signature":"s","index":0,"format":"f"},{"type":"reasoning.text","text":"c","index":1}]}`),
+			delta(`{"reasoning_details":[{"type":"reasoning.encrypted","data":"d","index":1},{"type":"reasoning.encrypted","data":"e","index":1}]}`),
+			delta(`{"thinking_blocks":[{"type":"thinking","thinking":"x","signature":""}]}`), delta(`{"thinking_blocks":[{"type":"thinking","thinking":"y","signature":"t"}]}`), delta(`{"thinking_blocks":[{"type":"thinking","thinking":"z"}]}`),
+			delta(`{"content":"done"}`), finishStop, usageChunk),
+		whole: wholeChat(`{"role":"assistant","content":"done"}`),
+		raws: [][]string{{`{"role":"assistant","content":"done","reasoning_details":[{"type":"reasoning.text","text":"a \"b","index":0,"format":"f","signature":"s"},{"type":"reasoning.text","text":"c","index":1},{"type":"reasoning.encrypted","data":"d","index":1},{"type":"reasoning.encrypted","data":"e","index":1}],` +
+			`"thinking_blocks":[{"type":"thinking","thinking":"xy","signature":"t"},{"type":"thinking","thinking":"z"}]}`}},
+	},
+	{
+		name: "text in lists", dialect: Chat, // Mistral
+		stream: chatStream(delta(`{"role":"assistant","content":""}`), delta(`{"content":"a"}`), delta(`{"content":[{"type":"text","text":"b"}]}`), delta(`{"content":[{"type":"text","text":"c"},{"type":"text","text":"d"}]}`), delta(`{"content":"e"}`), delta(`{"content":""}`), finishStop, usageChunk),
+		whole:  wholeChat(`{"role":"assistant","content":"abcde"}`),
+		raws:   [][]string{{`{"role":"assistant","content":"abcde"}`}},
+	},
+	{
+		name: "thoughts and text in lists", dialect: Chat, // Mistral
+		stream: chatStream(delta(`{"role":"assistant","content":""}`), delta(`{"content":[{"type":"thinking","thinking":[{"type":"text","text":"h"}]}]}`), delta(`{"content":[{"type":"thinking","thinking":[{"type":"text","text":"m"}]}]}`), delta(`{"content":"a"}`), delta(`{"content":"b"}`), finishStop, usageChunk),
+		whole:  wholeChat(`{"role":"assistant","content":[{"type":"thinking","thinking":[{"type":"text","text":"hm"}]},{"type":"text","text":"ab"}]}`),
+		raws:   [][]string{{`{"role":"assistant","content":[{"type":"thinking","thinking":[{"type":"text","text":"hm"}]},{"type":"text","text":"ab"}]}`}},
+	},
+	{
 		name: "completed", dialect: Responses,
 		stream: responsesStream(created, `{"type":"response.output_text.delta","output_index":1,"content_index":0,"delta":"a\""}`, completed(wholeOutput)),
 		whole:  `{"id":"resp_1","object":"response","model":"m","status":"completed","error":null,"output":[` + wholeOutput + `],"usage":{"total_tokens":3}}`,

@@ -313,15 +313,22 @@ type accumulator []accumulated
 
 type accumulated struct {
 	name  string
-	kind  byte // '"' for a string, '[' for an array: value is what stands inside. 0: value is the whole value.
+	kind  byte // '"' for a string, of which value is the inside; '[' for a list; 0: value is the whole value
 	value []byte
+	list  []element
+}
+
+// element is an element of a list: its raw bytes, or the members of an object that came in several pieces.
+type element struct {
+	raw     []byte
+	members accumulator
 }
 
 // maxAccumulated bounds the members of one accumulator; an API's messages have about ten.
 const maxAccumulated = 64
 
-// add takes in a piece of a member: strings are put together if join is set, arrays always; of all else the last value
-// counts. null adds nothing.
+// add takes in a piece of a member: strings are put together if join is set, lists always; of all else the last value counts.
+// null adds nothing. A string that goes on as a list, or the reverse, is a list with its text.
 func (a *accumulator) add(name, value []byte, join bool) {
 	if wire.IsNull(value) {
 		return
@@ -335,38 +342,116 @@ func (a *accumulator) add(name, value []byte, join bool) {
 		*a = append(*a, accumulated{name: string(name)})
 	}
 	m := &(*a)[i]
-	kind, content := value[0], value
-	switch {
+	switch kind := value[0]; {
+	case kind == '"' && join && m.kind == '[':
+		m.addText(value)
 	case kind == '"' && join:
-		content = value[1 : len(value)-1]
+		if m.kind == 0 {
+			m.value = nil
+		}
+		m.kind, m.value = kind, append(m.value, value[1:len(value)-1]...)
 	case kind == '[':
-		content = bytes.TrimSpace(value[1 : len(value)-1])
+		if m.kind == '"' && len(m.value) > 0 {
+			m.addText(m.append(nil))
+		}
+		m.kind, m.value = kind, nil
+		for e := range wire.Children(value) {
+			m.addElement(e.Value)
+		}
 	default:
-		kind = 0
+		m.kind, m.value, m.list = 0, append(m.value[:0], value...), nil
 	}
-	if kind != m.kind || kind == 0 {
-		m.kind, m.value = kind, m.value[:0]
-	}
-	if kind == '[' && len(m.value) > 0 && len(content) > 0 {
-		m.value = append(m.value, ',')
-	}
-	m.value = append(m.value, content...)
 }
 
-func (m accumulated) append(dst []byte) []byte {
+// addText takes in a string where there is a list.
+func (m *accumulated) addText(text []byte) {
+	if len(text) > len(`""`) {
+		m.addElement(append(append([]byte(`{"type":"text","text":`), text...), '}'))
+	}
+}
+
+// addElement takes in an element of a list, which may be a piece of the last one.
+func (m *accumulated) addElement(raw []byte) {
+	n := len(m.list) - 1
+	if n < 0 || !m.list[n].goesOn(raw) {
+		m.list = append(m.list, element{raw: bytes.Clone(raw)})
+		return
+	}
+	last := &m.list[n]
+	if last.members == nil {
+		last.take(last.raw)
+	}
+	last.take(raw)
+}
+
+func (e *element) take(raw []byte) {
+	for p := range wire.Children(raw) {
+		e.members.add(p.Name, p.Value, slices.Contains([]string{"text", "thinking", "summary"}, string(p.Name)))
+	}
+}
+
+// goesOn reports whether an element is a further piece of text or of a thought. Clients have to send thoughts back whole: their
+// signature, which ends them, is of all the text.
+func (e *element) goesOn(raw []byte) bool {
+	of := func(name string) []byte {
+		for _, m := range e.members {
+			if m.name == name {
+				return m.append(nil)
+			}
+		}
+		return wire.Member(e.raw, name)
+	}
+	typ := wire.Text(wire.Member(raw, "type"))
+	if typ != wire.Text(of("type")) || !bytes.Equal(of("index"), wire.Member(raw, "index")) {
+		return false
+	}
+	switch typ {
+	case "text", "thinking", "reasoning", "reasoning.text", "reasoning.summary":
+		return wire.Text(of("signature")) == ""
+	default:
+		return false
+	}
+}
+
+func (e *element) append(dst []byte) []byte {
+	if e.members == nil {
+		return append(dst, e.raw...)
+	}
+	members := e.members.appendMembers(nil)
+	return append(append(append(dst, '{'), members[1:]...), '}')
+}
+
+// text returns the string that a list is if it has nothing but text.
+func (m *accumulated) text() (text []byte, ok bool) {
+	if m.kind != '[' || len(m.list) != 1 {
+		return nil, false
+	}
+	whole := m.list[0].append(nil)
+	text = wire.Member(whole, "text")
+	return text, wire.Text(wire.Member(whole, "type")) == "text" && len(text) > 0 && text[0] == '"'
+}
+
+func (m *accumulated) append(dst []byte) []byte {
 	switch m.kind {
 	case '"':
 		return append(append(append(dst, '"'), m.value...), '"')
 	case '[':
-		return append(append(append(dst, '['), m.value...), ']')
+		dst = append(dst, '[')
+		for i := range m.list {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = m.list[i].append(dst)
+		}
+		return append(dst, ']')
 	}
 	return append(dst, m.value...)
 }
 
 // appendMembers appends the members, but for those called one of without, each with a comma before it.
 func (a accumulator) appendMembers(dst []byte, without ...string) []byte {
-	for _, m := range a {
-		if !slices.Contains(without, m.name) {
+	for i := range a {
+		if m := &a[i]; !slices.Contains(without, m.name) {
 			dst = m.append(append(wire.AppendString(append(dst, ','), m.name), ':'))
 		}
 	}
@@ -411,8 +496,13 @@ func (c *choice) message() []byte {
 	i := slices.IndexFunc(c.members, func(m accumulated) bool { return m.name == "content" })
 	called := len(calls) > 0 || c.legacy != nil
 	switch {
-	case i >= 0 && (len(c.members[i].value) > 0 || !called):
-		out = c.members[i].append(append(out, `,"content":`...))
+	case i >= 0 && (len(c.members[i].value)+len(c.members[i].list) > 0 || !called):
+		out = append(out, `,"content":`...)
+		if text, ok := c.members[i].text(); ok {
+			out = append(out, text...)
+		} else {
+			out = c.members[i].append(out)
+		}
 	case c.spelled || !called:
 		// Beside calls some APIs refuse an empty string; without calls others refuse null.
 		out = append(out, `,"content":null`...)
