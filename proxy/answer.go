@@ -67,7 +67,7 @@ func (a *answer) reply() error {
 		return nil
 	}
 
-	stream := isEventStream(providers.ContentType(&resp.Header))
+	stream := a.isStream(&resp.Header, length)
 	if a.turn != nil && a.attempt.status < fasthttp.StatusMultipleChoices {
 		if !stream {
 			return a.replyWhole()
@@ -415,9 +415,14 @@ func appendSummary(dst []byte, s *memory.Summary, source, bypassed string) []byt
 	return append(append(append(dst, `;source="`...), source...), '"')
 }
 
-func isEventStream(contentType []byte) bool {
-	const name = "text/event-stream"
-	return len(contentType) >= len(name) && bytes.EqualFold(contentType[:len(name)], []byte(name))
+// isStream reports whether an answer is an event stream: by its type or, if that says nothing and the length is unknown, since
+// the client has asked for one. SDKs do not look at the type.
+func (a *answer) isStream(h *fasthttp.ResponseHeader, length int64) bool {
+	is := func(name string) bool {
+		typ := providers.ContentType(h)
+		return len(typ) >= len(name) && bytes.EqualFold(typ[:len(name)], []byte(name))
+	}
+	return is("text/event-stream") || length < 0 && (len(providers.ContentType(h)) == 0 || is("text/plain") || is("application/octet-stream")) && a.req.asksForStream()
 }
 
 // breakConn resets a connection, so that the client does not take the end of what was written for the end of the body. With TLS

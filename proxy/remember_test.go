@@ -159,6 +159,14 @@ func TestRememberedCall(t *testing.T) {
 
 // TestOnlyTheEndWaits checks that events pass as they come and that only what ends the stream waits for the commit.
 func TestOnlyTheEndWaits(t *testing.T) {
+	for _, typ := range []string{"Content-Type: text/event-stream; charset=utf-8\r\n", "", "Content-Type: text/plain\r\n", "content-type: application/octet-stream\r\n"} {
+		t.Run(typ, func(t *testing.T) { onlyTheEndWaits(t, typ) })
+	}
+}
+
+// onlyTheEndWaits streams an answer of some type: SDKs do not look at it.
+func onlyTheEndWaits(t *testing.T, contentType string) {
+	t.Helper()
 	next := make(chan string)
 	addr := upstream(t, func(c net.Conn, r *bufio.Reader) {
 		req, err := http.ReadRequest(r)
@@ -166,7 +174,7 @@ func TestOnlyTheEndWaits(t *testing.T) {
 			return
 		}
 		drain(req.Body)
-		write(c, eventHead)
+		write(c, "HTTP/1.1 200 OK\r\n"+contentType+"Transfer-Encoding: chunked\r\n\r\n")
 		for s := range next {
 			write(c, s)
 		}
@@ -175,7 +183,7 @@ func TestOnlyTheEndWaits(t *testing.T) {
 	b.gate = make(chan struct{})
 	r := start(t, rigOptions{upstream: addr, memory: b.begin})
 	c, br := r.dial(t)
-	write(c, chatIn("s", chatBody))
+	write(c, chatIn("s", liveChat))
 	resp, err := http.ReadResponse(br, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -33,7 +33,7 @@ func (r *rounds) goOn(stream bool, head *fasthttp.ResponseHeader) error {
 	}
 
 	encoding := providers.ContentEncoding(head)
-	if stream && !isEventStream(providers.ContentType(head)) {
+	if stream && !r.answer.isStream(head, r.answer.attempt.upstream.Length()) {
 		return errUnread("it is no event stream, as its beginning was")
 	}
 	if stream && !decodable(encoding) {

@@ -222,7 +222,7 @@ func (st *stream) folded() wire.Reply {
 	}
 	h := &st.answer.ctx.Response.Header
 	plain, err := decode(providers.ContentEncoding(h), st.copied, foldLimit)
-	if isEventStream(providers.ContentType(h)) {
+	if st.answer.isStream(h, st.answer.attempt.upstream.Length()) {
 		f := wire.NewFolder(st.answer.dialect)
 		f.Write(plain)
 		return f.Reply()
