@@ -3,7 +3,6 @@ package memory
 import (
 	"context"
 	"encoding/hex"
-	"errors"
 	"slices"
 	"strconv"
 	"sync"
@@ -33,8 +32,6 @@ type windowCut struct {
 	over bool // layers have recalled
 }
 
-var errCutOver = errors.New("what a window has cut is read during recall only")
-
 // newWindowCut returns where the window has cut the whole conversation, nil where it has not or no layer asks.
 func newWindowCut(a *assembly) *windowCut {
 	if a.v.Start == (view.WindowStart{}) || a.l == nil || !a.l.run.OfView() {
@@ -60,7 +57,7 @@ func untilOver[T any](w *windowCut, ask func(context.Context) (T, error)) func(c
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if w.over {
-			return told, errCutOver
+			return told, layer.ErrCutOver
 		}
 		return ask(ctx)
 	}

@@ -1,8 +1,10 @@
 package memory_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 
@@ -147,6 +149,32 @@ func TestCutIsReadDuringRecall(t *testing.T) {
 	for _, read := range []func(context.Context) ([]wire.Item, error){k.cut.Lost, k.cut.Shown} {
 		if items, err := read(t.Context()); err == nil {
 			t.Errorf("read too late: %v", items)
+		}
+	}
+}
+
+// TestCutsInConflicts: two agents of one session lose different items at once. The one that commits last reads what the other has
+// stored, and the layer does not fail over that: what the window cut can no longer be read then.
+func TestCutsInConflicts(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	shape := ledgerOf(t, nil)
+	var err error
+	if shape.Layers, err = pipeline.New([]pipeline.Layer{lister(t)}, pipeline.Options{Log: slog.New(slog.NewTextHandler(&log, nil))}); err != nil {
+		t.Fatal(err)
+	}
+	l := newLab(t, memory.Options{Shape: shape})
+	const one, two = "s:one u:1 a:src/one.go u:2 a:2 u:3 a:3 u:4 a:4 u:5", "s:two u:1 a:src/two.go u:2 a:2 u:3 a:3 u:4 a:4 u:5"
+	l.turn("s:one u:1", "a:src/one.go")
+	first, second := l.begin(memory.Call{}, one), l.begin(memory.Call{}, two)
+	first.Commit(answer(t, "a:5"))
+	second.Commit(answer(t, "a:5"))
+	if log.Len() > 0 {
+		t.Error(log.String())
+	}
+	for words, want := range map[string]string{one: "src/one.go", two: "src/two.go"} {
+		if have := listed(l.turn(words+" a:5 u:6", "a:6")); have != want {
+			t.Errorf("lists %q, want %q", have, want)
 		}
 	}
 }

@@ -9,6 +9,7 @@ package layer
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"remora/wire"
@@ -127,6 +128,10 @@ type Recaller interface {
 type OfView interface {
 	OfView() bool
 }
+
+// ErrCutOver is the error of a WindowCut's methods after Recall has returned. A Recall that runs again on a state that another turn
+// has changed meets it.
+var ErrCutOver = errors.New("what a window has cut is read during recall only")
 
 // WindowCut is a history window's cut of a conversation. Its results are copies and never change. Its methods fail after Recall
 // has returned.

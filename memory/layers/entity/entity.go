@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"sort"
@@ -70,6 +71,9 @@ func (l *Layer) Recall(ctx context.Context, t *layer.Turn, s layer.State, budget
 		return l.render(t, st.Cuts[0], budget), nil
 	}
 	place, err := t.Cut.Place(ctx)
+	if errors.Is(err, layer.ErrCutOver) {
+		return layer.Recalled{}, nil // another turn was faster: its cuts stay, and this one's contents are made again when asked for
+	}
 	if err != nil {
 		return layer.Recalled{}, fmt.Errorf("find the cut: %w", err)
 	}
