@@ -365,6 +365,27 @@ func (it Item) AsInput(kept func(Audio) bool) (Item, bool) {
 	return it.Dialect.Codec().AsInput(it, kept)
 }
 
+// WithoutBreakpoints returns the item without the prompt cache breakpoints that its client has set. Providers take few of them in a
+// request, and a client that sends only what is new sets some in each.
+func (it Item) WithoutBreakpoints() Item {
+	const name = "cache_control"
+	if !bytes.Contains(it.Raw, []byte(name)) {
+		return it
+	}
+	without := func(raw []byte) []byte {
+		if raw[0] != '{' {
+			return raw
+		}
+		return Edit(raw, func(_ int, p Child) ([]byte, bool) { return raw[p.Start:p.End], string(p.Name) != name })
+	}
+	return it.Rewritten(without(EditMember(it.Raw, "content", func(content []byte) []byte {
+		if content[0] != '[' {
+			return content
+		}
+		return Edit(content, func(_ int, part Child) ([]byte, bool) { return without(part.Value), true })
+	})))
+}
+
 // Convert returns the item in dialect d: as it is if it has that dialect already. A Chat assistant message with calls
 // becomes a message and one item for each call. Reasoning becomes nothing in Chat, which has no place for it. What
 // has no counterpart (hosted calls, references, legacy function calls, unknown parts) is an error that names it.
