@@ -365,25 +365,29 @@ func (it Item) AsInput(kept func(Audio) bool) (Item, bool) {
 	return it.Dialect.Codec().AsInput(it, kept)
 }
 
-// WithoutBreakpoints returns the item without the prompt cache breakpoints that its client has set. Providers take few of them in a
-// request, and a client that sends only what is new sets some in each.
-func (it Item) WithoutBreakpoints() Item {
-	const name = "cache_control"
-	if !bytes.Contains(it.Raw, []byte(name)) {
+// WithoutMarks returns the item without what its client has marked it with for one request: prompt cache breakpoints, of which
+// providers take few, and that the model is to continue it, which they take in the last message alone (Mistral and DeepSeek say
+// prefix, Kimi and Qwen partial).
+func (it Item) WithoutMarks() Item {
+	found := func(name string) bool { return bytes.Contains(it.Raw, []byte(name)) }
+	if !found(`"cache_control"`) && !found(`"prefix"`) && !found(`"partial"`) {
 		return it
 	}
-	without := func(raw []byte) []byte {
+	without := func(raw []byte, names ...string) []byte {
 		if raw[0] != '{' {
 			return raw
 		}
-		return Edit(raw, func(_ int, p Child) ([]byte, bool) { return raw[p.Start:p.End], string(p.Name) != name })
+		return Edit(raw, func(_ int, p Child) ([]byte, bool) {
+			return raw[p.Start:p.End], !slices.Contains(names, string(p.Name))
+		})
 	}
-	return it.Rewritten(without(EditMember(it.Raw, "content", func(content []byte) []byte {
+	raw := EditMember(it.Raw, "content", func(content []byte) []byte {
 		if content[0] != '[' {
 			return content
 		}
-		return Edit(content, func(_ int, part Child) ([]byte, bool) { return without(part.Value), true })
-	})))
+		return Edit(content, func(_ int, part Child) ([]byte, bool) { return without(part.Value, "cache_control"), true })
+	})
+	return it.Rewritten(without(raw, "cache_control", "prefix", "partial"))
 }
 
 // Convert returns the item in dialect d: as it is if it has that dialect already. A Chat assistant message with calls

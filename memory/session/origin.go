@@ -85,7 +85,7 @@ func (a *adapter) adaptWith(made Origin, items []wire.Item, mend func(wire.Item)
 		if !ok {
 			continue
 		}
-		to = mend(to.WithoutBreakpoints())
+		to = mend(to.WithoutMarks())
 		out[i] = &to
 		if !wire.SameBytes(to.Raw, it.Raw) {
 			if a.changed == nil {
