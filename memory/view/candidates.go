@@ -58,7 +58,7 @@ func unread(items []wire.Item) int {
 		if ofModel(it) || it.Kind == wire.Reference {
 			break
 		}
-		if it.Kind == wire.ToolResult {
+		if it.Kind == wire.ToolResult || it.Answers().ID != "" {
 			first = i
 		}
 	}
