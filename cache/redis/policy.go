@@ -16,9 +16,6 @@ import (
 // NoEviction is the maxmemory-policy with which Redis evicts nothing.
 const NoEviction = "noeviction"
 
-// ErrPolicyHidden is returned by [EvictionPolicies] if the account may not query the policy.
-var ErrPolicyHidden = errors.New("the account of store.url may run neither CONFIG GET nor INFO")
-
 // EvictionPolicies returns the maxmemory-policies of the store's servers with which they may evict groups: all but
 // [NoEviction], each once. It queries the servers. Stores other than Redis have no policy.
 func EvictionPolicies(ctx context.Context, s cache.Store) ([]string, error) {
@@ -64,7 +61,7 @@ func policyOf(ctx context.Context, c redis.Cmdable) (string, error) {
 		}
 	}
 	if re, ok := errors.AsType[redis.Error](err); err == nil || ok && re != nil {
-		return "", ErrPolicyHidden
+		return "", errors.New("the account of store.url may run neither CONFIG GET nor INFO")
 	}
 	return "", fmt.Errorf("ask for maxmemory-policy: %w", cleanError(err))
 }

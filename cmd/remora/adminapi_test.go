@@ -47,7 +47,7 @@ func TestOperators(t *testing.T) {
 	address := kit.FreeAddr(t)
 	d := &workspace{t: t, dir: t.TempDir()}
 	const token = "an-operators-token"
-	d.proxy = kit.StartProxy(t, d.dir, fmt.Sprintf(`
+	d.start(fmt.Sprintf(`
 server: {admin_listen: %q, admin_token: %s}
 providers: [{name: up, kind: compatible, base_url: %q}]
 telemetry: {traces: {endpoint: %q}}

@@ -24,14 +24,13 @@ func TestClusterLosesOneMaster(t *testing.T) {
 	c := kit.StartCluster(t, kit.AppendOnly())
 	operators := kit.FreeAddr(t)
 	d := &workspace{t: t, dir: t.TempDir()}
-	d.proxy = kit.StartProxy(t, d.dir, fmt.Sprintf(`
+	d.start(fmt.Sprintf(`
 server: {admin_listen: %q}
-store: {url: %q, commit_wait: 1m, read_wait: 1m}
+store: {url: %q}
 providers: [{name: up, kind: compatible, base_url: %q}]
 session: {tenancy: single}
 memory: {layers: [{kind: history_window, max_items: 80}]}
 `, operators, c.URL(), up.URL()+"/v1"))
-	d.config = d.proxy.Config
 	store, err := stores.Open(c.URL(), cache.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -16,7 +16,7 @@ func TestSessionIsCompleted(t *testing.T) {
 	up := startUpstream(t)
 	address := kit.FreeAddr(t)
 	d := &workspace{t: t, dir: t.TempDir()}
-	d.proxy = kit.StartProxy(t, d.dir, fmt.Sprintf(`
+	d.start(fmt.Sprintf(`
 server: {admin_listen: %q, admin_token: an-operators-token}
 providers: [{name: up, kind: compatible, base_url: %q}]
 memory: {layers: [{kind: task_state, id: task}]}

@@ -40,8 +40,7 @@ func TestEncryptedStore(t *testing.T) {
 	t.Parallel()
 	up := startUpstream(t)
 	d := &workspace{t: t, dir: t.TempDir()}
-	d.proxy = kit.StartProxy(t, d.dir, encryptedConfig(up, "bolt:remora.db", secretOne))
-	d.config = d.proxy.Config
+	d.start(encryptedConfig(up, "bolt:remora.db", secretOne))
 	d.say("chat/completions", chat("user: SAY The canary sings."), "X-Session-Id: canary-session", "Authorization: Bearer canary-key")
 	d.proxy.Stop()
 	raw, err := os.ReadFile(filepath.Join(d.dir, "remora.db"))
@@ -67,8 +66,7 @@ func TestEncryptionBegins(t *testing.T) {
 	up := startUpstream(t)
 	for _, accept := range []bool{false, true} {
 		d := &workspace{t: t, dir: t.TempDir()}
-		d.proxy = kit.StartProxy(t, d.dir, encryptedConfig(up, "bolt:remora.db", ""))
-		d.config = d.proxy.Config
+		d.start(encryptedConfig(up, "bolt:remora.db", ""))
 		d.ask("k", chat("user: SAY One."))
 		d.proxy.Stop()
 		d.configure(strings.Replace(encryptedConfig(up, "bolt:remora.db", secretOne), "encryption: {", fmt.Sprintf("encryption: {accept_plaintext: %v, ", accept), 1))
@@ -88,8 +86,7 @@ func TestOtherKeysAreRefused(t *testing.T) {
 	t.Parallel()
 	up := startUpstream(t)
 	d := &workspace{t: t, dir: t.TempDir()}
-	d.proxy = kit.StartProxy(t, d.dir, encryptedConfig(up, "bolt:remora.db", secretOne))
-	d.config = d.proxy.Config
+	d.start(encryptedConfig(up, "bolt:remora.db", secretOne))
 	if _, h, body := d.ask("k", chat("user: SAY One.")); !strings.HasPrefix(h.Get("X-Memory"), "ok;") {
 		t.Fatalf("X-Memory %q: %s", h.Get("X-Memory"), body)
 	}
@@ -124,8 +121,7 @@ func TestOtherKeyOfAnAbsentStore(t *testing.T) {
 	up := startUpstream(t)
 	redis := kit.StartRedis(t)
 	d := &workspace{t: t, dir: t.TempDir()}
-	d.proxy = kit.StartProxy(t, d.dir, encryptedConfig(up, redis.URL(), secretOne))
-	d.config = d.proxy.Config
+	d.start(encryptedConfig(up, redis.URL(), secretOne))
 	state := func(key, want string) {
 		t.Helper()
 		if _, h, body := d.ask(key, chat("user: SAY Something.")); !strings.HasPrefix(h.Get("X-Memory"), want) {
@@ -154,8 +150,7 @@ func TestSpoolOfAnotherKey(t *testing.T) {
 	t.Parallel()
 	up := startUpstream(t)
 	d := &workspace{t: t, dir: t.TempDir()}
-	d.proxy = kit.StartProxy(t, d.dir, encryptedConfig(up, "redis://127.0.0.1:1", secretOne)) // nothing listens there
-	d.config = d.proxy.Config
+	d.start(encryptedConfig(up, "redis://127.0.0.1:1", secretOne)) // nothing listens there
 	if _, h, body := d.ask("canary-key", chat("user: SAY The canary sings.")); !strings.HasPrefix(h.Get("X-Memory"), "degraded") {
 		t.Fatalf("X-Memory %q: %s", h.Get("X-Memory"), body)
 	}

@@ -21,7 +21,7 @@ func TestMetricsOfTraffic(t *testing.T) {
 	up := startUpstream(t)
 	admin := kit.FreeAddr(t)
 	d := &workspace{t: t, dir: t.TempDir()}
-	d.proxy = kit.StartProxy(t, d.dir, fmt.Sprintf(`
+	d.start(fmt.Sprintf(`
 server: {admin_listen: %q}
 providers: [{name: up, kind: compatible, base_url: %q}]
 limits: {tenant: {requests_per_minute: 1, burst: 5}}

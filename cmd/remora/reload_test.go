@@ -10,8 +10,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"remora/test/kit"
 )
 
 // replace writes or replaces a file in the workspace's folder atomically: a file that is written in parts is read in parts.
@@ -35,7 +33,7 @@ func TestReload(t *testing.T) {
 		return fmt.Sprintf("providers: [{name: up, kind: compatible, base_url: %q}]\nmemory: {layers: [%s]}\n", up.URL()+"/v1", layers)
 	}
 	d := &workspace{t: t, dir: t.TempDir()}
-	d.proxy = kit.StartProxy(t, d.dir, text("{kind: static_content, text: First words.}"))
+	d.start(text("{kind: static_content, text: First words.}"))
 	sent := func() string {
 		d.say("chat/completions", chat("user: Hello"), "X-Session-Id: "+t.Name(), "Authorization: Bearer k")
 		all := up.Requests()
@@ -99,7 +97,7 @@ func TestHangupReloads(t *testing.T) {
 	d := &workspace{t: t, dir: t.TempDir()}
 	d.replace("key", "key-one")
 	config := fmt.Sprintf("providers: [{name: up, kind: compatible, base_url: %q, api_key: %q}]\n", up.URL()+"/v1", "file:"+filepath.Join(d.dir, "key"))
-	d.proxy = kit.StartProxy(t, d.dir, config)
+	d.start(config)
 	reload := func(times int) {
 		t.Helper()
 		if err := syscall.Kill(d.proxy.PID(), syscall.SIGHUP); err != nil {

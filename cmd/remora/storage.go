@@ -124,7 +124,7 @@ func (s *storage) warnOfEviction(ctx context.Context) {
 		s.log.Warn("Redis deletes whole sessions when its memory is full, and their clients are not told; see docs/redis.md",
 			"maxmemory_policy", strings.Join(policies, ", "), "want", redis.NoEviction)
 	}
-	if errors.Is(err, redis.ErrPolicyHidden) {
+	if err != nil {
 		s.log.Info("whether Redis evicts sessions is not known; see docs/redis.md", "reason", err.Error(), "want_maxmemory_policy", redis.NoEviction)
 	}
 }

@@ -34,7 +34,7 @@ providers: [{name: up, kind: compatible, base_url: "%s/v1"}]
 memory:
   layers: []
   policy: {token_budget: 1000, response_reserve: 0, overflow: summarize, overflow_model: {provider: up, model: mini}}
-`, up.URL()))
+`, up.URL()), patientStore...)
 	say := func(n int) (memory string) {
 		t.Helper()
 		body := fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":"Message %d. %s"}]}`, n, strings.Repeat("and so on ", 25))

@@ -11,7 +11,6 @@ import (
 	trace "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
-	"remora/test/kit"
 	"remora/test/scripted"
 )
 
@@ -48,7 +47,7 @@ func TestTraceOfALayerTool(t *testing.T) {
 		sink := httptest.NewServer(traces)
 		t.Cleanup(func() { _ = up.Close(); sink.Close() })
 		d := &workspace{t: t, dir: t.TempDir()}
-		d.proxy = kit.StartProxy(t, d.dir, fmt.Sprintf(
+		d.start(fmt.Sprintf(
 			"providers: [{name: up, kind: compatible, base_url: %q}]\ntelemetry: {traces: {endpoint: %q, content: %v}}\nmemory: {layers: [{kind: working_memory}]}\n",
 			up.URL()+"/v1", sink.URL, content))
 		d.say("chat/completions", chat("user: CALL working-memory_update {\"bird\":\"canary\"} ;; SAY Noted."),

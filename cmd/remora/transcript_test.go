@@ -42,9 +42,15 @@ func newWorkspace(t *testing.T) *workspace {
 	t.Helper()
 	up := startUpstream(t)
 	d := &workspace{t: t, dir: t.TempDir()}
-	d.proxy = kit.StartProxy(t, d.dir, d.configFor("bolt:remora.db", up.URL()))
-	d.config = d.proxy.Config
+	d.start(d.configFor("bolt:remora.db", up.URL()))
 	return d
+}
+
+// start starts a proxy that waits for its store: a disk or machine that is busy is no store that is down.
+func (d *workspace) start(config string) {
+	d.t.Helper()
+	d.proxy = kit.StartProxy(d.t, d.dir, config, patientStore...)
+	d.config = d.proxy.Config
 }
 
 func (d *workspace) configFor(store, upstream string) string {

@@ -33,7 +33,7 @@ func TestRetryAndFallback(t *testing.T) {
 		}
 	}
 	d := &workspace{t: t, dir: t.TempDir()}
-	d.proxy = kit.StartProxy(t, d.dir, fmt.Sprintf(`
+	d.start(fmt.Sprintf(`
 providers:
   - {name: first, kind: compatible, base_url: %q, retry: {attempts: 2, base_delay: 1ms}, fallback: [{provider: second, model: other}]}
   - {name: second, kind: compatible, base_url: %q, api_key: its-own}
@@ -71,7 +71,7 @@ func TestBaseURLWithoutPath(t *testing.T) {
 	up := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(up.Close)
 	d := &workspace{t: t, dir: t.TempDir()}
-	d.proxy = kit.StartProxy(t, d.dir, fmt.Sprintf("store: {url: \"memory:\"}\nproviders: [{name: up, kind: compatible, base_url: %q}]\n", up.URL))
+	d.start(fmt.Sprintf("store: {url: \"memory:\"}\nproviders: [{name: up, kind: compatible, base_url: %q}]\n", up.URL))
 	d.proxy.Logged(`"key":"providers[0].base_url","problem":"has no path; most servers want `+up.URL+`/v1"`, 1)
 
 	for range 2 {
@@ -206,7 +206,7 @@ func TestRefusedAccount(t *testing.T) {
 	for name, password := range map[string]string{"wrong": ":wr0ng@", "none": ""} {
 		t.Run(name, func(t *testing.T) {
 			d := &workspace{t: t, dir: t.TempDir()}
-			d.proxy = kit.StartProxy(t, d.dir, fmt.Sprintf(
+			d.start(fmt.Sprintf(
 				"store: {url: %q}\nmemory: {on_store_error: closed}\nproviders: [{name: up, kind: compatible, base_url: %q}]\n",
 				"redis://"+password+redis.Addr(), up.URL()+"/v1"))
 			if code, h, body := d.ask("k", chat("user: SAY Hi.")); code != http.StatusServiceUnavailable || h.Get("Retry-After") != "1" {
@@ -230,7 +230,7 @@ func TestLimits(t *testing.T) {
 	t.Parallel()
 	up := startUpstream(t)
 	d := &workspace{t: t, dir: t.TempDir()}
-	d.proxy = kit.StartProxy(t, d.dir, fmt.Sprintf(
+	d.start(fmt.Sprintf(
 		"providers: [{name: up, kind: compatible, base_url: %q}]\nlimits: {tenant: {requests_per_minute: 2, burst: 1}}\n", up.URL()+"/v1"))
 	if code, _, body := d.ask("a", chat("user: SAY Hi.")); code != http.StatusOK {
 		t.Fatalf("%d %s", code, body)

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-
-	"remora/test/kit"
 )
 
 // unreadableUpstream starts an upstream whose answers no layer can read. A background request gets a pending answer.
@@ -54,8 +52,7 @@ func TestUnreadableAnswerIsPaidOnce(t *testing.T) {
 	var offered atomic.Bool
 	up := unreadableUpstream(t, &offered)
 	d := &workspace{t: t, dir: t.TempDir()}
-	d.proxy = kit.StartProxy(t, d.dir, d.configFor("bolt:remora.db", up)+"memory: {layers: [{kind: working_memory}]}\n")
-	d.config = d.proxy.Config
+	d.start(d.configFor("bolt:remora.db", up) + "memory: {layers: [{kind: working_memory}]}\n")
 	if code, got := d.post("chat/completions", chat("user: Hi.")); code != http.StatusOK || got != "hello" || !offered.Load() {
 		t.Errorf("%d %q, layers offered tools: %v", code, got, offered.Load())
 	}
@@ -95,7 +92,7 @@ func TestUnreadableAnswerIsNotJudged(t *testing.T) {
 	t.Parallel()
 	var offered atomic.Bool
 	d := &workspace{t: t, dir: t.TempDir()}
-	d.proxy = kit.StartProxy(t, d.dir, d.configFor("memory:", unreadableUpstream(t, &offered))+`memory:
+	d.start(d.configFor("memory:", unreadableUpstream(t, &offered)) + `memory:
   layers:
     - kind: steering
       rules: [{id: no-deletes, applies_to: [before_tool_call], when: 'tool.name == "delete_file"', action: deny}]

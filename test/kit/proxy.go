@@ -76,15 +76,16 @@ type Proxy struct {
 
 	tb      testing.TB
 	addr    string
+	environ []string       // additional variables
 	process *process.Proxy // the last one
 	running bool
 }
 
-// StartProxy writes config into dir and starts a proxy there. It is stopped at the end of the test, and must then exit with 0
-// if it still runs.
-func StartProxy(tb testing.TB, dir, config string) *Proxy {
+// StartProxy writes config into dir and starts a proxy there, with additional variables in its environment. It is stopped at the
+// end of the test, and must then exit with 0 if it still runs.
+func StartProxy(tb testing.TB, dir, config string, environ ...string) *Proxy {
 	tb.Helper()
-	p := &Proxy{tb: tb, Dir: dir, Config: filepath.Join(dir, "config.yaml")}
+	p := &Proxy{tb: tb, Dir: dir, Config: filepath.Join(dir, "config.yaml"), environ: environ}
 	if err := os.WriteFile(p.Config, []byte(config), 0o600); err != nil {
 		tb.Fatal(err)
 	}
@@ -122,7 +123,7 @@ func (p *Proxy) Restart() {
 
 func (p *Proxy) start() error {
 	cmd := exec.Command(BuildProxy(p.tb), "--config", p.Config, "--listen", p.addr)
-	cmd.Dir, cmd.Env = p.Dir, process.Environ()
+	cmd.Dir, cmd.Env = p.Dir, append(process.Environ(), p.environ...)
 	process.DieWithParent(cmd)
 
 	var err error
