@@ -70,7 +70,7 @@ func (r *running) says(t *testing.T, mark string) {
 // TestHangupWhileStarting: SIGHUP does not end a proxy that still waits for its store; it reloads once it serves.
 func TestHangupWhileStarting(t *testing.T) {
 	t.Parallel()
-	store, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	store, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", kit.FreeAddr(t)) // its own until the end of the test
 	if err != nil {
 		t.Fatal(err)
 	}
