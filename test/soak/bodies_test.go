@@ -71,7 +71,7 @@ func TestBodies(t *testing.T) {
 
 // shippedLayers are the layers of config.yaml, with time for the words of large bodies: other suites share the machine.
 const shippedLayers = `memory: {layers: [
-  {kind: entity_memory, timeouts: {recall: 1m}}, {kind: semantic_recall, timeouts: {recall: 1m}},
+  {kind: entity_memory, timeouts: {recall: 10m}}, {kind: semantic_recall, timeouts: {recall: 10m}},
   {kind: history_window, max_tokens: 64000, evict_share: 0.5, in_flight: window}]}
 `
 
