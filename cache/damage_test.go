@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"go.etcd.io/bbolt"
@@ -45,16 +46,24 @@ func filled(t *testing.T, path string) []byte {
 	return b[:used]
 }
 
-// visit reads and writes all groups of a store whose file may be damaged. It returns the number of failed operations,
-// and fails the test for values that were never written and errors that do not mention the damage.
+// visit reads and writes all groups of a store whose file may be damaged, several at once: a commit alone takes a write of the disk.
+// It returns the number of failed operations, and fails the test for errors that do not mention the damage.
 func visit(t *testing.T, s cache.Store) (failed int) {
 	t.Helper()
-	for i := range 300 {
-		group := cache.Group{Owner: "o", Name: fmt.Sprint(i)}
-		_, err := s.Read(ctx(), []cache.Query{{Group: group, Names: []string{"n"}}})
-		if err == nil {
-			err = s.Commit(ctx(), []cache.Batch{put("o", group.Name, storetest.Record(i))})[0].Err
-		}
+	errs := make([]error, 300)
+	var work sync.WaitGroup
+	for i := range errs {
+		work.Go(func() {
+			group := cache.Group{Owner: "o", Name: fmt.Sprint(i)}
+			_, errs[i] = s.Read(ctx(), []cache.Query{{Group: group, Names: []string{"n"}}})
+			if errs[i] == nil {
+				errs[i] = s.Commit(ctx(), []cache.Batch{put("o", group.Name, storetest.Record(i))})[0].Err
+			}
+		})
+	}
+	work.Wait()
+
+	for _, err := range errs {
 		if err == nil {
 			continue
 		}
