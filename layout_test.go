@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -172,8 +173,15 @@ func (s source) lines(n ast.Node) int {
 
 func sources(t *testing.T) []source {
 	t.Helper()
-	var all []source
-	err := filepath.WalkDir(".", func(p string, d fs.DirEntry, err error) error {
+	all, err := parsed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+var parsed = sync.OnceValues(func() (all []source, err error) { //nolint:gochecknoglobals // all tests read the same files
+	err = filepath.WalkDir(".", func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -200,11 +208,8 @@ func sources(t *testing.T) []source {
 		all = append(all, source{filepath.ToSlash(p), strings.HasSuffix(p, "_test.go"), file, files, strings.Count(string(data), "\n")})
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return all
-}
+	return all, err
+})
 
 func imports(s source) []string {
 	var paths []string
