@@ -43,6 +43,7 @@ func policyNamed(t *testing.T, name string) *policy {
 // TestReplay is a short `make replay`: one session, two policies and both dialects through the real proxy. The full history,
 // which takes most of the time, is only replayed in Chat.
 func TestReplay(t *testing.T) {
+	t.Parallel()
 	sessions, err := sample()
 	if err != nil {
 		t.Fatal(err)
@@ -88,6 +89,7 @@ func TestReplay(t *testing.T) {
 
 // TestTargets: the policies with targets meet them on the generated sessions.
 func TestTargets(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("half a minute")
 	}
@@ -122,6 +124,7 @@ func noting() *policy {
 
 // TestLayersAddBlocks: layers add blocks to the replayed sessions; otherwise the table would measure nothing.
 func TestLayersAddBlocks(t *testing.T) {
+	t.Parallel()
 	sessions, err := sample()
 	if err != nil {
 		t.Fatal(err)
@@ -181,6 +184,7 @@ func shorten(t *testing.T, s *session) {
 // session, in both dialects. For each of the client's requests it gets the view of the recommended window and, in turn, of one
 // of the others.
 func TestEveryCutOfEverySessionPassesUpstream(t *testing.T) {
+	t.Parallel()
 	all, err := generated(0)
 	if err != nil {
 		t.Fatal(err)
