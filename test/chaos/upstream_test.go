@@ -108,7 +108,7 @@ func TestUpstreamFails(t *testing.T) {
 		{upstream429, scale(6, 20), callLimit, fail429, saw429},
 		{upstream500, scale(6, 20), callLimit, fail500, saw500},
 		// With few cores the limit must be long, so there are few of these failures.
-		{upstreamHang, scale(4, 20), time.Duration(scale(10, 3)) * time.Second, func(w http.ResponseWriter, r *http.Request) {
+		{upstreamHang, scale(4, 20), time.Duration(scale(20, 3)) * time.Second, func(w http.ResponseWriter, r *http.Request) {
 			if strings.HasSuffix(r.Header.Get("X-Session-Id"), "0") {
 				half(w) // in the middle of an answer; else before it
 			}
