@@ -238,7 +238,7 @@ func TestRecallForgets(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := memory.Options{SessionTTL: 10 * time.Hour, Now: time.Now, Shared: true, Shape: memory.Shape{Layers: layersOf(t, recaller(t))}}
+		o := memory.Options{SessionTTL: time.Hour, Now: time.Now, Shared: true, Shape: memory.Shape{Layers: layersOf(t, recaller(t))}}
 		m, other := memory.New(store, nil, patient(o)), memory.New(store, nil, patient(o))
 		l, l2 := &lab{t: t, m: m, store: store}, &lab{t: t, m: other, store: store}
 		asks := 0
@@ -261,7 +261,7 @@ func TestRecallForgets(t *testing.T) {
 		edited := in("two", "ada")
 		l.turnOf(edited, "u:My_dog_is_called_Waldi", "a:ok") // begins anew
 		ask("Waldi", true)
-		time.Sleep(11 * time.Hour)
+		time.Sleep(66 * time.Minute)
 		ask("Bello", false)
 		ask("Waldi", false)
 
