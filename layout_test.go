@@ -38,7 +38,6 @@ var arrows = []struct {
 	{0, "cache", nil},
 	{0, "secret", nil},
 	{0, "test/scripted/script", nil},
-	{0, "test/scripted/wsecho", nil},
 	{-4, "wire/sse", nil},
 	{-3, "wire", []string{"wire/sse"}},
 	{-2, "wire/merge", []string{"wire", "wire/sse"}},
@@ -64,7 +63,7 @@ var arrows = []struct {
 	{1, "memory/tokens", []string{"wire"}},
 	{2, "memory/view", []string{"memory/layer", "wire"}},
 	{1, "providers", []string{"secret", "wire"}},
-	{1, "test/scripted", []string{"test/scripted/script", "test/scripted/wsecho"}},
+	{1, "test/scripted", []string{"test/scripted/script"}},
 
 	{1, "memory/layer", []string{"memory/lru", "wire"}},
 	{2, "memory/ownwords", []string{"memory/layer"}},

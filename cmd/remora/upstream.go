@@ -33,7 +33,7 @@ func newUpstreamCommand(p console) *cobra.Command {
 			if kind := scripted.Kind(kind); !slices.Contains(scripted.Kinds(), kind) {
 				return fmt.Errorf("--kind %q: must be one of %s", kind, kindNames())
 			}
-			up, err := scripted.Start(scripted.Options{Listen: listen, Kind: scripted.Kind(kind), KeepRequests: 1, KeepBytes: 1})
+			up, err := scripted.Start(scripted.Options{Listen: listen, Kind: scripted.Kind(kind), KeepRequests: 1})
 			if err != nil {
 				return err
 			}

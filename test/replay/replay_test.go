@@ -233,7 +233,7 @@ func newDirect(t *testing.T) *direct {
 	t.Helper()
 	u := &direct{}
 	var err error
-	u.server, err = scripted.Start(scripted.Options{KeepRequests: 1, KeepBytes: 1, Respond: func(p scripted.Prompt) (scripted.Answer, bool) {
+	u.server, err = scripted.Start(scripted.Options{KeepRequests: 1, Respond: func(p scripted.Prompt) (scripted.Answer, bool) {
 		a := u.step.answer
 		if p.Path == "chat/completions" {
 			a.Reasoning = ""

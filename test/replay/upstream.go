@@ -39,7 +39,7 @@ func startUpstream(l *lab, d wire.Dialect) (*upstream, error) {
 	}
 	var err error
 	// The ledgers have all results, so keep no requests.
-	u.server, err = scripted.Start(scripted.Options{Respond: u.respond, KeepRequests: 1, KeepBytes: 1})
+	u.server, err = scripted.Start(scripted.Options{Respond: u.respond, KeepRequests: 1})
 	return u, err
 }
 

@@ -233,37 +233,6 @@ func finish(a Answer) string {
 	return "stop"
 }
 
-// native returns a value of OpenRouter's members, nothing for other vendors.
-func (o *chatAnswer) native(v any) any {
-	if o.k.s.o.Flavor != OpenRouter {
-		return nil
-	}
-	return v
-}
-
-func (o *chatAnswer) provider() any { return o.native("Scripted") }
-
-// vendor returns a value of OpenAI's members, nothing for other vendors.
-func (o *chatAnswer) vendor(v any) any {
-	if o.k.s.o.Flavor == OpenRouter {
-		return nil
-	}
-	return v
-}
-
-// reasoning returns the reasoning members of a message or delta as key, value, key, value; only the first pair if the vendor
-// has one.
-func (o *chatAnswer) reasoning(text string) []any {
-	if text == "" {
-		return nil
-	}
-	if o.k.s.o.Flavor == OpenRouter {
-		return []any{"reasoning", text, "reasoning_details", arr(obj(
-			"type", "reasoning.text", "text", text, "format", "unknown", "index", 0))}
-	}
-	return []any{"reasoning_content", text}
-}
-
 // signed returns the extra_content of a call, which Google adds to the first one of an answer.
 func (o *chatAnswer) signed(call int) any {
 	if o.k.kind != KindGemini || call > 0 {
@@ -306,18 +275,21 @@ func (o *chatAnswer) completion() []byte {
 		if a.Sound {
 			content = jnull()
 		}
-		kv := append([]any{"role", "assistant", "content", content}, o.reasoning(a.Reasoning)...)
-		if a.Signed {
-			kv = append(kv, "reasoning_details", o.signedDetails(i, a.Reasoning))
+		var reasoning, details any
+		if a.Reasoning != "" {
+			reasoning = a.Reasoning
 		}
-		kv = append(kv, "audio", o.sound(i, a), "refusal", orNull(a.Refusal), "tool_calls", calls, "annotations", o.vendor(raw("[]")))
-		list = append(list, obj("index", i, "message", obj(kv...), "logprobs", jnull(),
-			"finish_reason", finish(a), "native_finish_reason", o.native(finish(a))))
+		if a.Signed {
+			details = o.signedDetails(i, a.Reasoning)
+		}
+		message := obj("role", "assistant", "content", content, "reasoning_content", reasoning, "reasoning_details", details,
+			"audio", o.sound(i, a), "refusal", orNull(a.Refusal), "tool_calls", calls, "annotations", raw("[]"))
+		list = append(list, obj("index", i, "message", message, "logprobs", jnull(), "finish_reason", finish(a)))
 	}
 	return obj(
-		"id", o.id.chat(), "provider", o.provider(), "object", "chat.completion", "created", o.id.created(),
+		"id", o.id.chat(), "object", "chat.completion", "created", o.id.created(),
 		"model", o.req.Model, "choices", arr(list...), "usage", o.chatUsage(),
-		"service_tier", o.vendor("default"), "system_fingerprint", o.vendor("fp_scripted"),
+		"service_tier", "default", "system_fingerprint", "fp_scripted",
 	)
 }
 
@@ -365,12 +337,12 @@ func (o *chatAnswer) chunk(choices raw, usage any) raw {
 		usage = jnull()
 	}
 	var obfuscation any
-	if o.k.s.o.Flavor == OpenAI && wantsObfuscation(o.req.StreamOptions) {
+	if wantsObfuscation(o.req.StreamOptions) {
 		obfuscation = o.id.obfuscation(o.k.events)
 	}
 	return obj(
-		"id", o.id.chat(), "provider", o.provider(), "object", "chat.completion.chunk", "created", o.id.created(),
-		"model", o.req.Model, "service_tier", o.vendor("default"), "system_fingerprint", o.vendor("fp_scripted"),
+		"id", o.id.chat(), "object", "chat.completion.chunk", "created", o.id.created(),
+		"model", o.req.Model, "service_tier", "default", "system_fingerprint", "fp_scripted",
 		"choices", choices, "usage", usage, "obfuscation", obfuscation,
 	)
 }
@@ -379,8 +351,7 @@ func (o *chatAnswer) chunk(choices raw, usage any) raw {
 func (o *chatAnswer) deltas(index int, a Answer) []raw {
 	var out []raw
 	add := func(kv ...any) {
-		out = append(out, obj("index", index, "delta", obj(kv...), "logprobs", jnull(),
-			"finish_reason", jnull(), "native_finish_reason", o.native(jnull())))
+		out = append(out, obj("index", index, "delta", obj(kv...), "logprobs", jnull(), "finish_reason", jnull()))
 	}
 	var content any = ""
 	if a.Text == "" && len(a.Calls) > 0 {
@@ -391,7 +362,7 @@ func (o *chatAnswer) deltas(index int, a Answer) []raw {
 	}
 	add("role", "assistant", "content", content, "refusal", jnull())
 	for _, piece := range textPieces(a.Reasoning, o.k.f.piece) {
-		add(o.reasoning(piece)...)
+		add("reasoning_content", piece)
 	}
 	for _, piece := range textPieces(a.Text, o.k.f.piece) {
 		add("content", piece)
@@ -402,8 +373,7 @@ func (o *chatAnswer) deltas(index int, a Answer) []raw {
 	for _, delta := range o.callDeltas(index, a.Calls) {
 		add("tool_calls", arr(delta))
 	}
-	return append(out, obj("index", index, "delta", obj(), "logprobs", jnull(),
-		"finish_reason", finish(a), "native_finish_reason", o.native(finish(a))))
+	return append(out, obj("index", index, "delta", obj(), "logprobs", jnull(), "finish_reason", finish(a)))
 }
 
 // callDeltas returns deltas that open every call with its id and name, and then the arguments of all calls, a piece of each in
@@ -438,12 +408,7 @@ func (o *chatAnswer) callDeltas(choice int, calls []Call) []raw {
 }
 
 // inline returns the event of an error within the stream.
-func (o *chatAnswer) inline(int) []byte {
-	if o.k.s.o.Flavor == OpenRouter {
-		chunk := o.chunk(arr(obj("index", 0, "delta", obj("content", ""), "finish_reason", "error")), nil)
-		failure := obj("error", obj("code", http.StatusBadGateway, "message", "Provider disconnected unexpectedly"))
-		return []byte("data: " + string(chunk[:len(chunk)-1]) + "," + string(failure[1:]) + "\n\n")
-	}
+func (o *chatAnswer) inline() []byte {
 	return []byte("data: " + string(obj("error", serverError().object())) + "\n\n")
 }
 

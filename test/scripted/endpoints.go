@@ -5,13 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
-	"errors"
-	"io"
 	"net/http"
-	"slices"
 	"unicode/utf8"
-
-	"remora/test/scripted/wsecho"
 )
 
 func model(id string) raw {
@@ -36,47 +31,13 @@ func serveUpload(k *sink, body []byte) error {
 	))
 }
 
-// serveWebSocket upgrades the connection and echoes until it is closed.
-func serveWebSocket(k *sink) error {
-	conn, rw, err := http.NewResponseController(k.w).Hijack()
-	if err != nil {
-		return errGone
-	}
-	defer func() { _ = conn.Close() }()
-	forget, open := k.s.adopt(conn)
-	defer forget()
-	if !open {
-		return errGone
-	}
-	k.s.rec.update(k.rec, func(r *Recorded) { r.Status = http.StatusSwitchingProtocols })
-	err = wsecho.Serve(conn, rw, k.r)
-	if errors.Is(err, wsecho.ErrHandshake) {
-		_, err = io.WriteString(conn, "HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
-	}
-	if err != nil {
-		return errGone
-	}
-	return nil
-}
-
-// serveEcho answers with the request as it arrived, with the header's bytes if they are known.
+// serveEcho answers with the request as it arrived.
 func serveEcho(k *sink, body []byte) error {
 	var headers []raw
-	if lines := bytes.Split(k.rec.RawHeader, []byte("\r\n")); len(lines) > 3 {
-		for _, line := range lines[1 : len(lines)-2] {
-			name, value, _ := bytes.Cut(line, []byte(":"))
+	_, fields, _ := bytes.Cut(k.rec.RawHeader, []byte("\r\n"))
+	for field := range bytes.SplitSeq(fields, []byte("\r\n")) {
+		if name, value, ok := bytes.Cut(field, []byte(":")); ok {
 			headers = append(headers, obj("name", string(name), "value", string(bytes.TrimSpace(value))))
-		}
-	} else {
-		names := make([]string, 0, len(k.rec.Header))
-		for name := range k.rec.Header {
-			names = append(names, name)
-		}
-		slices.Sort(names)
-		for _, name := range names {
-			for _, value := range k.rec.Header[name] {
-				headers = append(headers, obj("name", name, "value", value))
-			}
 		}
 	}
 	key, text := "body", string(body)

@@ -5,7 +5,6 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // fault is a parsed X-Script header. Counters are -1 if the fault is off.
@@ -13,16 +12,14 @@ type fault struct {
 	status        int    // 0: the regular status
 	retryAfter    string // empty: no header
 	html          bool
-	stallBefore   time.Duration // -1: off, forever: until released
+	stallBefore   bool
 	stallAfter    int
 	cutAfter      int
-	resetAfter    int
-	delay         time.Duration
 	errorInStream bool
 	noDone        bool
 	comments      bool
 	chunk         int // 0: unsplit
-	encoding      string
+	gzip          bool
 	length        bool
 	close         bool
 	bigKiB        int
@@ -30,18 +27,13 @@ type fault struct {
 	kind          Kind // empty: the server's
 }
 
-const (
-	forever = time.Duration(math.MaxInt64)
-	maxBig  = 64 << 10 // KiB
-)
+const maxBig = 64 << 10 // KiB
 
-func noFault() fault {
-	return fault{stallBefore: -1, stallAfter: -1, cutAfter: -1, resetAfter: -1}
-}
+func noFault() fault { return fault{stallAfter: -1, cutAfter: -1} }
 
 // breaks reports whether the fault needs a body written in pieces.
 func (f *fault) breaks() bool {
-	return f.stallAfter >= 0 || f.cutAfter >= 0 || f.resetAfter >= 0 || f.delay > 0
+	return f.stallAfter >= 0 || f.cutAfter >= 0
 }
 
 // parseFault parses X-Script. Its error names the wrong element.
@@ -66,15 +58,15 @@ func (f *fault) setFlag(key string) bool {
 	case "html":
 		f.html = true
 	case "stall-before":
-		f.stallBefore = forever
+		f.stallBefore = true
 	case "error-in-stream":
 		f.errorInStream = true
 	case "no-done":
 		f.noDone = true
 	case "comments":
 		f.comments = true
-	case "gzip", "zstd":
-		f.encoding = key
+	case "gzip":
+		f.gzip = true
 	case "length":
 		f.length = true
 	case "close":
@@ -93,18 +85,12 @@ func (f *fault) setValue(key, value string) bool {
 	case "retry-after":
 		f.retryAfter = value
 		return true
-	case "stall-before":
-		return setDuration(&f.stallBefore, value)
-	case "delay":
-		return setDuration(&f.delay, value)
 	case "status":
 		return setInt(&f.status, value, 200, 599)
 	case "stall-after":
 		return setInt(&f.stallAfter, value, 0, math.MaxInt32)
 	case "cut-after":
 		return setInt(&f.cutAfter, value, 0, math.MaxInt32)
-	case "reset-after":
-		return setInt(&f.resetAfter, value, 0, math.MaxInt32)
 	case "chunk":
 		return setInt(&f.chunk, value, 1, math.MaxInt32)
 	case "big":
@@ -121,14 +107,5 @@ func setInt(to *int, value string, least, most int) bool {
 		return false
 	}
 	*to = n
-	return true
-}
-
-func setDuration(to *time.Duration, value string) bool {
-	d, err := time.ParseDuration(value)
-	if err != nil || d < 0 {
-		return false
-	}
-	*to = d
 	return true
 }

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"slices"
 	"sync"
-	"time"
 )
 
 // End is how a request ended.
@@ -49,17 +48,18 @@ type Recorded struct {
 	Status int
 	// Events is the number of events written so far.
 	Events int
-	// End is how the request ended, Ended the time; it is zero while the request is open.
-	End   End
-	Ended time.Time
+	// End is how the request ended.
+	End End
 }
 
-const maxFaults = 1000
+const (
+	keepBytes = 64 << 20 // of all recorded requests
+	maxFaults = 1000
+)
 
 // recorder stores recent requests within bounds, and wakes waiters on changes.
 type recorder struct {
-	keepRequests, keepBytes int
-	now                     func() time.Time
+	keepRequests int
 
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced on every change
@@ -68,10 +68,6 @@ type recorder struct {
 	size    int
 	entries []*Recorded
 	faults  []string
-}
-
-func newRecorder(keepRequests, keepBytes int, now func() time.Time) *recorder {
-	return &recorder{keepRequests: keepRequests, keepBytes: keepBytes, now: now, changed: make(chan struct{})}
 }
 
 // add adds r. Only the recorder's methods may access it afterwards.
@@ -88,7 +84,7 @@ func (c *recorder) add(r *Recorded) {
 
 // shrink removes the oldest ended requests. Open ones stay: their number is bounded by the connections.
 func (c *recorder) shrink() {
-	for i := 0; i < len(c.entries) && (len(c.entries) > c.keepRequests || c.size > c.keepBytes); {
+	for i := 0; i < len(c.entries) && (len(c.entries) > c.keepRequests || c.size > keepBytes); {
 		if c.entries[i].End == Open {
 			i++
 			continue
@@ -110,7 +106,7 @@ func (c *recorder) update(r *Recorded, change func(*Recorded)) {
 func (c *recorder) end(r *Recorded, e End) {
 	c.update(r, func(r *Recorded) {
 		if r.End == Open {
-			r.End, r.Ended = e, c.now()
+			r.End = e
 		}
 	})
 }

@@ -133,17 +133,10 @@ func (e *apiError) object() raw {
 	return obj("message", e.message, "type", kind, "param", orNull(e.param), "code", orNull(e.code))
 }
 
-// body returns the error's body: indented as at OpenAI, or wrapped as OpenRouter does with a provider's error.
-func (e *apiError) body(f Flavor) []byte {
+// body returns the error's body, indented as at OpenAI.
+func (e *apiError) body() []byte {
 	inner := obj("error", e.object())
 	var buf bytes.Buffer
-	if f == OpenRouter {
-		return obj("error", obj(
-			"message", "Provider returned error",
-			"code", e.status,
-			"metadata", obj("raw", string(inner), "provider_name", "Scripted"),
-		), "user_id", "user_scripted")
-	}
 	if json.Indent(&buf, inner, "", "  ") != nil {
 		return inner
 	}

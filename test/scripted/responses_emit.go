@@ -286,7 +286,7 @@ func (o *responsesAnswer) streamCall(index int, it item, arguments string) error
 }
 
 // inline returns the event of an error within the stream.
-func (o *responsesAnswer) inline(int) []byte {
+func (o *responsesAnswer) inline() []byte {
 	e := serverError()
 	return []byte("event: error\ndata: " + string(obj(
 		"type", "error", "sequence_number", o.seq, "code", e.kind, "message", e.message, "param", jnull(),

@@ -36,16 +36,14 @@
 //
 //	status=500            answer with this status; status=429;retry-after=2 adds the header
 //	html                  answer 502 with an HTML page, as load balancers do
-//	stall-before[=DUR]    wait before the response header: DUR, or until the client leaves or [Server.Release]
+//	stall-before          wait before the response header until the client leaves or [Server.Release]
 //	stall-after=N         pause after N events until the client leaves or Release
 //	cut-after=N           close the connection after N events, in the middle of the body
-//	reset-after=N         the same with a TCP reset
-//	delay=DUR             wait before each event
 //	error-in-stream       after two events an error instead of the rest
 //	no-done               leave out the terminal piece: [DONE] or response.completed
 //	comments              comment lines between events, as OpenRouter's keep-alives
 //	chunk=N               write the body in pieces of N bytes, each flushed
-//	gzip, zstd            Content-Encoding, whatever the client accepts
+//	gzip                  Content-Encoding, whatever the client accepts
 //	length                Content-Length on a body that is not streamed
 //	close                 Connection: close
 //	big=N                 append N KiB to the text
@@ -69,23 +67,10 @@ import (
 	"remora/test/scripted/script"
 )
 
-// Flavor is the vendor whose behaviour the server copies.
-type Flavor uint8
-
-// Flavors.
-const (
-	// OpenAI is api.openai.com: error envelopes, header names, obfuscation.
-	OpenAI Flavor = iota
-	// OpenRouter adds provider and native_finish_reason, sends keep-alive comments and wraps errors.
-	OpenRouter
-)
-
 // Options configure a Server. The zero value is a strict OpenAI on a free port.
 type Options struct {
 	// Listen is the address to listen on, 127.0.0.1:0 if empty.
 	Listen string
-	// Flavor is the vendor to resemble.
-	Flavor Flavor
 	// Organization is the account of the server. Servers of other organizations refuse members of its answers that only their
 	// vendor can read or find: encrypted content, signatures, ids of files, containers and sounds.
 	Organization string
@@ -101,14 +86,13 @@ type Options struct {
 	// Echo answers requests for unknown paths with the request as it arrived, in JSON, instead of 404: for tests of passing
 	// through.
 	Echo bool
-	// KeepRequests and KeepBytes bound the result of Requests, by number and by bytes of headers and bodies. The oldest ended
-	// requests are removed first. Zero means 4096 and 64 MiB.
-	KeepRequests, KeepBytes int
-	// MaxBody is the largest request body in bytes, decoded or not; zero means 128 MiB.
-	MaxBody int64
-	// Now is the clock for Recorded.Ended, time.Now if nil. No answer depends on it.
-	Now func() time.Time
+	// KeepRequests bounds the result of Requests, which also has at most 64 MiB of headers and bodies. The oldest ended requests
+	// are removed first. Zero means 4096.
+	KeepRequests int
 }
+
+// maxBody is the largest request body, in bytes.
+const maxBody = 128 << 20
 
 // Server is a running upstream. It is safe for concurrent use.
 type Server struct {
@@ -126,7 +110,6 @@ type Server struct {
 	closed   bool
 	release  chan struct{} // closed and replaced by Release
 	injected []fault
-	hijacked map[net.Conn]struct{} // WebSockets, which http.Server.Close leaves alone
 
 	organization organization
 	ids          identities
@@ -142,28 +125,18 @@ func Start(o Options) (*Server, error) {
 	if o.KeepRequests <= 0 {
 		o.KeepRequests = 4096
 	}
-	if o.KeepBytes <= 0 {
-		o.KeepBytes = 64 << 20
-	}
-	if o.MaxBody <= 0 {
-		o.MaxBody = 128 << 20
-	}
-	if o.Now == nil {
-		o.Now = time.Now //nolint:forbidigo // the default of the injected clock
-	}
 	var lc net.ListenConfig
 	ln, err := lc.Listen(context.Background(), "tcp", o.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("start scripted upstream: %w", err)
 	}
 	s := &Server{
-		o:        o,
-		ln:       ln,
-		rec:      newRecorder(o.KeepRequests, o.KeepBytes, o.Now),
-		closing:  make(chan struct{}),
-		served:   make(chan struct{}),
-		release:  make(chan struct{}),
-		hijacked: make(map[net.Conn]struct{}),
+		o:       o,
+		ln:      ln,
+		rec:     &recorder{keepRequests: o.KeepRequests, changed: make(chan struct{})},
+		closing: make(chan struct{}),
+		served:  make(chan struct{}),
+		release: make(chan struct{}),
 
 		organization: organization(o.Organization),
 		ids:          identities{organization: organization(o.Organization), seen: make(map[[16]byte]int)},
@@ -210,16 +183,9 @@ func (s *Server) Close() error {
 	s.closeOnce.Do(func() {
 		s.mu.Lock()
 		s.closed = true
-		open := make([]net.Conn, 0, len(s.hijacked))
-		for c := range s.hijacked {
-			open = append(open, c)
-		}
 		s.mu.Unlock()
 		close(s.closing)
 		err = s.http.Close()
-		for _, c := range open {
-			_ = c.Close()
-		}
 		s.handlers.Wait()
 		<-s.served
 	})
@@ -288,19 +254,6 @@ func (s *Server) enter() bool {
 	}
 	s.handlers.Add(1)
 	return true
-}
-
-// adopt takes over a connection from net/http, so that Close closes it. It returns false once Close has begun. The caller must
-// call forget when the connection has ended.
-func (s *Server) adopt(c net.Conn) (forget func(), open bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.hijacked[c] = struct{}{}
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.hijacked, c)
-	}, !s.closed
 }
 
 // released returns a channel that the next Release closes.

@@ -331,23 +331,6 @@ func TestRespondGivesIDsAndUsage(t *testing.T) {
 	}
 }
 
-func TestOpenRouterFlavor(t *testing.T) {
-	u := start(t, scripted.Options{Flavor: scripted.OpenRouter})
-	_, body := u.call("POST", "/api/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"REASON r ;; SAY s"}]}`)
-	if at(t, body, "provider") != "Scripted" || at(t, body, "choices", 0, "message", "reasoning") != "r" ||
-		at(t, body, "choices", 0, "native_finish_reason") != "stop" {
-		t.Error(body)
-	}
-	status, body := u.call("POST", "/api/v1/chat/completions", `{"model":"m","messages":[]}`)
-	if status != 400 || at(t, body, "error", "code") != float64(400) || at(t, body, "user_id") == nil {
-		t.Error(body)
-	}
-	_, body = u.call("POST", "/api/v1/chat/completions", `{"model":"m","stream":true,"messages":[{"role":"user","content":"x"}]}`)
-	if !strings.HasPrefix(body, ": OPENROUTER PROCESSING\n\ndata: ") || strings.Contains(body, "obfuscation") {
-		t.Error(body)
-	}
-}
-
 // TestAnswersFromWhatItWasSent: a question about the user is only answered from the request, in both dialects.
 func TestAnswersFromWhatItWasSent(t *testing.T) {
 	t.Parallel()

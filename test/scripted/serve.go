@@ -1,22 +1,16 @@
 package scripted
 
 import (
-	"bytes"
-	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
 
-	"github.com/klauspost/compress/zstd"
-
 	"remora/test/scripted/script"
-	"remora/test/scripted/wsecho"
 )
 
 // serve reads and records a request, answers it, and records how it ended.
@@ -27,7 +21,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	defer s.handlers.Done()
 	rec := &Recorded{Method: r.Method, Target: r.RequestURI, Host: r.Host, Header: r.Header.Clone()}
 	tee, _ := r.Context().Value(connKey{}).(*teeConn)
-	body, readErr := io.ReadAll(http.MaxBytesReader(w, r.Body, s.o.MaxBody))
+	body, readErr := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	rec.Body = body
 	if tee != nil {
 		rec.RawHeader = tee.takeHead(r.Method)
@@ -43,23 +37,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		s.rec.end(rec, Served)
 	case errors.Is(err, errBroken):
 		s.rec.end(rec, Broken)
-		if errors.Is(err, errReset) {
-			lingerZero(tee)
-		}
 		panic(http.ErrAbortHandler)
 	default:
 		s.rec.end(rec, ClientGone)
 		panic(http.ErrAbortHandler)
-	}
-}
-
-// lingerZero makes the next close send a TCP reset.
-func lingerZero(tee *teeConn) {
-	if tee == nil {
-		return
-	}
-	if tcp, ok := tee.Conn.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0)
 	}
 }
 
@@ -76,8 +57,8 @@ func (s *Server) answerHTTP(k *sink, body []byte, readErr error) error {
 		return k.fail(badRequest(err.Error(), "x-script", ""))
 	}
 	k.f = f
-	if f.stallBefore >= 0 {
-		if err := k.wait(f.stallBefore); err != nil {
+	if f.stallBefore {
+		if err := k.stall(); err != nil {
 			return err
 		}
 	}
@@ -111,18 +92,11 @@ func (s *Server) route(k *sink, body []byte) error {
 	if !ok {
 		return s.unknown(k, body)
 	}
-	if wsecho.IsUpgrade(k.r) && (endpoint == "responses" || endpoint == "realtime") {
-		return serveWebSocket(k)
-	}
 	serve := endpoints[k.r.Method+" "+endpoint]
 	if serve == nil {
 		return s.routeByID(k, endpoint, body)
 	}
-	plain, e := decoded(k.r, body, s.o.MaxBody)
-	if e != nil {
-		return k.fail(e)
-	}
-	return serve(k, plain)
+	return serve(k, body)
 }
 
 // routeByID serves the endpoints with an id in their path.
@@ -156,39 +130,6 @@ func (s *Server) unknown(k *sink, body []byte) error {
 			"stored chat/completions, responses and conversations by their id; and models by their name.",
 			k.r.Method, k.r.URL.Path, strings.Join(slices.Sorted(maps.Keys(endpoints)), ", ")),
 	})
-}
-
-// decoded removes a request's content coding. limit bounds the result, in bytes.
-func decoded(r *http.Request, body []byte, limit int64) ([]byte, *apiError) {
-	var (
-		src io.Reader
-		err error
-	)
-	switch coding := r.Header.Get("Content-Encoding"); coding {
-	case "", "identity":
-		return body, nil
-	case "gzip":
-		src, err = gzip.NewReader(bytes.NewReader(body))
-	case "zstd":
-		var d *zstd.Decoder
-		if d, err = zstd.NewReader(bytes.NewReader(body), zstd.WithDecoderConcurrency(1)); err == nil {
-			defer d.Close()
-			src = d
-		}
-	default:
-		return nil, &apiError{status: http.StatusUnsupportedMediaType, message: "Unsupported content encoding: " + coding}
-	}
-	if err != nil {
-		return nil, unparseable()
-	}
-	out, err := io.ReadAll(io.LimitReader(src, limit+1))
-	if err != nil {
-		return nil, unparseable()
-	}
-	if int64(len(out)) > limit {
-		return nil, &apiError{status: http.StatusRequestEntityTooLarge, message: "Request body too large."}
-	}
-	return out, nil
 }
 
 func unparseable() *apiError {

@@ -4,20 +4,15 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"strconv"
-	"time"
-
-	"github.com/klauspost/compress/zstd"
 )
 
 // Errors of an answer that ends early. All of them are returned to serve.
 var (
 	errGone   = errors.New("client gone")
 	errBroken = errors.New("aborted by a fault")
-	errReset  = fmt.Errorf("reset by a fault: %w", errBroken)
 	errStop   = errors.New("ended early by a fault") // but cleanly
 )
 
@@ -33,9 +28,9 @@ type sink struct {
 	// released is that of the request's arrival, so that a Release also ends later stalls.
 	released <-chan struct{}
 
-	out    io.Writer        // where events go: the connection, in pieces, compressed
-	enc    io.WriteCloser   // the compressor in out; nil without
-	inline func(int) []byte // returns the event of an error in the stream, after a number of events
+	out    io.Writer     // where events go: the connection, in pieces, compressed
+	zip    *gzip.Writer  // the compressor in out; nil without
+	inline func() []byte // returns the event of an error in the stream
 	events int
 }
 
@@ -55,7 +50,7 @@ func (k *sink) fail(e *apiError) error {
 	case k.kind.google():
 		return k.json(e.status, googleBody(e.status, e.message))
 	}
-	return k.json(e.status, e.body(k.s.o.Flavor))
+	return k.json(e.status, e.body())
 }
 
 // status answers with the status of a fault.
@@ -74,21 +69,18 @@ func (k *sink) status(code int) error {
 	case code < http.StatusInternalServerError:
 		e.kind = "invalid_request_error"
 	}
-	return k.json(code, e.body(k.s.o.Flavor))
+	return k.json(code, e.body())
 }
 
 // whole writes an answer that is not streamed.
 func (k *sink) whole(status int, contentType string, body []byte) error {
-	if k.f.encoding != "" {
+	if k.f.gzip {
 		var buf bytes.Buffer
-		enc, err := compressor(k.f.encoding, &buf)
-		if err != nil {
+		zip := gzip.NewWriter(&buf)
+		if _, err := zip.Write(body); err != nil {
 			return err
 		}
-		if _, err = enc.Write(body); err != nil {
-			return err
-		}
-		if err = enc.Close(); err != nil {
+		if err := zip.Close(); err != nil {
 			return err
 		}
 		body = buf.Bytes()
@@ -128,8 +120,8 @@ func (k *sink) header(status int, contentType string) {
 	k.vendorHeaders()
 	h := k.w.Header()
 	h.Set("Content-Type", contentType)
-	if k.f.encoding != "" {
-		h.Set("Content-Encoding", k.f.encoding)
+	if k.f.gzip {
+		h.Set("Content-Encoding", "gzip")
 	}
 	if k.f.close {
 		h.Set("Connection", "close")
@@ -147,10 +139,6 @@ func (k *sink) vendorHeaders() {
 		k.id = k.s.ids.of(k.r.Method, k.r.RequestURI, k.rec.Body)
 	}
 	h := k.w.Header()
-	if k.s.o.Flavor == OpenRouter {
-		h.Set("X-Generation-Id", "gen-"+string(k.id[:20]))
-		return
-	}
 	h["x-request-id"] = []string{"req_" + string(k.id[:32])}
 	h["openai-processing-ms"] = []string{strconv.Itoa(10 + k.id.created()%90)}
 	h["openai-organization"] = []string{"org-scripted"}
@@ -164,22 +152,16 @@ func (k *sink) vendorHeaders() {
 }
 
 // stream begins a stream of events. It sends the head immediately.
-func (k *sink) stream(inline func(events int) []byte) error {
+func (k *sink) stream(inline func() []byte) error {
 	k.header(http.StatusOK, "text/event-stream; charset=utf-8")
 	k.inline = inline
 	k.out = pieces{k.w, http.NewResponseController(k.w), k.f.chunk}
-	if k.f.encoding != "" {
-		enc, err := compressor(k.f.encoding, k.out)
-		if err != nil {
-			return err
-		}
-		k.enc, k.out = enc, enc
+	if k.f.gzip {
+		k.zip = gzip.NewWriter(k.out)
+		k.out = k.zip
 	}
 	if err := http.NewResponseController(k.w).Flush(); err != nil {
 		return errGone
-	}
-	if k.s.o.Flavor == OpenRouter && !k.f.comments {
-		return k.comment()
 	}
 	return nil
 }
@@ -187,7 +169,7 @@ func (k *sink) stream(inline func(events int) []byte) error {
 // event writes one event; name is empty in Chat.
 func (k *sink) event(name string, data []byte) error {
 	if k.f.errorInStream && k.events == 2 {
-		if err := k.emit(k.inline(k.events)); err != nil {
+		if err := k.emit(k.inline()); err != nil {
 			return err
 		}
 		return errStop
@@ -212,8 +194,8 @@ func (k *sink) end() error {
 	if err := k.check(); err != nil {
 		return err
 	}
-	if k.enc != nil {
-		if err := k.enc.Close(); err != nil {
+	if k.zip != nil {
+		if err := k.zip.Close(); err != nil {
 			return errGone
 		}
 	}
@@ -224,11 +206,6 @@ func (k *sink) end() error {
 func (k *sink) emit(p []byte) error {
 	if err := k.check(); err != nil {
 		return err
-	}
-	if k.f.delay > 0 {
-		if err := k.wait(k.f.delay); err != nil {
-			return err
-		}
 	}
 	if k.out == nil {
 		k.out = pieces{k.w, http.NewResponseController(k.w), 0}
@@ -247,7 +224,7 @@ func (k *sink) push(p []byte) error {
 	if _, err := k.out.Write(p); err != nil {
 		return errGone
 	}
-	if f, ok := k.enc.(interface{ Flush() error }); ok && f.Flush() != nil {
+	if k.zip != nil && k.zip.Flush() != nil {
 		return errGone
 	}
 	return nil
@@ -263,37 +240,22 @@ func (k *sink) check() error {
 	switch k.events {
 	case k.f.cutAfter:
 		return errBroken
-	case k.f.resetAfter:
-		return errReset
 	case k.f.stallAfter:
 		k.f.stallAfter = -1 // once
-		return k.wait(forever)
+		return k.stall()
 	}
 	return nil
 }
 
-// wait waits for d, or until Release if d is forever. It returns errGone if the client disconnects or the server closes before.
-func (k *sink) wait(d time.Duration) error {
-	var (
-		elapsed  <-chan time.Time
-		released <-chan struct{}
-	)
-	if d == forever {
-		released = k.released
-	} else {
-		t := time.NewTimer(d) //nolint:forbidigo // scripted delays are real
-		defer t.Stop()
-		elapsed = t.C
-	}
+// stall waits for Release. It returns errGone if the client disconnects or the server closes before.
+func (k *sink) stall() error {
 	select {
-	case <-elapsed:
-	case <-released:
+	case <-k.released:
+		return nil
 	case <-k.r.Context().Done():
-		return errGone
 	case <-k.s.closing:
-		return errGone
 	}
-	return nil
+	return errGone
 }
 
 // pieces writes in pieces of n bytes, or in one if n is 0, and flushes each.
@@ -317,11 +279,4 @@ func (p pieces) Write(b []byte) (int, error) {
 		}
 	}
 	return len(b), nil
-}
-
-func compressor(encoding string, w io.Writer) (io.WriteCloser, error) {
-	if encoding == "zstd" {
-		return zstd.NewWriter(w, zstd.WithEncoderConcurrency(1))
-	}
-	return gzip.NewWriter(w), nil
 }

