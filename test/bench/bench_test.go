@@ -42,7 +42,7 @@ func sendInPieces(t *rapid.T, text string) *conn {
 		}
 		_ = server.Close()
 	}()
-	return &conn{net: client, r: bufio.NewReader(client)}
+	return newConn(client)
 }
 
 func TestReceive(t *testing.T) {

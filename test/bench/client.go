@@ -9,13 +9,17 @@ import (
 	"net"
 	"strconv"
 	"time"
+
+	"github.com/valyala/fasthttp"
 )
 
-// conn is a keep-alive connection of the load generator. It parses just enough of HTTP/1.1 to find the first byte and the end
-// of an answer, so that it costs little compared with the proxies.
+// conn is a keep-alive connection of the load generator. It reads answers with fasthttp, which costs little compared with the
+// proxies.
 type conn struct {
-	net net.Conn
-	r   *bufio.Reader
+	net    net.Conn
+	r      *bufio.Reader
+	answer fasthttp.Response
+	piece  [16 << 10]byte
 }
 
 // reply is the measured part of an answer.
@@ -33,114 +37,51 @@ func dial(addr string) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &conn{net: c, r: bufio.NewReaderSize(c, 64<<10)}, nil
+	return newConn(c), nil
+}
+
+func newConn(c net.Conn) *conn { return &conn{net: c, r: bufio.NewReaderSize(endless{c}, 64<<10)} }
+
+// endless makes the end of a connection an error, since it must not look like the end of an answer.
+type endless struct{ io.Reader }
+
+func (e endless) Read(p []byte) (int, error) {
+	n, err := e.Reader.Read(p)
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
 }
 
 // receive reads one answer. It calls each, if not nil, with the pieces of the body as they arrive.
 func (c *conn) receive(into *reply, each func(piece []byte)) error {
-	into.memory = into.memory[:0]
 	if _, err := c.r.Peek(1); err != nil {
 		return fmt.Errorf("read answer: %w", err)
 	}
 	into.first = time.Now()
-	line, err := c.line()
-	if err != nil {
-		return err
-	}
-	if len(line) < 12 || !bytes.HasPrefix(line, []byte("HTTP/1.")) {
-		return fmt.Errorf("read answer: status line %.40q", line)
-	}
-	if into.status, err = strconv.Atoi(string(line[9:12])); err != nil {
-		return fmt.Errorf("read status: %w", err)
-	}
-	length, err := c.headers(into)
-	switch {
-	case err != nil:
-		return err
-	case length >= 0:
-		return c.body(length, each)
-	default:
-		return c.chunks(each)
-	}
-}
 
-// headers returns the length of the body, -1 for a chunked body.
-func (c *conn) headers(into *reply) (length int, err error) {
-	const unknown = -2
-	length = unknown
-	for {
-		line, err := c.line()
-		if err != nil {
-			return 0, err
-		}
-		if len(line) == 0 {
-			break
-		}
-		name, value, _ := bytes.Cut(line, []byte(":"))
-		switch value = bytes.TrimSpace(value); {
-		case bytes.EqualFold(name, []byte("Content-Length")):
-			if length, err = strconv.Atoi(string(value)); err != nil || length < 0 {
-				return 0, fmt.Errorf("read content length %.20q", value)
-			}
-		case bytes.EqualFold(name, []byte("Transfer-Encoding")):
-			length = -1
-		case bytes.EqualFold(name, []byte("X-Memory")):
-			into.memory = append(into.memory, value...)
-		}
+	c.answer.StreamBody = true
+	if err := c.answer.Read(c.r); err != nil {
+		return fmt.Errorf("read answer: %w", err)
 	}
-	if length == unknown {
-		return 0, errors.New("read answer: it has neither Content-Length nor Transfer-Encoding")
+	if c.answer.Header.ContentLength() < -1 {
+		return errors.New("read answer: it has neither Content-Length nor Transfer-Encoding")
 	}
-	return length, nil
-}
+	into.status = c.answer.StatusCode()
+	into.memory = append(into.memory[:0], c.answer.Header.Peek("X-Memory")...)
 
-func (c *conn) chunks(each func([]byte)) error {
-	for {
-		line, err := c.line()
+	for body := c.answer.BodyStream(); ; {
+		n, err := body.Read(c.piece[:])
+		if each != nil && n > 0 {
+			each(c.piece[:n])
+		}
+		if errors.Is(err, io.EOF) {
+			return c.answer.CloseBodyStream()
+		}
 		if err != nil {
-			return err
-		}
-		size, _, _ := bytes.Cut(line, []byte(";"))
-		n, err := strconv.ParseUint(string(size), 16, 31)
-		if err != nil {
-			return fmt.Errorf("read size of chunk: %w", err)
-		}
-		if err := c.body(int(n), each); err != nil {
-			return err
-		}
-		if line, err = c.line(); err != nil || len(line) > 0 {
-			return errors.Join(err, fmt.Errorf("read end of chunk: %.20q", line))
-		}
-		if n == 0 {
-			return nil
-		}
-	}
-}
-
-func (c *conn) body(n int, each func([]byte)) error {
-	for n > 0 {
-		if _, err := c.r.Peek(1); err != nil {
 			return fmt.Errorf("read body: %w", err)
 		}
-		piece, _ := c.r.Peek(min(n, c.r.Buffered())) // all of it is buffered
-		if each != nil {
-			each(piece)
-		}
-		n -= len(piece)
-		_, _ = c.r.Discard(len(piece)) // likewise
 	}
-	return nil
-}
-
-func (c *conn) line() ([]byte, error) {
-	line, err := c.r.ReadSlice('\n')
-	if err != nil {
-		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
-		}
-		return nil, fmt.Errorf("read answer: %w", err)
-	}
-	return bytes.TrimRight(line, "\r\n"), nil
 }
 
 // stampMark precedes the time in nanoseconds at which upstream wrote a piece of a stream.
