@@ -5,6 +5,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -100,9 +101,7 @@ func New(o Options, routes ...Route) *Server {
 	mux.HandleFunc("GET /readyz", s.ready)
 	for _, r := range routes {
 		limit := r.MaxBody
-		if limit == 0 {
-			limit = defaultBody
-		}
+		limit = cmp.Or(limit, defaultBody)
 		mux.Handle(r.Pattern, s.guard(http.MaxBytesHandler(r.Handler, limit)))
 	}
 	s.http = &http.Server{

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"log/slog"
 	"time"
 
@@ -78,13 +79,9 @@ func (o *Options) defaults() {
 		{&o.OpenDelay, 20 * time.Millisecond},
 		{&o.RetryDelay, 500 * time.Millisecond},
 	} {
-		if *d.value == 0 {
-			*d.value = d.def
-		}
+		*d.value = cmp.Or(*d.value, d.def)
 	}
-	if o.OnStoreError == "" {
-		o.OnStoreError = OnStoreErrorOpen
-	}
+	o.OnStoreError = cmp.Or(o.OnStoreError, OnStoreErrorOpen)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}

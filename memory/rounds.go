@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -232,9 +233,7 @@ func (rs *rounds) call(ctx context.Context, name string, call layer.ToolCall, ot
 
 // guide adds guidance. The model's answer stays in its view, without calls that will not be answered.
 func (r *round) guide(d wire.Dialect, role wire.Role, text string) {
-	if text == "" {
-		text = guidedResponse
-	}
+	text = cmp.Or(text, guidedResponse)
 	var said, reasoning []wire.Item
 	for _, it := range r.items {
 		if it.Kind == wire.Reasoning {

@@ -2,6 +2,7 @@ package providers
 
 import (
 	"bufio"
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -198,9 +199,7 @@ func (c *Client) pool(up Upstream) (*pool, error) {
 		if c.o.TLS != nil {
 			p.tls = c.o.TLS.Clone()
 		}
-		if p.tls.ServerName == "" {
-			p.tls.ServerName = up.ServerName
-		}
+		p.tls.ServerName = cmp.Or(p.tls.ServerName, up.ServerName)
 		// Offer only HTTP/1.1, which Client speaks: without ALPN some servers assume HTTP/2.
 		p.tls.NextProtos = []string{"http/1.1"}
 		if p.tls.ClientSessionCache == nil {

@@ -2,6 +2,7 @@ package providers
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -52,9 +53,7 @@ func connectVia(ctx context.Context, d *net.Dialer, via *url.URL, addr string) (
 		return nil, fmt.Errorf("forward proxy scheme %q is not supported, only http", via.Scheme)
 	}
 	port := via.Port()
-	if port == "" {
-		port = "80"
-	}
+	port = cmp.Or(port, "80")
 	nc, err := d.DialContext(ctx, "tcp", net.JoinHostPort(via.Hostname(), port))
 	if err != nil {
 		return nil, fmt.Errorf("dial the forward proxy: %w", err)

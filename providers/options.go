@@ -1,6 +1,7 @@
 package providers
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -196,9 +197,7 @@ func parseBaseURL(raw string) (baseURL, error) {
 	if b.tls {
 		standard = "443"
 	}
-	if port == "" {
-		port = standard
-	}
+	port = cmp.Or(port, standard)
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
 		return baseURL{}, errors.New("must have a port from 1 to 65535, or none")
 	}

@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/valyala/fasthttp"
 )
@@ -170,12 +171,11 @@ func cutVersion(path []byte) ([]byte, bool) {
 
 // lacksVersion reports whether a path is one that OpenAI has below /v1, without that.
 func lacksVersion(path []byte) bool {
-	for _, known := range [...]string{"/chat/completions", "/responses", "/embeddings", "/models"} {
-		if rest, ok := bytes.CutPrefix(path, []byte(known)); ok && (len(rest) == 0 || rest[0] == '/' || rest[0] == '?') {
-			return true
-		}
-	}
-	return false
+	known := [...]string{"/chat/completions", "/responses", "/embeddings", "/models"}
+	return slices.ContainsFunc(known[:], func(known string) bool {
+		rest, ok := bytes.CutPrefix(path, []byte(known))
+		return ok && (len(rest) == 0 || rest[0] == '/' || rest[0] == '?')
+	})
 }
 
 // dropCredentials removes every header that may carry the caller's credential.

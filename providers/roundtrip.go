@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -298,12 +299,7 @@ func contains(listed [][]byte, name []byte) bool {
 	if equalFold(name, "content-length") || equalFold(name, "transfer-encoding") {
 		return false
 	}
-	for _, l := range listed {
-		if len(l) > 0 && bytes.EqualFold(l, name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(listed, func(l []byte) bool { return len(l) > 0 && bytes.EqualFold(l, name) })
 }
 
 // equalFold compares with a lower-case ASCII name.

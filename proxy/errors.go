@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -216,9 +217,7 @@ func (e *Error) fault() wire.Fault {
 }
 
 func errDenied(reason string) *Error {
-	if reason == "" {
-		reason = "the answer was denied by a rule of this gateway"
-	}
+	reason = cmp.Or(reason, "the answer was denied by a rule of this gateway")
 	return &Error{Status: fasthttp.StatusForbidden, Code: codeDenied, Message: reason}
 }
 

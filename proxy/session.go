@@ -119,12 +119,7 @@ func fixedHeaders() []meaning {
 }
 
 func reservedHeader(name string) bool {
-	for _, m := range fixedHeaders() {
-		if strings.EqualFold(m.name, name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(fixedHeaders(), func(m meaning) bool { return strings.EqualFold(m.name, name) })
 }
 
 func newHeaderTable(o *SessionOptions) *headerTable {

@@ -76,10 +76,5 @@ func (t *turn) unjudged(r wire.Reply) bool {
 	if !t.steering.HoldCalls && !t.steering.HoldAll || len(r.Choices) < 2 {
 		return false
 	}
-	for _, choice := range r.Choices[1:] {
-		if slices.ContainsFunc(choice, wire.Item.HasCalls) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.Choices[1:], func(choice []wire.Item) bool { return slices.ContainsFunc(choice, wire.Item.HasCalls) })
 }

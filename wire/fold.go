@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"cmp"
 	"strconv"
 
 	"remora/wire/sse"
@@ -200,9 +201,9 @@ func FoldBody(d Dialect, body []byte) (Reply, error) {
 func (m *Meta) Note(p Child) {
 	switch string(p.Name) {
 	case "id":
-		m.ID = OrElse(Text(p.Value), m.ID)
+		m.ID = cmp.Or(Text(p.Value), m.ID)
 	case "model":
-		m.Model = OrElse(Text(p.Value), m.Model)
+		m.Model = cmp.Or(Text(p.Value), m.Model)
 	case "usage":
 		if p.Value[0] == '{' {
 			m.Usage = bytes.Clone(p.Value)
@@ -212,14 +213,6 @@ func (m *Meta) Note(p Child) {
 			m.Err = bytes.Clone(p.Value)
 		}
 	}
-}
-
-// OrElse is s, or else the fallback where s is empty.
-func OrElse(s, fallback string) string {
-	if s == "" {
-		return fallback
-	}
-	return s
 }
 
 // Usage is the cost of a call, in tokens.

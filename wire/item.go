@@ -536,12 +536,8 @@ func StoredFile(part []byte) bool {
 	if Text(Member(part, "file_id")) == "" {
 		return false
 	}
-	for _, inline := range [...]string{"file_data", "file_url", "image_url"} {
-		if Text(Member(part, inline)) != "" {
-			return false
-		}
-	}
-	return true
+	inline := [...]string{"file_data", "file_url", "image_url"}
+	return !slices.ContainsFunc(inline[:], func(name string) bool { return Text(Member(part, name)) != "" })
 }
 
 // WithoutElements leaves out elements of a list. It returns false where it leaves out all of them.

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 	"strings"
 
@@ -88,9 +89,7 @@ func (r *readings) event(ev *sse.Block, e Effect) {
 	if spelledOnce(r.Judge, Top, ev.Data) {
 		why = r.Event(ev, e)
 	}
-	if r.odd == "" {
-		r.odd = why
-	}
+	r.odd = cmp.Or(r.odd, why)
 }
 
 // unclear returns the reason why clients may read other calls than those of the choices, "" if they do not.

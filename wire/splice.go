@@ -159,13 +159,5 @@ func (r *Request) appendList(out []byte, items []Item) []byte {
 
 // same reports whether both lists hold the same elements of the same body.
 func same(a, b []Item) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i].Dialect != b[i].Dialect || !SameBytes(a[i].Raw, b[i].Raw) {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(a, b, func(a, b Item) bool { return a.Dialect == b.Dialect && SameBytes(a.Raw, b.Raw) })
 }

@@ -3,6 +3,7 @@ package storetest
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
@@ -35,9 +36,7 @@ type Env struct {
 // Run checks all promises, each in a subtest.
 func Run(t *testing.T, e Env) {
 	t.Helper()
-	if e.TTL == 0 {
-		e.TTL = time.Minute
-	}
+	e.TTL = cmp.Or(e.TTL, time.Minute)
 	for _, c := range []struct {
 		name string
 		f    func(*suite)

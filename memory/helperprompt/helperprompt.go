@@ -60,12 +60,8 @@ const (
 // be JSON.
 func Mentions(text []byte) bool {
 	text = text[:min(len(text), 2*maxBytes)]
-	for _, part := range [...]string{"versation", "Chat", "chat", "ssion", "hread", "ialog"} { // "ssion" of a session or a discussion
-		if bytes.Contains(text, []byte(part)) {
-			return true
-		}
-	}
-	return false
+	parts := [...]string{"versation", "Chat", "chat", "ssion", "hread", "ialog"} // "ssion" of a session or a discussion
+	return slices.ContainsFunc(parts[:], func(part string) bool { return bytes.Contains(text, []byte(part)) })
 }
 
 // Kind returns what a request orders that has no history: "title", "tags", "follow_ups", "search_queries", "emoji" or
@@ -157,13 +153,9 @@ func anyOf(words, wanted []string) bool {
 // holdsConversation reports whether a text has a conversation in it, by how prompts set one off from their own words.
 func holdsConversation(text string) bool {
 	text = strings.ToLower(text)
-	for _, mark := range [...]string{
+	marks := [...]string{
 		"<chat_history", "chat history:", "<conversation", "conversation:", "<content", "<messages", "<dialog", "<transcript",
 		"user:", "human:", "assistant:", "question:", "query:", "message:",
-	} {
-		if strings.Contains(text, mark) {
-			return true
-		}
 	}
-	return false
+	return slices.ContainsFunc(marks[:], func(mark string) bool { return strings.Contains(text, mark) })
 }

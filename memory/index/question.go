@@ -1,6 +1,7 @@
 package index
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -191,12 +192,7 @@ func (q *question) ofDate(it *item, said []span) bool {
 }
 
 func (q *question) has(term uint32) bool {
-	for _, t := range q.terms {
-		if t.term == term {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(q.terms, func(t queryTerm) bool { return t.term == term })
 }
 
 func (q *question) dropCommonest() {

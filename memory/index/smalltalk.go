@@ -2,6 +2,7 @@ package index
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -65,12 +66,8 @@ const (
 
 // Asks reports whether a text asks something.
 func Asks(text string) bool {
-	for _, sign := range asking() {
-		if strings.Contains(text, sign) {
-			return true
-		}
-	}
-	return beginsQuestion().MatchString(text)
+	asks := slices.ContainsFunc(asking(), func(sign string) bool { return strings.Contains(text, sign) })
+	return asks || beginsQuestion().MatchString(text)
 }
 
 // aboutUs are words of questions about what users did or said.

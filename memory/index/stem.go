@@ -2,6 +2,7 @@ package index
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -191,12 +192,7 @@ func regular(w []byte) []byte {
 
 // plain reports whether a word has Latin letters alone: endings of numbers and of other scripts are left alone.
 func plain(w []byte) bool {
-	for _, c := range w {
-		if c < 'a' || c > 'z' {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(w, func(c byte) bool { return c < 'a' || c > 'z' })
 }
 
 func ends(w []byte, ending string) bool {

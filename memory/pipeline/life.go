@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -93,12 +94,8 @@ func (r *lifecycle) Complete(ctx context.Context, of layer.Outcome) {
 		return
 	}
 	o := of
-	if o.Execution == "" {
-		o.Execution = r.turn.Execution
-	}
-	if o.Thread == "" {
-		o.Thread = r.turn.Thread
-	}
+	o.Execution = cmp.Or(o.Execution, r.turn.Execution)
+	o.Thread = cmp.Or(o.Thread, r.turn.Thread)
 	for _, m := range r.members {
 		if !m.off && m.complete != nil {
 			m.lenient(ctx, layer.HookComplete, func(ctx context.Context, s layer.State) (layer.State, error) {

@@ -1,6 +1,7 @@
 package redact
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -221,10 +222,6 @@ func placeholder(word string) bool {
 		return true
 	}
 	lower := strings.ToLower(w)
-	for _, p := range []string{"process.env", "os.environ", "os.getenv", "env.", "env(", "getenv", "secrets.", "vault:", "file:", "op://"} {
-		if strings.HasPrefix(lower, p) {
-			return true
-		}
-	}
-	return false
+	sources := []string{"process.env", "os.environ", "os.getenv", "env.", "env(", "getenv", "secrets.", "vault:", "file:", "op://"}
+	return slices.ContainsFunc(sources, func(p string) bool { return strings.HasPrefix(lower, p) })
 }

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -46,9 +47,7 @@ func newDraft(e *Entry, a *Answer) *draft {
 	d.added, d.output = d.addedRoom[:0], d.outputRoom[:0]
 	d.hidden.of = &e.Notes.hidden
 	d.grow(e.in.items[e.unwritten.fresh:])
-	if d.head.NextSeq == 0 {
-		d.head.NextSeq = 1
-	}
+	d.head.NextSeq = cmp.Or(d.head.NextSeq, 1)
 	if d.line == 0 {
 		d.head.Lines++
 		d.line = d.head.Lines

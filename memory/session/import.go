@@ -2,6 +2,7 @@ package session
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -133,9 +134,7 @@ func (im *importer) item(l *ItemLine) error {
 	}
 	here := linePosition{Pos: stored.Pos, Line: l.Line, Side: l.Side}
 	im.at[l.Seq] = here
-	if im.named[l.Turn] == 0 {
-		im.named[l.Turn] = l.Seq
-	}
+	im.named[l.Turn] = cmp.Or(im.named[l.Turn], l.Seq)
 	im.puts = stored.cut(im.puts)
 	im.put(itemName(l.Seq), stored.encode())
 	if l.Hidden {

@@ -105,12 +105,7 @@ func (in *incoming) resolve(it wire.Item) (wire.Item, bool) {
 
 // passes reports whether the request's history contains a place in the transcript.
 func (in *incoming) passes(chain wire.Hash) bool {
-	for _, end := range in.ends {
-		if end.Chain == chain {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(in.ends, func(end position) bool { return end.Chain == chain })
 }
 
 // unresolved reports whether a reference has an unknown target, so that pairs cannot be checked.

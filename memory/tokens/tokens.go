@@ -7,6 +7,7 @@
 package tokens
 
 import (
+	"cmp"
 	"errors"
 	"hash/maphash"
 	"sync"
@@ -54,9 +55,7 @@ type lazy struct {
 
 // New returns a Counter that has loaded nothing yet.
 func New(o Options) *Counter {
-	if o.MemoCounts == 0 {
-		o.MemoCounts = defaultMemo
-	}
+	o.MemoCounts = cmp.Or(o.MemoCounts, defaultMemo)
 	return &Counter{
 		seed:    maphash.MakeSeed(),
 		memo:    newMemo(o.MemoCounts),

@@ -6,6 +6,7 @@ package wordvectors
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -139,9 +140,7 @@ func (t *Table) add(line []byte, row []float32) ([]float32, error) {
 	if len(row) > t.dimensions && t.dimensions > 0 {
 		row = row[len(row)-t.dimensions:]
 	}
-	if t.dimensions == 0 {
-		t.dimensions = len(row)
-	}
+	t.dimensions = cmp.Or(t.dimensions, len(row))
 	if len(row) != t.dimensions || len(row) < 2 || len(row) > maxDimensions {
 		return row, fmt.Errorf("want a row of 2 to %d numbers, as many as in the first row, have %d", maxDimensions, len(row))
 	}

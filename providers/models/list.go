@@ -2,6 +2,7 @@ package models
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 )
@@ -93,9 +94,7 @@ func gather(list []byte, found map[string]int) error {
 			return errList
 		}
 		name, n := e.ID, e.length()
-		if name == "" {
-			name = e.Name
-		}
+		name = cmp.Or(name, e.Name)
 		if name == "" || len(name) > maxName || n == 0 {
 			continue
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -69,13 +70,9 @@ func (l *retryingListener) Close() (err error) {
 
 // passes reports whether an error concerns one connection only, or passes once other connections are closed.
 func passes(err error) bool {
-	for _, e := range [...]syscall.Errno{
+	passing := []syscall.Errno{
 		syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, // short of descriptors or memory
 		syscall.ECONNABORTED, syscall.ECONNRESET, syscall.EPERM, // the client left, or a firewall refused it
-	} {
-		if errors.Is(err, e) {
-			return true
-		}
 	}
-	return false
+	return slices.ContainsFunc(passing, func(e syscall.Errno) bool { return errors.Is(err, e) })
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"hash/maphash"
+	"slices"
 	"sync"
 
 	"remora/memory/tokens"
@@ -124,12 +125,7 @@ func (l *ledger) remember(fixed [3][]byte, items []wire.Item) {
 }
 
 func hasUser(items []wire.Item) bool {
-	for _, it := range items {
-		if it.Kind == wire.Message && it.Role == wire.User {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(items, func(it wire.Item) bool { return it.Kind == wire.Message && it.Role == wire.User })
 }
 
 // meter counts tokens, and caches the count of each text.

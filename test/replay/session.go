@@ -1,6 +1,8 @@
 package main
 
 import (
+	"slices"
+
 	"remora/test/scripted"
 	"remora/wire"
 	"remora/wire/dialects"
@@ -80,30 +82,19 @@ func (s *session) items() (items, calls, users int) {
 
 // offer adds a called tool, unless the recording defines it.
 func (s *session) offer(name string, custom bool) {
-	for i := range s.tools {
-		if s.tools[i].Name == name {
-			return
-		}
+	if !slices.ContainsFunc(s.tools, func(t tool) bool { return t.Name == name }) {
+		s.tools = append(s.tools, tool{Name: name, Custom: custom})
 	}
-	s.tools = append(s.tools, tool{Name: name, Custom: custom})
 }
 
 // isCustom reports whether a tool takes free text.
 func (s *session) isCustom(name string) bool {
-	for i := range s.tools {
-		if s.tools[i].Name == name {
-			return s.tools[i].Custom
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.tools, func(t tool) bool { return t.Name == name && t.Custom })
 }
 
 // prompted reports whether the step begins with a user message: then time has passed.
 func (s *step) prompted() bool {
-	for _, in := range s.input {
-		if in.compact == nil && in.item.Kind == wire.Message && in.item.Role == wire.User {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.input, func(in input) bool {
+		return in.compact == nil && in.item.Kind == wire.Message && in.item.Role == wire.User
+	})
 }

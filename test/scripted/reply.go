@@ -2,6 +2,7 @@ package scripted
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -127,9 +128,7 @@ func orNull(s string) any {
 
 func (e *apiError) object() raw {
 	kind := e.kind
-	if kind == "" {
-		kind = "invalid_request_error"
-	}
+	kind = cmp.Or(kind, "invalid_request_error")
 	return obj("message", e.message, "type", kind, "param", orNull(e.param), "code", orNull(e.code))
 }
 
@@ -256,12 +255,9 @@ type tool struct {
 
 // isCustom reports whether name is a custom tool, whose calls have free text instead of JSON.
 func isCustom(tools []tool, name string) bool {
-	for _, t := range tools {
-		if t.Type == "custom" && (t.Name == name || t.Custom.Name == name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(tools, func(t tool) bool {
+		return t.Type == "custom" && (t.Name == name || t.Custom.Name == name)
+	})
 }
 
 type streamOptions struct {

@@ -54,6 +54,7 @@
 package scripted
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -119,9 +120,7 @@ type Server struct {
 
 // Start starts a server, which listens when Start returns. The caller must call Close.
 func Start(o Options) (*Server, error) {
-	if o.Listen == "" {
-		o.Listen = "127.0.0.1:0"
-	}
+	o.Listen = cmp.Or(o.Listen, "127.0.0.1:0")
 	if o.KeepRequests <= 0 {
 		o.KeepRequests = 4096
 	}

@@ -135,7 +135,7 @@ func (f *fold) choice(m *wire.Meta, raw []byte) {
 		switch string(p.Name) {
 		case "finish_reason":
 			reason := wire.Text(p.Value)
-			c.finish = wire.OrElse(reason, c.finish)
+			c.finish = cmp.Or(reason, c.finish)
 			f.effect.Ends = f.effect.Ends || i == 0 && reason != ""
 		case "delta":
 			f.delta(c, p.Value)

@@ -2,6 +2,7 @@ package responses
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 
 	"remora/wire"
@@ -57,9 +58,7 @@ type callReading struct {
 }
 
 func (j *judge) note(why string) {
-	if j.odd == "" {
-		j.odd = why
-	}
+	j.odd = cmp.Or(j.odd, why)
 }
 
 // Event takes in an event.
@@ -128,7 +127,7 @@ func (j *judge) item(index string, raw []byte, began bool) {
 func (j *judge) of(index, id string) *callReading {
 	for _, c := range j.calls {
 		if index != "" && c.index == index || id != "" && c.id == id {
-			c.id = wire.OrElse(c.id, id)
+			c.id = cmp.Or(c.id, id)
 			return c
 		}
 	}

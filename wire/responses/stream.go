@@ -97,7 +97,7 @@ func noteResponse(m *wire.Meta, response []byte) (output []byte) {
 		m.Note(p)
 		switch string(p.Name) {
 		case "status":
-			m.Finish = wire.OrElse(wire.Text(p.Value), m.Finish)
+			m.Finish = cmp.Or(wire.Text(p.Value), m.Finish)
 		case "output":
 			output = p.Value
 		}

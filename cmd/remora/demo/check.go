@@ -3,6 +3,7 @@ package demo
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"remora/memory"
@@ -80,7 +81,7 @@ func checkViews(turns []turn) check {
 			c.err = fmt.Errorf("turn %d: the model got the instructions %d times", i+1, t.prompts)
 		case !ok:
 			c.err = fmt.Errorf("turn %d: the model got something that was not said, or in another order", i+1)
-		case !all(sent[t.said-t.fresh:]):
+		case slices.Contains(sent[t.said-t.fresh:], false):
 			c.err = fmt.Errorf("turn %d: the model did not get what is new", i+1)
 		case !t.reportedRight():
 			c.err = fmt.Errorf("turn %d: X-Memory says %d windowed, %d orphans; the model did not get %d",
@@ -91,15 +92,6 @@ func checkViews(turns []turn) check {
 		return c
 	}
 	return c
-}
-
-func all(sent []bool) bool {
-	for _, s := range sent {
-		if !s {
-			return false
-		}
-	}
-	return true
 }
 
 // checkFaults reports the histories that the upstream refused. It refuses those that the real APIs refuse.

@@ -1,6 +1,7 @@
 package historymanager
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -82,9 +83,7 @@ func Defaults(o Options) layer.Defaults {
 
 // choice sets an empty value to the first word, and refuses one that is not in the list.
 func choice(key string, have *string, words ...string) error {
-	if *have == "" {
-		*have = words[0]
-	}
+	*have = cmp.Or(*have, words[0])
 	if !slices.Contains(words, *have) {
 		return fmt.Errorf("%s: want one of %s", key, strings.Join(words, ", "))
 	}

@@ -8,6 +8,7 @@
 package http
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,15 +29,9 @@ type Layer struct {
 // New checks the options. Its error joins one line per problem, each beginning with its key, as "hooks[1]: ...". Close
 // ends the connections of the layer.
 func New(o Options) (*Layer, error) {
-	if o.Tag == "" {
-		o.Tag = defaultTag
-	}
-	if o.MaxAnswer == 0 {
-		o.MaxAnswer = DefaultMaxAnswer
-	}
-	if o.MaxRequest == 0 {
-		o.MaxRequest = DefaultMaxRequest
-	}
+	o.Tag = cmp.Or(o.Tag, defaultTag)
+	o.MaxAnswer = cmp.Or(o.MaxAnswer, DefaultMaxAnswer)
+	o.MaxRequest = cmp.Or(o.MaxRequest, DefaultMaxRequest)
 	if o.Now == nil {
 		o.Now = time.Now //nolint:forbidigo // the default clock of a layer that takes one
 	}

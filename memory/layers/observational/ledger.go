@@ -1,6 +1,7 @@
 package observational
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -225,9 +226,7 @@ func withDates(text string, now time.Time) string {
 			return strings.HasPrefix(strings.ToLower(text[p[4]:p[5]]), d)
 		})
 		days := (want - int(from.Weekday()) + 7) % 7
-		if days == 0 {
-			days = 7
-		}
+		days = cmp.Or(days, 7)
 		day := from.AddDate(0, 0, days)
 		if before == "last" || past && before != "this" {
 			day = from.AddDate(0, 0, days-7)

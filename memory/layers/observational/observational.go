@@ -6,6 +6,7 @@
 package observational
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -92,9 +93,7 @@ func New(o Options) (*Layer, error) {
 			o.Observer = ByModel
 		}
 	}
-	if o.Inputs == "" {
-		o.Inputs = UserOnly
-	}
+	o.Inputs = cmp.Or(o.Inputs, UserOnly)
 	l := &Layer{states: layer.NewDecoded(decode)}
 	errs := []error{
 		layer.Bounded("buffer_threshold", &o.BufferThreshold, defaultThreshold, limitThreshold),

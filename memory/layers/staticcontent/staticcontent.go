@@ -4,6 +4,7 @@
 package staticcontent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,9 +49,7 @@ var tagName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]{0,63}$`)
 
 // New reads the content. Errors name the key that they are about; a file that cannot be read is one of them.
 func New(o Options) (*Layer, error) {
-	if o.Tag == "" {
-		o.Tag = "instructions"
-	}
+	o.Tag = cmp.Or(o.Tag, "instructions")
 	var errs []error
 	if !tagName.MatchString(o.Tag) {
 		errs = append(errs, errors.New("tag: want a letter or _, then at most 63 letters, digits, _ or -"))

@@ -1,6 +1,7 @@
 package steering
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -129,9 +130,7 @@ func (c *rule) takeCheck(check *ModelCheck) error {
 		return nil
 	}
 	c.mode, c.prompt = check.Mode, check.Prompt
-	if c.mode == "" {
-		c.mode = Sync
-	}
+	c.mode = cmp.Or(c.mode, Sync)
 	var errs []error
 	if c.mode != Sync && c.mode != Async {
 		errs = append(errs, errors.New("model_check.mode: want sync or async"))

@@ -3,6 +3,7 @@
 package steering
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,9 +68,7 @@ type Layer struct {
 func New(o Options) (*Layer, error) {
 	l := &Layer{ledger: o.MaxLedgerEntries, retries: defaultRetries}
 	var errs []error
-	if l.ledger == 0 {
-		l.ledger = defaultLedger
-	}
+	l.ledger = cmp.Or(l.ledger, defaultLedger)
 	if l.ledger < 0 || l.ledger > limitLedger {
 		errs = append(errs, fmt.Errorf("max_ledger_entries: want 1 to %d, or 0 for %d", limitLedger, defaultLedger))
 	}
@@ -289,9 +288,7 @@ func render(all []feedback) string {
 	lines := make([]string, 0, len(all))
 	for _, f := range all {
 		guidance := f.Guidance
-		if guidance == "" {
-			guidance = "Please adjust your response."
-		}
+		guidance = cmp.Or(guidance, "Please adjust your response.")
 		lines = append(lines, "["+f.Rule+"] "+guidance)
 	}
 	return layer.Block("steering_feedback", strings.Join(lines, "\n"))

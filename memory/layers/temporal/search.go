@@ -1,6 +1,7 @@
 package temporal
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strconv"
@@ -145,9 +146,7 @@ func weekday(m []string, today time.Time) (from, to time.Time, ok bool) {
 	ahead := (wanted - int(today.Weekday()) + 7) % 7
 	switch strings.ToLower(m[1]) {
 	case "next":
-		if ahead == 0 {
-			ahead = 7
-		}
+		ahead = cmp.Or(ahead, 7)
 	case "last":
 		ahead -= 7
 	default:

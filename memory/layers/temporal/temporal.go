@@ -3,6 +3,7 @@
 package temporal
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -76,9 +77,7 @@ func New(o Options) (*Layer, error) {
 		layer.Bounded("buffer_threshold", &o.BufferThreshold, defaultThreshold, limitThreshold),
 		layer.Bounded("max_facts", &o.MaxFacts, defaultFacts, limitFacts),
 	}
-	if o.TimeZone == "" {
-		o.TimeZone = "Local"
-	}
+	o.TimeZone = cmp.Or(o.TimeZone, "Local")
 	zone, err := time.LoadLocation(o.TimeZone)
 	if err != nil {
 		errs = append(errs, errors.New("time_zone: want a name such as Europe/Lisbon, UTC or Local"))

@@ -3,6 +3,7 @@
 package toolmemory
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -94,15 +95,9 @@ func New(o Options) (*Layer, error) {
 }
 
 func (t *Tool) complete() {
-	if t.ID == "" {
-		t.ID = t.Name
-	}
-	if t.Keep == 0 {
-		t.Keep = defaultKeep
-	}
-	if t.Template == "" {
-		t.Template = defaultPattern
-	}
+	t.ID = cmp.Or(t.ID, t.Name)
+	t.Keep = cmp.Or(t.Keep, defaultKeep)
+	t.Template = cmp.Or(t.Template, defaultPattern)
 }
 
 func (t *Tool) check(at string) error {

@@ -3,6 +3,7 @@
 package working
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,18 +65,14 @@ type document struct {
 // New checks the options. Errors name their key.
 func New(o Options) (*Layer, error) {
 	var errs []error
-	if o.MaxBytes == 0 {
-		o.MaxBytes = defaultMaxBytes
-	}
+	o.MaxBytes = cmp.Or(o.MaxBytes, defaultMaxBytes)
 	if o.MaxBytes < 2 || o.MaxBytes > largestMaxBytes {
 		errs = append(errs, fmt.Errorf("max_bytes: want 2 to %d", largestMaxBytes))
 	}
 	if len(o.Template) > defaultMaxBytes {
 		errs = append(errs, fmt.Errorf("template: want at most %d bytes", defaultMaxBytes))
 	}
-	if o.Scope == 0 {
-		o.Scope = layer.Thread
-	}
+	o.Scope = cmp.Or(o.Scope, layer.Thread)
 	if o.Scope != layer.Thread && o.Scope != layer.Resource {
 		errs = append(errs, errors.New("scope: want thread or resource"))
 	}

@@ -1,6 +1,7 @@
 package script
 
 import (
+	"cmp"
 	"iter"
 	"regexp"
 	"strings"
@@ -84,9 +85,7 @@ func recall(q question, texts []string) string {
 			}
 			if m := toldMy.FindStringSubmatch(sentence); m != nil && q.verb == "" && alike(m[1], q.thing) {
 				verb := m[2]
-				if verb == "" {
-					verb = "is"
-				}
+				verb = cmp.Or(verb, "is")
 				told = "Your " + q.thing + " " + strings.ToLower(verb) + " " + m[3] + "."
 			}
 			if m := toldI.FindStringSubmatch(sentence); m != nil && q.verb != "" && strings.EqualFold(m[1], q.verb) {
