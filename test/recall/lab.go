@@ -20,7 +20,7 @@ import (
 )
 
 // settings are common to all runs. Waits are long, so that a busy machine does not look like missing memory.
-const settings = `server: {listen: "127.0.0.1:0", admin_listen: %q}
+const settings = `server: {listen: "127.0.0.1:0"}
 store: {url: "bolt:%s", commit_wait: 1m, read_wait: 1m, spool: {dir: ""}}
 providers: [{name: scripted, kind: compatible, base_url: %q}]
 log: {level: error}
@@ -70,7 +70,6 @@ func (l *lab) measure(ctx context.Context) (*measurement, error) {
 type pass struct {
 	told  [][]string      // by conversation and question: the text of the request without the question
 	times []time.Duration // from the question to its answer, which is an error without a body
-	hooks hookTimes
 }
 
 // pass runs with a new store and proxy, so that earlier questions are not recalled.
@@ -86,11 +85,7 @@ func (l *lab) pass(ctx context.Context, tokens, items int) (p *pass, err error) 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, u.server.Close()) }()
-	admin, err := process.FreeAddr(ctx)
-	if err != nil {
-		return nil, err
-	}
-	config := []byte(fmt.Sprintf(settings, admin, filepath.Join(dir, "store.db"), u.server.URL()+"/v1") + l.layers.with(tokens, items))
+	config := []byte(fmt.Sprintf(settings, filepath.Join(dir, "store.db"), u.server.URL()+"/v1") + l.layers.with(tokens, items))
 	if !l.layers.spoken {
 		if err := l.importConversations(ctx, dir, config); err != nil {
 			return nil, err
@@ -112,8 +107,7 @@ func (l *lab) pass(ctx context.Context, tokens, items int) (p *pass, err error) 
 	if p, err = c.ask(ctx, l.conversations); err != nil {
 		return nil, proxy.Explain(err)
 	}
-	p.hooks, err = readHooks(ctx, c.http, "http://"+admin+"/metrics")
-	return p, err
+	return p, nil
 }
 
 // importConversations imports all conversations into the store of a configuration.

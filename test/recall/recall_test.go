@@ -115,7 +115,7 @@ func TestThroughTheProxy(t *testing.T) {
 		}
 		var b strings.Builder
 		m.report(&b)
-		if !strings.Contains(b.String(), "| all | 3 |") || config.spoken && !strings.Contains(b.String(), "Recall of observational-memory: p50") {
+		if !strings.Contains(b.String(), "| all | 3 |") || !strings.Contains(b.String(), "A question, with an upstream that refuses at once: p50 ") {
 			t.Error(b.String())
 		}
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -68,16 +67,11 @@ func (m *measurement) ranked(b *strings.Builder, value float64) {
 	fmt.Fprintf(b, " %.3f |", value)
 }
 
-// times prints the time of recall with the usual budget. It varies between machines and runs.
+// times prints the time of a question with the usual budget. It varies between machines and runs.
 func (m *measurement) times(b *strings.Builder) {
-	p := m.byTokens[usual]
-	for _, layer := range slices.Sorted(maps.Keys(p.hooks)) {
-		t := p.hooks[layer]
-		fmt.Fprintf(b, "Recall of %s: p50 about %s, p99 about %s, mean %s.\n", layer, short(t.quantile(0.5)), short(t.quantile(0.99)), short(t.mean()))
-	}
-	times := slices.Sorted(slices.Values(p.times))
+	times := slices.Sorted(slices.Values(m.byTokens[usual].times))
 	if len(times) > 0 {
-		fmt.Fprintf(b, "The whole request, with an upstream that refuses at once: p50 %s, p99 %s.\n", short(times[len(times)/2]), short(times[len(times)*99/100]))
+		fmt.Fprintf(b, "A question, with an upstream that refuses at once: p50 %s, p99 %s.\n", short(times[len(times)/2]), short(times[len(times)*99/100]))
 	}
 }
 
