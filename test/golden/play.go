@@ -290,13 +290,14 @@ func readMessage(r *bufio.Reader, method, stopAt string) (received, error) {
 	isAnswer := method != ""
 	var body io.Reader
 	length, err := strconv.Atoi(headerOf(m.headers, "Content-Length"))
+	sized := err == nil
 	switch {
 	case isAnswer && bodiless(method, m.start):
 		return m, nil
 	case strings.EqualFold(headerOf(m.headers, "Transfer-Encoding"), "chunked"):
 		body = httputil.NewChunkedReader(r)
-	case err == nil:
-		body = &exactly{io.LimitReader(r, int64(length)), length}
+	case sized:
+		body = io.LimitReader(r, int64(length))
 	case isAnswer:
 		body = r
 	default:
@@ -313,7 +314,7 @@ func readMessage(r *bufio.Reader, method, stopAt string) (received, error) {
 			m.end = clientLeft
 			return m, nil
 		}
-		if err == io.EOF {
+		if err == io.EOF && (!sized || all.Len() == length) {
 			return m, nil
 		}
 		if err != nil {
@@ -321,21 +322,6 @@ func readMessage(r *bufio.Reader, method, stopAt string) (received, error) {
 			return m, nil //nolint:nilerr // the file shows how the message ended
 		}
 	}
-}
-
-// exactly is a body of known length that may end early.
-type exactly struct {
-	r    io.Reader
-	left int
-}
-
-// Read implements io.Reader.
-func (e *exactly) Read(p []byte) (int, error) {
-	n, err := e.r.Read(p)
-	if e.left -= n; err == io.EOF && e.left > 0 {
-		err = io.ErrUnexpectedEOF
-	}
-	return n, err
 }
 
 // upstream gives the answers of the current turn.
