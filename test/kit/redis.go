@@ -82,22 +82,12 @@ func (s *Redis) Pause() { s.tb.Helper(); s.signal(syscall.SIGSTOP) }
 // Resume undoes Pause.
 func (s *Redis) Resume() { s.tb.Helper(); s.signal(syscall.SIGCONT) }
 
-// Stop ends the server with SIGTERM and waits for it.
-func (s *Redis) Stop() {
-	s.tb.Helper()
-	s.signal(syscall.SIGTERM)
-	s.end(func(c *process.Child) error { <-c.Ended(); return nil })
-}
-
 // Kill ends the server with SIGKILL and waits for it. It does nothing if the server has ended.
-func (s *Redis) Kill() { s.end((*process.Child).Kill) }
-
-// end waits for the end of the server by calling how, unless it has ended.
-func (s *Redis) end(how func(*process.Child) error) {
+func (s *Redis) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.child != nil {
-		_ = how(s.child)
+		_ = s.child.Kill()
 		s.child = nil
 	}
 }

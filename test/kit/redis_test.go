@@ -13,9 +13,9 @@ func TestRestartKeepsAppendedData(t *testing.T) {
 	if got, err := s.Do("GET", "k"); err != nil || got != "v" || s.Port() != port {
 		t.Fatalf("after a restart: %q, %v on port %d; want v on port %d", got, err, s.Port(), port)
 	}
-	s.Stop()
+	s.Kill()
 	if _, err := s.Do("PING"); err == nil {
-		t.Fatal("a stopped server answers")
+		t.Fatal("a killed server answers")
 	}
 }
 
