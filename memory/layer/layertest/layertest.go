@@ -155,7 +155,7 @@ func (s *suite) budget(t *testing.T) {
 		for i, st := range states {
 			p := s.newSession(impl, "a", allDialects[0])
 			p.count, p.state = count, st
-			all := s.recallOnce(t, p, math.MaxInt)
+			all, _ := s.recallWithin(t, p, math.MaxInt)
 			// Just less than everything is where layers of several parts go wrong.
 			for _, budget := range append([]int{all - 2, all - 1, all, all + 1, all * 3 / 4, all / 2}, budgets...) {
 				t.Run(fmt.Sprintf("%s/state %d/%d", name, i, budget), func(t *testing.T) {
@@ -169,14 +169,7 @@ func (s *suite) budget(t *testing.T) {
 	}
 }
 
-// recallOnce recalls within a budget and returns the cost.
-func (s *suite) recallOnce(t *testing.T, p *session, budget int) int {
-	t.Helper()
-	cost, _ := s.recallWithin(t, p, budget)
-	return cost
-}
-
-// recallWithin is recallOnce that tells whether the layer said that it has no room.
+// recallWithin recalls within a budget, and returns the cost and whether the layer said that it has no room.
 func (s *suite) recallWithin(t *testing.T, p *session, budget int) (cost int, noRoom bool) {
 	t.Helper()
 	budget = max(budget, 0)

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf16"
 	"unicode/utf8"
 
 	"remora/memory/layer"
@@ -36,7 +35,7 @@ var budgets = []int{0, 1, 2, 3, 4, 5, 7, 10, 13, 16, 20, 25, 33, 50, 80, 100, 15
 // counters are the ways of counting tokens that are tried: the simple estimates that agents use, and one that prices each character as
 // vocabularies price rare ones.
 var counters = map[string]func(string) int{
-	"utf16/4": func(s string) int { return (len(utf16.Encode([]rune(s))) + 3) / 4 },
+	"utf16/4": Quarter,
 	"runes":   utf8.RuneCountInString,
 }
 

@@ -17,38 +17,34 @@ import (
 // hooks are the names of the hooks that a value has.
 func hooks(impl any) []string {
 	var names []string
-	add := func(name string, ok bool) {
-		if s, selective := impl.(layer.Selective); ok && (!selective || s.Has(name)) {
-			names = append(names, name)
+	for _, hook := range []struct {
+		name string
+		has  bool
+	}{
+		{layer.HookInit, is[layer.Initializer](impl)},
+		{layer.HookAppendItems, is[layer.ItemAppender](impl)},
+		{layer.HookRecall, is[layer.Recaller](impl)},
+		{layer.HookProjectHistory, is[layer.HistoryProjector](impl)},
+		{layer.HookReviewToolCall, is[layer.ToolCallReviewer](impl)},
+		{layer.HookTools, is[layer.ToolProvider](impl)},
+		{layer.HookReviewResponse, is[layer.ResponseReviewer](impl)},
+		{layer.HookStore, is[layer.Storer](impl)},
+		{layer.HookEvicted, is[layer.EvictionObserver](impl)},
+		{layer.HookComplete, is[layer.Completer](impl)},
+		{layer.HookSpawn, is[layer.Spawner](impl)},
+		{layer.HookReturn, is[layer.Returner](impl)},
+		{layer.HookDispose, is[layer.Disposer](impl)},
+	} {
+		if s, selective := impl.(layer.Selective); hook.has && (!selective || s.Has(hook.name)) {
+			names = append(names, hook.name)
 		}
 	}
-	_, ok := impl.(layer.Initializer)
-	add(layer.HookInit, ok)
-	_, ok = impl.(layer.ItemAppender)
-	add(layer.HookAppendItems, ok)
-	_, ok = impl.(layer.Recaller)
-	add(layer.HookRecall, ok)
-	_, ok = impl.(layer.HistoryProjector)
-	add(layer.HookProjectHistory, ok)
-	_, ok = impl.(layer.ToolCallReviewer)
-	add(layer.HookReviewToolCall, ok)
-	_, ok = impl.(layer.ToolProvider)
-	add(layer.HookTools, ok)
-	_, ok = impl.(layer.ResponseReviewer)
-	add(layer.HookReviewResponse, ok)
-	_, ok = impl.(layer.Storer)
-	add(layer.HookStore, ok)
-	_, ok = impl.(layer.EvictionObserver)
-	add(layer.HookEvicted, ok)
-	_, ok = impl.(layer.Completer)
-	add(layer.HookComplete, ok)
-	_, ok = impl.(layer.Spawner)
-	add(layer.HookSpawn, ok)
-	_, ok = impl.(layer.Returner)
-	add(layer.HookReturn, ok)
-	_, ok = impl.(layer.Disposer)
-	add(layer.HookDispose, ok)
 	return names
+}
+
+func is[H any](impl any) bool {
+	_, ok := impl.(H)
+	return ok
 }
 
 // session plays one conversation with a layer, as the runtime would, and keeps its state and a log of what it answered.
