@@ -118,8 +118,15 @@ func RoleOf(raw []byte) Role {
 	return RoleOther
 }
 
-// HasText reports whether a content, which begins at a place of the element at hand, holds a text or media.
-func (d *Decoder) HasText(content []byte, at int) bool {
+// Says reports whether a message has a text or media in its content, which begins at a place of the element at hand, or a
+// refusal or audio.
+func (d *Decoder) Says(content []byte, at int, refusal, audio []byte) bool {
+	if text, ok := Inside(refusal); ok && len(text) > 0 {
+		return true
+	}
+	if len(audio) > 0 && audio[0] == '{' {
+		return true
+	}
 	if len(content) == 0 {
 		return false
 	}

@@ -34,7 +34,7 @@ func (codec) Read(d *wire.Decoder, raw []byte) wire.Item {
 		it.Parts = d.AddPart(nil, wire.Part{Kind: it.Kind, Call: wire.Call{ID: it.ID, Family: wire.FamilyFunction}})
 	default:
 		it.Kind, it.Role = wire.Message, wire.RoleOf(wire.Member(raw, "role"))
-		it.Parts = wire.MessageParts(d.HasText(wire.Member(raw, "content"), 0))
+		it.Parts = wire.MessageParts(d.Says(wire.Member(raw, "content"), 0, nil, nil))
 	}
 	return it
 }

@@ -69,7 +69,7 @@ func (*codec) Read(d *wire.Decoder, raw []byte) wire.Item {
 	}
 	it.Role = wire.RoleOf(f.role)
 	it.Kind = wire.Message
-	says := f.says(d)
+	says := d.Says(f.content, f.contentAt, f.refusal, f.audio)
 	if it.Role == wire.Assistant {
 		var ok bool
 		if it.Parts, ok = f.calls(d, says); !ok {
@@ -81,17 +81,6 @@ func (*codec) Read(d *wire.Decoder, raw []byte) wire.Item {
 		it.Parts = wire.MessageParts(says)
 	}
 	return it
-}
-
-// says reports whether the message has content, a refusal or audio.
-func (f *fields) says(d *wire.Decoder) bool {
-	if refusal, ok := wire.Inside(f.refusal); ok && len(refusal) > 0 {
-		return true
-	}
-	if len(f.audio) > 0 && f.audio[0] == '{' {
-		return true
-	}
-	return d.HasText(f.content, f.contentAt)
 }
 
 // calls reads the calls of an assistant message. What it says beside them is a part before theirs; without calls there are no

@@ -132,7 +132,7 @@ func (*codec) Read(d *wire.Decoder, raw []byte) wire.Item {
 	switch k.Kind {
 	case wire.Message:
 		it.Role = wire.RoleOf(f.role)
-		it.Parts = wire.MessageParts(f.says(d))
+		it.Parts = wire.MessageParts(d.Says(f.content, f.contentAt, f.refusal, f.audio))
 	case wire.ToolCall, wire.ToolResult:
 		c := wire.Call{ID: d.Text(f.callID), Family: k.family, Name: d.Text(f.name)}
 		if k.family == wire.FamilyLocalShell && c.ID == "" {
@@ -165,17 +165,6 @@ func (*codec) Read(d *wire.Decoder, raw []byte) wire.Item {
 	}
 	it.Kind = k.Kind
 	return it
-}
-
-// says reports whether a message has content, a refusal or audio.
-func (f *fields) says(d *wire.Decoder) bool {
-	if refusal, ok := wire.Inside(f.refusal); ok && len(refusal) > 0 {
-		return true
-	}
-	if len(f.audio) > 0 && f.audio[0] == '{' {
-		return true
-	}
-	return d.HasText(f.content, f.contentAt)
 }
 
 func (*codec) Input(it wire.Item, _ int) []byte { return it.Raw }
