@@ -34,7 +34,6 @@ func main() { process.Main("bench", run) }
 type options struct {
 	quick, asJSON  bool
 	dir, remora    string
-	profiles       string
 	only, variants string // lists, empty for all
 	role           string
 	upstream       string
@@ -52,7 +51,6 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.StringVar(&o.only, "only", "", "`phases` to run, separated by commas: "+strings.Join(phaseNames(), ", ")+", flat")
 	f.StringVar(&o.variants, "variants", "", "`variants` to run, separated by semicolons, as the table names them")
 	f.StringVar(&o.remora, "remora", "", "measure this `binary` instead of building one")
-	f.StringVar(&o.profiles, "profiles", "", "write CPU profiles of Remora into this `folder`, which makes it slower")
 	f.IntVar(&o.rounds, "rounds", 0, "the `number` of rounds")
 	f.StringVar(&o.role, "role", "", "used by bench itself to start its children")
 	f.StringVar(&o.upstream, "upstream", "", "likewise")
@@ -201,7 +199,6 @@ func (b *bench) round(ctx context.Context, round int) error {
 		}
 	}
 
-	defer profile(ctx, b.lab.profiles, trials, b.say)()
 	for n, p := range b.phases {
 		for i := range trials {
 			t := trials[(i+round+n)%len(trials)] // the order changes with the phase

@@ -5,15 +5,12 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -197,48 +194,4 @@ func (p *child) printed() string {
 	}
 	log := p.Log()
 	return log[max(0, len(log)-most):]
-}
-
-// profile writes a CPU profile of each second of each trial with an admin address into a folder, until it is stopped.
-func profile(ctx context.Context, folder string, trials []*trial, say func(format string, args ...any)) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	for _, t := range trials {
-		if t.in.admin == "" {
-			continue
-		}
-		wg.Go(func() {
-			for n := 0; ctx.Err() == nil; n++ {
-				file := filepath.Join(folder, fmt.Sprintf("%s-%d.pprof", t.prefix, n))
-				if err := saveProfile(ctx, t.in.admin, file); err != nil && ctx.Err() == nil {
-					say("profile %s: %v", t.variant.name, err)
-					return
-				}
-			}
-		})
-	}
-	return func() {
-		cancel()
-		wg.Wait()
-	}
-}
-
-func saveProfile(ctx context.Context, admin, file string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+"/debug/pprof/profile?seconds=1", nil)
-	if err != nil {
-		return err
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = res.Body.Close() }()
-	profile, err := io.ReadAll(res.Body)
-	if err == nil && res.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", res.Status, profile)
-	}
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(file, profile, 0o600)
 }

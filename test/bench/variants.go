@@ -41,7 +41,6 @@ type starter func(ctx context.Context, l *lab, dir string) (*instance, error)
 // instance is a running variant.
 type instance struct {
 	addr    string
-	admin   string // address of the admin server, "" for none
 	proc    *child // the proxy; nil for direct
 	store   *child // the Redis server, which outlives the instance; nil for none
 	startup time.Duration
@@ -53,7 +52,6 @@ type lab struct {
 	self     string // this program
 	upstream string // address
 	remora   string // the binary under test
-	profiles string // the folder for profiles, "" for none
 	redis    map[string]server
 	children []*child // processes that run for all rounds
 }
@@ -72,7 +70,7 @@ type server struct {
 
 // newLab builds Remora, and starts the processes that run for all rounds.
 func newLab(ctx context.Context, dir string, o options) (*lab, error) {
-	l := &lab{dir: dir, profiles: o.profiles, redis: map[string]server{}}
+	l := &lab{dir: dir, redis: map[string]server{}}
 	var err error
 	if l.self, err = os.Executable(); err != nil {
 		return nil, err
@@ -205,7 +203,7 @@ func startNginx(ctx context.Context, l *lab, dir string) (*instance, error) {
 }
 
 const remoraConf = `
-server: {listen: %q, admin_listen: %q}
+server: {listen: %q, admin_listen: ""}
 store:
   url: %q
   spool: {dir: %q}
@@ -232,18 +230,12 @@ func remoraOn(store, layers string) starter {
 		if err != nil {
 			return nil, err
 		}
-		admin := ""
-		if l.profiles != "" {
-			if admin, err = process.FreeAddr(ctx); err != nil {
-				return nil, err
-			}
-		}
 		url := store
 		if path, onDisk := strings.CutPrefix(store, "bolt:"); onDisk {
 			url = "bolt:" + filepath.Join(dir, path)
 		}
 		file := filepath.Join(dir, "remora.yaml")
-		conf := fmt.Appendf(nil, remoraConf, addr, admin, url, filepath.Join(dir, "spool"), l.upstream)
+		conf := fmt.Appendf(nil, remoraConf, addr, url, filepath.Join(dir, "spool"), l.upstream)
 		conf = append(conf, layers...)
 		if err := os.WriteFile(file, conf, 0o600); err != nil {
 			return nil, err
@@ -252,11 +244,7 @@ func remoraOn(store, layers string) starter {
 		if err != nil {
 			return nil, err
 		}
-		in, err := awaitInstance(p, addr)
-		if err == nil {
-			in.admin = admin
-		}
-		return in, err
+		return awaitInstance(p, addr)
 	}
 }
 
