@@ -228,51 +228,22 @@ func (a *agent) ask(ctx context.Context, st *step) error {
 
 // recall adds the recorded answer, so that the session can continue without one.
 func (a *agent) recall(st *step) {
-	add := func(raw []byte) { a.history = append(a.history, entry{raw: raw, answer: a.answers}) }
-	said := st.answer.Text != "" || len(st.answer.Calls) == 0
-	if a.dialect == dialects.Responses {
-		if said {
-			a.say(wire.Assistant, st.answer.Text)
-		}
-		for _, c := range st.answer.Calls {
-			add(a.spell(c))
-		}
-		return
+	if st.answer.Text != "" || len(st.answer.Calls) == 0 {
+		a.say(wire.Assistant, st.answer.Text)
 	}
 	if len(st.answer.Calls) == 0 {
-		a.say(wire.Assistant, st.answer.Text)
 		return
 	}
-	raw := []byte(`{"role":"assistant","content":`)
-	if said {
-		raw = wire.AppendString(raw, st.answer.Text)
-	} else {
-		raw = append(raw, "null"...)
+	var calls []wire.SaidCall
+	for _, c := range st.answer.Calls {
+		calls = append(calls, wire.SaidCall{
+			Custom: a.session.isCustom(c.Name), CallID: wire.AppendString(nil, c.ID),
+			ToolName: wire.AppendString(nil, c.Name), Input: wire.AppendString(nil, c.Arguments),
+		})
 	}
-	for i, c := range st.answer.Calls {
-		raw = append(raw, []string{`,"tool_calls":[`, ","}[min(i, 1)]...)
-		raw = append(raw, a.spell(c)...)
+	for _, raw := range a.dialect.Codec().MakeCalls(calls) {
+		a.history = append(a.history, entry{raw: raw, answer: a.answers})
 	}
-	add(append(raw, "]}"...))
-}
-
-// spell returns a recorded call in the agent's dialect.
-func (a *agent) spell(c scripted.Call) []byte {
-	custom := a.session.isCustom(c.Name)
-	kind, input := "function", "arguments"
-	if custom {
-		kind, input = "custom", "input"
-	}
-	made := wire.AppendString([]byte(`"name":`), c.Name)
-	made = wire.AppendString(append(made, `,"`+input+`":`...), c.Arguments)
-	id := wire.AppendString(nil, c.ID)
-	if a.dialect == dialects.Chat {
-		return fmt.Appendf(nil, `{"id":%s,"type":%q,%q:{%s}}`, id, kind, kind, made)
-	}
-	if custom {
-		kind = "custom_tool"
-	}
-	return fmt.Appendf(nil, `{"type":%q,"call_id":%s,%s}`, kind+"_call", id, made)
 }
 
 // same reports whether the client got the model's text and calls, and nothing else.

@@ -23,8 +23,8 @@ func TestAgentCompacts(t *testing.T) {
 		want    []string
 	}{
 		{dialects.Chat, 0, []string{summary}},
-		{dialects.Chat, 1, []string{summary, "tool_calls", "ok", "seen"}},
-		{dialects.Chat, 9, []string{summary, "go", "tool_calls", "ok", "seen"}},
+		{dialects.Chat, 1, []string{summary, "I run it.", "tool_calls", "ok", "seen"}},
+		{dialects.Chat, 9, []string{summary, "go", "I run it.", "tool_calls", "ok", "seen"}},
 		{dialects.Responses, 1, []string{summary, "I run it.", "c1", "c2", "ok", "seen"}},
 	} {
 		a := &agent{dialect: c.dialect, session: s[0]}
