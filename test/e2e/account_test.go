@@ -31,7 +31,7 @@ func TestTurnShowsTheView(t *testing.T) {
 		views = append(views, sent(t, g.seen(t)))
 	}
 	g.sound(t)
-	g.proxy.stop()
+	g.proxy.Stop()
 	for i, d := range dialects {
 		t.Run(d.String(), func(t *testing.T) {
 			var got []string

@@ -97,7 +97,7 @@ func TestAgentAsATool(t *testing.T) {
 	}
 	chief.run(t, "Bye", unedited, nil)
 	g.sound(t)
-	g.proxy.stop()
+	g.proxy.Stop()
 	var line []string
 	for _, it := range g.proxy.in(t).transcript("s") {
 		if it.OnHead {
@@ -132,7 +132,7 @@ func TestOldResultsAreBlanked(t *testing.T) {
 	a.run(t, fmt.Sprintf("LOOP %d ls {}", steps), blank, func(n int) string { return fmt.Sprint("result ", n) })
 	last := factsOf(t, blank(a.messages[:len(a.messages)-1])[1:])
 	g.sound(t)
-	g.proxy.stop()
+	g.proxy.Stop()
 	if got, most := len(g.proxy.in(t).transcript("s")), 2*len(a.messages); got > most {
 		t.Errorf("%d messages are stored as %d items, want at most %d", len(a.messages), got, most)
 	}
@@ -172,7 +172,7 @@ func TestRunsWithoutAMemory(t *testing.T) {
 		}
 	}
 	g.sound(t)
-	g.proxy.stop()
+	g.proxy.Stop()
 	if got, want := len(g.proxy.in(t).transcript("s")), len(whole)-1; got != want {
 		t.Errorf("%d items are stored, want %d", got, want)
 	}

@@ -42,7 +42,7 @@ func play(t *testing.T, m mode, s setup, only ...string) outcome {
 	behind := startTap(t, up.URL())
 	s.upstream = behind.url()
 	o := outcome{proxy: startProxy(t, s)}
-	front := startTap(t, o.proxy.url)
+	front := startTap(t, o.proxy.URL)
 	o.records = runSDKs(t, front.url(), m == remembering, only)
 	o.faults = up.Faults()
 	front.close()
@@ -50,7 +50,7 @@ func play(t *testing.T, m mode, s setup, only ...string) outcome {
 		// The transcripts are read while the proxy runs.
 		behind.close()
 	} else {
-		o.proxy.stop()
+		o.proxy.Stop()
 		behind.close()
 	}
 	o.client, o.upstream = front.exchanges(t), behind.exchanges(t)

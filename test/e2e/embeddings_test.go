@@ -95,8 +95,8 @@ func TestEmbeddings(t *testing.T) {
 		return n
 	}
 	before := asks()
-	g.proxy.stop()
-	g.proxy.start()
+	g.proxy.Stop()
+	g.proxy.Restart()
 	g.until(t, "ada", paraphrase, "kettle")
 	if asks() != before || before != 2 {
 		t.Errorf("the statement was embedded %d times, and %d after the restart; want it as a question and as a statement", before, asks()-before)
@@ -133,7 +133,7 @@ func TestEmbeddingsFail(t *testing.T) {
 					t.Errorf("words are not recalled: X-Memory %s, upstream saw %s", r.header.Get("X-Memory"), g.seen(t))
 				}
 			}
-			g.proxy.stop()
+			g.proxy.Stop()
 			said := g.proxy.said()
 			if n := strings.Count(said, "embedding model does not answer"); n != 1 {
 				t.Errorf("the log tells of it %d times, want once:\n%s", n, said)

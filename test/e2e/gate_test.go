@@ -5,10 +5,10 @@ import (
 	"io"
 	"net/http"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
+	"remora/test/kit"
 	"remora/test/process"
 	"remora/test/scripted"
 )
@@ -72,7 +72,7 @@ func (g *gate) read(t *testing.T, path, body string, headers ...string) (reply, 
 
 func (g *gate) try(t *testing.T, method, path, body string, headers ...string) (reply, error) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, g.proxy.url+"/v1/"+path, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(t.Context(), method, g.proxy.URL+"/v1/"+path, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,8 +165,8 @@ func (d dialect) facts(t *testing.T, r reply) []string {
 // transcriptOf runs `remora transcript` and returns its output. The proxy must be stopped.
 func (p *proxy) transcriptOf(t *testing.T, args ...string) string {
 	t.Helper()
-	cmd := exec.Command(binary, append([]string{"transcript", "--config", p.config, "--key", credential}, args...)...)
-	cmd.Dir, cmd.Env = filepath.Dir(p.config), process.Environ()
+	cmd := exec.Command(kit.BuildProxy(t), append([]string{"transcript", "--config", p.Config, "--key", credential}, args...)...)
+	cmd.Dir, cmd.Env = p.Dir, process.Environ()
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("remora transcript %q: %v\n%s", args, err, out)

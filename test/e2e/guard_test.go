@@ -45,7 +45,7 @@ func TestRulesCannotBeBypassed(t *testing.T) {
 		t.Errorf("a body that cannot be read: %d %s", r.status, r.body)
 	}
 	g.sound(t)
-	g.proxy.stop()
+	g.proxy.Stop()
 	if got := g.proxy.transcriptOf(t, "list"); strings.TrimSpace(got) != "s" {
 		t.Errorf("stored sessions: %q, want only that of the side requests", got)
 	}

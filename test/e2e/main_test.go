@@ -8,40 +8,10 @@
 package e2e
 
 import (
-	"context"
-	"fmt"
 	"os"
-	"path/filepath"
 	"testing"
 
 	"remora/test/kit"
-	"remora/test/process"
 )
 
-// binary is the proxy under test, built once for all tests.
-var binary string
-
-func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "remora-e2e-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "make a folder for the binary:", err)
-		os.Exit(1)
-	}
-	code := 1
-	if binary, err = build(dir); err == nil {
-		code = kit.RunWithoutLeaks(m)
-	} else {
-		fmt.Fprintln(os.Stderr, err)
-	}
-	_ = os.RemoveAll(dir) // a temporary folder: the system removes it too
-	os.Exit(code)
-}
-
-func build(dir string) (string, error) {
-	path := filepath.Join(dir, "remora")
-	var flags []string
-	if os.Getenv("E2E_RACE") == "1" {
-		flags = append(flags, "-race")
-	}
-	return path, process.Build(context.Background(), path, flags...)
-}
+func TestMain(m *testing.M) { os.Exit(kit.RunWithoutLeaks(m)) }

@@ -193,7 +193,7 @@ func TestPinnedPrefixStays(t *testing.T) {
 		if !on {
 			continue // a turn is shown alike
 		}
-		g.proxy.stop()
+		g.proxy.Stop()
 		for id, turn := range turns {
 			var want strings.Builder
 			for _, it := range shown(t, turn[1]) {

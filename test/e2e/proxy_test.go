@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"remora/memory"
+	"remora/test/kit"
 	"remora/test/process"
 	"remora/test/scripted"
 )
@@ -49,13 +49,11 @@ type setup struct {
 	providers string
 }
 
-// proxy is one running process of the binary.
+// proxy is a process of the binary, in a test or one of its subtests.
 type proxy struct {
-	t       *testing.T
-	config  string // path of its configuration
-	url     string // its origin
-	process *process.Proxy
-	running bool
+	*kit.Proxy
+
+	t *testing.T
 }
 
 // startProxy starts the binary and waits until it accepts connections. It is stopped when the test ends.
@@ -66,20 +64,16 @@ func startProxy(t *testing.T, s setup) *proxy {
 		s.store = "bolt:" + filepath.Join(dir, "remora.db")
 	}
 	// A busy disk must not delay these turns: other tests test that.
-	text := fmt.Sprintf("server: {listen: '127.0.0.1:0', admin_listen: '%s'}\n"+
+	text := fmt.Sprintf("server: {admin_listen: '%s'}\n"+
 		"store: {url: '%s', commit_wait: 1m, read_wait: 1m, spool: {dir: '%s'}}\n"+
 		"providers: %s\n", s.admin, s.store, filepath.Join(dir, "spool"),
 		strings.ReplaceAll(cmp.Or(s.providers, "[{name: scripted, kind: openai, base_url: '%s'}]"), "%s", s.upstream+"/v1"))
 	if s.layers != "" {
 		text += "memory: {layers: " + s.layers + ", " + s.memory + "}\n"
 	}
-	p := &proxy{t: t, config: filepath.Join(dir, "config.yaml")}
-	if err := os.WriteFile(p.config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	p.start()
+	p := &proxy{kit.StartProxy(t, dir, text), t}
 	t.Cleanup(func() {
-		p.stop()
+		p.Stop()
 		if t.Failed() {
 			t.Logf("the proxy said:\n%s", p.said())
 		}
@@ -87,48 +81,23 @@ func startProxy(t *testing.T, s setup) *proxy {
 	return p
 }
 
-func (p *proxy) start() {
-	p.t.Helper()
-	cmd := exec.Command(binary, "--config", p.config)
-	cmd.Dir, cmd.Env = filepath.Dir(p.config), process.Environ()
-	process.DieWithParent(cmd)
-
-	var err error
-	if p.process, err = process.Start(cmd); err != nil {
-		p.t.Fatalf("%v\n%s", err, p.said())
-	}
-	p.url, p.running = p.process.URL, true
-}
-
-// stop stops the process with SIGTERM, and requires that it exits with 0. A second stop does nothing.
-func (p *proxy) stop() {
-	p.t.Helper()
-	if !p.running {
-		return
-	}
-	p.running = false
-	if err := p.process.Stop(); err != nil {
-		p.t.Errorf("%v\n%s", err, p.said())
-	}
-}
-
 // in returns p for a subtest, so that the subtest fails and not its parent.
 func (p *proxy) in(t *testing.T) *proxy {
 	t.Helper()
-	return &proxy{t: t, config: p.config, url: p.url}
+	return &proxy{p.Proxy, t}
 }
 
 // said returns the end of the process's output.
 func (p *proxy) said() string {
-	text := p.process.Log()
+	text := p.Log()
 	return text[max(0, len(text)-4000):]
 }
 
 // transcript reads a session with `remora transcript`. With bbolt the proxy must be stopped.
 func (p *proxy) transcript(session string) []memory.ItemLine {
 	p.t.Helper()
-	cmd := exec.Command(binary, "transcript", "--config", p.config, "--session", session, "--key", credential)
-	cmd.Dir, cmd.Env = filepath.Dir(p.config), process.Environ()
+	cmd := exec.Command(kit.BuildProxy(p.t), "transcript", "--config", p.Config, "--session", session, "--key", credential)
+	cmd.Dir, cmd.Env = p.Dir, process.Environ()
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

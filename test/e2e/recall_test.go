@@ -143,7 +143,7 @@ func TestUpstreamWithoutTools(t *testing.T) {
 		if asked.Load() != 4 || refused.Load() != 1 {
 			t.Errorf("%d: upstream was asked %d times and refused %d, want 4 and 1", code, asked.Load(), refused.Load())
 		}
-		g.proxy.stop()
+		g.proxy.Stop()
 	}
 }
 
@@ -202,7 +202,7 @@ func TestBadLayers(t *testing.T) {
 					t.Errorf("each of the calls took %s or longer, want at most %s", fastest, most)
 				}
 			}
-			g.proxy.stop() // waits for the layers' hooks after the answer
+			g.proxy.Stop() // waits for the layers' hooks after the answer
 		})
 	}
 }

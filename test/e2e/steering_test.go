@@ -169,7 +169,7 @@ func TestGuidedResponses(t *testing.T) {
 				g.sound(t)
 			})
 		}
-		g.proxy.stop()
+		g.proxy.Stop()
 	}
 }
 
@@ -186,7 +186,7 @@ func TestTextIsLiveWhileCallsAreHeld(t *testing.T) {
 	} {
 		t.Run(c.d.String(), func(t *testing.T) {
 			g.up.Reset()
-			res := post(t, g.http, g.proxy.url+"/v1/"+c.d.path, c.d.body(t, `SAY a b c d e f g ;; CALL ls {"path":"/long/enough"} | rm {}`),
+			res := post(t, g.http, g.proxy.URL+"/v1/"+c.d.path, c.d.body(t, `SAY a b c d e f g ;; CALL ls {"path":"/long/enough"} | rm {}`),
 				http.Header{"X-Script": {fmt.Sprintf("stall-after=%d", c.stall)}, "X-Session-Id": {t.Name()}})
 			got := string(readEvents(t, res.Body, c.say))
 			stalled(t, g.up, c.stall)

@@ -41,7 +41,7 @@ func TestStreamsAreLive(t *testing.T) {
 					if session {
 						header.Set("X-Session-Id", fmt.Sprintf("%s %d", dialect.name, n))
 					}
-					res := post(t, client, p.url+dialect.path, dialect.body, header)
+					res := post(t, client, p.URL+dialect.path, dialect.body, header)
 					got := readEvents(t, res.Body, n)
 					stalled(t, up, n)
 					letGo(t.Context(), t, up)
@@ -69,7 +69,7 @@ func TestSDKsSeeLiveStreams(t *testing.T) {
 	p := startProxy(t, setup{upstream: up.URL()})
 	for _, session := range []bool{false, true} {
 		records := runNode(t, nodeOptions{
-			BaseURL: p.url + "/v1", Session: session, Control: control.URL, Only: []string{"live.chat", "live.responses", "live.aisdk"},
+			BaseURL: p.URL + "/v1", Session: session, Control: control.URL, Only: []string{"live.chat", "live.responses", "live.aisdk"},
 		})
 		if len(records) != 3 {
 			t.Errorf("ran %d scenarios, want 3", len(records))
@@ -89,7 +89,7 @@ func TestAbortedStreamIsKept(t *testing.T) {
 	p := startProxy(t, setup{upstream: up.URL()})
 	client := &http.Client{Transport: &http.Transport{}, Timeout: waitLimit}
 	t.Cleanup(client.CloseIdleConnections)
-	res := post(t, client, p.url+"/v1/chat/completions",
+	res := post(t, client, p.URL+"/v1/chat/completions",
 		`{"model":"m","stream":true,"messages":[{"role":"user","content":"SAY a b c d e f g h i"}]}`,
 		http.Header{"X-Script": {"stall-after=3"}, "X-Session-Id": {"aborted"}})
 	readEvents(t, res.Body, 3)
@@ -99,7 +99,7 @@ func TestAbortedStreamIsKept(t *testing.T) {
 	if _, err := up.Await(ctx, func(r scripted.Recorded) bool { return r.End == scripted.ClientGone }); err != nil {
 		t.Fatalf("upstream does not learn that the client has gone: %v", err)
 	}
-	p.stop()
+	p.Stop()
 	var got []string
 	for _, it := range p.transcript("aborted") {
 		for _, f := range facts(t, it.JSON) {

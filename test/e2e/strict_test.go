@@ -329,16 +329,16 @@ func TestNoCallsOnceLayersAreGone(t *testing.T) {
 				t.Errorf("%d %s", r.status, r.body)
 			}
 
-			g.proxy.stop()
-			config, err := os.ReadFile(g.proxy.config)
+			g.proxy.Stop()
+			config, err := os.ReadFile(g.proxy.Config)
 			if err != nil {
 				t.Fatal(err)
 			}
 			config = bytes.ReplaceAll(config, []byte("{kind: working_memory}"), nil)
-			if err := os.WriteFile(g.proxy.config, config, 0o600); err != nil {
+			if err := os.WriteFile(g.proxy.Config, config, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			g.proxy.start()
+			g.proxy.Restart()
 			c.members["model"] = scripted.KindBedrock
 			if r := c.say(t, "SAY Gone."); r.status != http.StatusOK || strings.Contains(g.seen(t), "Working memory updated.") {
 				t.Errorf("%d %s", r.status, r.body)

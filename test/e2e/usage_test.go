@@ -20,7 +20,7 @@ func TestTurnShowsWhatItCost(t *testing.T) {
 		g.say(t, d, `CALL working-memory_update {"name":"Ada"} ;; SAY Noted.`, session)
 		turns[d.String()] = g.say(t, d, "SAY Bye.", session).header.Get("X-Turn-Id")
 	}
-	g.proxy.stop()
+	g.proxy.Stop()
 	for session, turn := range turns {
 		var got struct {
 			View struct {
@@ -97,7 +97,7 @@ func TestUsageOfSeveralRounds(t *testing.T) {
 		})
 	}
 
-	g.proxy.stop()
+	g.proxy.Stop()
 	for _, d := range dialects {
 		record := g.proxy.transcriptOf(t, "--session", d.String(), "--turn", turns[d], "--record")
 		if got := usage(t, regexp.MustCompile(`\s`).ReplaceAllString(record, "")); got != sum {

@@ -16,7 +16,8 @@ import (
 	"remora/test/process"
 )
 
-// BuildProxy builds the binary of this source tree, once per test process, and returns its path.
+// BuildProxy builds the binary of this source tree, once per test process, and returns its path. With E2E_RACE=1 it has the race
+// detector.
 func BuildProxy(tb testing.TB) string {
 	tb.Helper()
 	bin, err := build()
@@ -36,6 +37,10 @@ var build = sync.OnceValues(func() (string, error) { //nolint:gochecknoglobals /
 		return "", err
 	}
 	bin := filepath.Join(dir, "remora")
+	var flags []string
+	if os.Getenv("E2E_RACE") == "1" {
+		bin, flags = bin+"-race", append(flags, "-race")
+	}
 	built := fmt.Sprintf("%s.%d", bin, os.Getpid())
 
 	// Go does not link a program again that is up to date: start from the binary of another test process.
@@ -44,7 +49,7 @@ var build = sync.OnceValues(func() (string, error) { //nolint:gochecknoglobals /
 			return "", err
 		}
 	}
-	if err := process.Build(context.Background(), built); err != nil {
+	if err := process.Build(context.Background(), built, flags...); err != nil {
 		return "", err
 	}
 	return bin, os.Rename(built, bin)
@@ -100,11 +105,7 @@ func StartProxy(tb testing.TB, dir, config string, environ ...string) *Proxy {
 			tb.Fatalf("%v\n%s", err, p.Log())
 		}
 	}
-	tb.Cleanup(func() {
-		if p.running {
-			p.Stop()
-		}
-	})
+	tb.Cleanup(p.Stop)
 	return p
 }
 
@@ -132,9 +133,12 @@ func (p *Proxy) start() error {
 	return err
 }
 
-// Stop stops the process with SIGTERM. The test fails unless it exits with 0.
+// Stop stops the process with SIGTERM if it still runs. The test fails unless it exits with 0.
 func (p *Proxy) Stop() {
 	p.tb.Helper()
+	if !p.running {
+		return
+	}
 	p.running = false
 	if err := p.process.Stop(); err != nil {
 		p.tb.Errorf("%v\n%s", err, p.Log())
