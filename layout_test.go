@@ -61,7 +61,7 @@ var arrows = []struct {
 	{2, "memory/media", []string{"memory/recordcodec", "wire"}},
 	{2, "memory/turnqueue", []string{"cache", "cache/spool"}},
 	{1, "memory/tokens", []string{"wire"}},
-	{2, "memory/view", []string{"memory/layer", "wire"}},
+	{1, "memory/view", []string{"wire"}},
 	{1, "providers", []string{"secret", "wire"}},
 	{1, "test/scripted", []string{"test/scripted/script"}},
 

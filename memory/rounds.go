@@ -247,7 +247,7 @@ func (r *round) guide(d wire.Dialect, role wire.Role, text string) {
 		reasoning = nil
 	}
 	r.items = said
-	r.note = []wire.Item{layer.NewText(d, role, text)}
+	r.note = []wire.Item{wire.NewMessage(d, role, text)}
 }
 
 // extend sets the view for the next answer: the items sent, the model's answer, and the results and guidance for it. The

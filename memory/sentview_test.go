@@ -57,7 +57,7 @@ func TestRecordShowsForms(t *testing.T) {
 					turn.Commit(answer(t, fmt.Sprintf("a:%d", n)))
 					want := raws(sent.Items)
 					if text := wire.Text(sent.Instructions); text != "" {
-						want = append([]string{string(layer.NewText(d, wire.System, text).Raw)}, want...)
+						want = append([]string{string(wire.NewMessage(d, wire.System, text).Raw)}, want...)
 					}
 					shown, err := l.m.TurnView(context.Background(), scope, turn.ID)
 					if err != nil {

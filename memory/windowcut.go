@@ -124,7 +124,7 @@ func (w *windowCut) readShown(context.Context) ([]wire.Item, error) {
 	items := slices.Clone(w.view)
 	view.ShortenResults(items, w.a.t.shape.ToolResult)
 	if text := wire.Text(w.a.t.call.Request.Instructions()); text != "" {
-		items = append(items, layer.NewText(w.a.t.call.Request.Dialect, wire.System, text))
+		items = append(items, wire.NewMessage(w.a.t.call.Request.Dialect, wire.System, text))
 	}
 	return pipeline.Detach(items), nil
 }

@@ -49,6 +49,20 @@ const (
 	RoleOther
 )
 
+// Name returns the role as a message spells it, "system" for a role that no message is made with.
+func (r Role) Name() string {
+	switch r {
+	case User:
+		return "user"
+	case Assistant:
+		return "assistant"
+	case Developer:
+		return "developer"
+	default:
+		return "system"
+	}
+}
+
 // Call is one tool call, as pairing needs it.
 type Call struct {
 	// ID is the pairing key; empty where the dialect has none (legacy function_call pairs by adjacency).
@@ -282,6 +296,17 @@ func FunctionTool(d Dialect, name, description string, parameters []byte) []byte
 func AppendFunctionTool(out []byte, name, description string, parameters []byte) []byte {
 	out = append(AppendString(append(out, `"name":`...), name), `,"description":`...)
 	return append(append(AppendString(out, description), `,"parameters":`...), parameters...)
+}
+
+// NewMessage returns a message of a text.
+func NewMessage(d Dialect, role Role, text string) Item {
+	return MessageOf(d, role, AppendString(nil, strings.ToValidUTF8(text, "\uFFFD")))
+}
+
+// MessageOf returns a message of a content, which is given as JSON.
+func MessageOf(d Dialect, role Role, content []byte) Item {
+	raw := append(AppendString([]byte(`{"role":`), role.Name()), `,"content":`...)
+	return NewDecoder(d).Item(append(append(raw, content...), '}'))
 }
 
 // NewToolResult returns a result that answers the call with a text, in the dialect that the call was made in.

@@ -16,7 +16,7 @@ func TestMissing(t *testing.T) {
 	list := func(texts string) []wire.Item {
 		var items []wire.Item
 		for _, r := range texts {
-			items = append(items, layer.NewText(dialects.Chat, wire.User, string(r)))
+			items = append(items, wire.NewMessage(dialects.Chat, wire.User, string(r)))
 		}
 		return items
 	}

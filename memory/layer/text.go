@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -21,28 +20,6 @@ func Block(tag, text string) string {
 // Escape makes text harmless within any block: every "</" becomes "<\/", which opens and closes nothing. Text without
 // it is returned as it is.
 func Escape(text string) string { return strings.ReplaceAll(text, "</", `<\/`) }
-
-var roleNames = map[wire.Role]string{
-	wire.System: "system", wire.Developer: "developer", wire.User: "user", wire.Assistant: "assistant",
-}
-
-// NewText returns a message of the dialect. Role is system, developer, user or assistant.
-func NewText(d wire.Dialect, role wire.Role, text string) wire.Item {
-	var raw bytes.Buffer
-	enc := json.NewEncoder(&raw)
-	enc.SetEscapeHTML(false) // a model reads tags as they are, and each escape would cost it tokens
-	if err := enc.Encode(struct {
-		Role    string `json:"role"`
-		Content string `json:"content"`
-	}{roleNames[role], text}); err != nil {
-		panic(fmt.Sprintf("BUG: encode a message: %v", err)) // two strings
-	}
-	it, err := wire.ParseItem(d, bytes.TrimSpace(raw.Bytes()))
-	if err != nil {
-		panic(fmt.Sprintf("BUG: parse a message: %v", err))
-	}
-	return it
-}
 
 // MapText returns a user message with f applied to each text in it: to its content if that is a string, else to each of its
 // text parts. All other bytes stay. If f changes nothing, and for any other item, it returns the item itself. Text that is not

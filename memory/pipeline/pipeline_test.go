@@ -140,7 +140,7 @@ func names(blocks []view.Block) string {
 	return strings.Join(ids, " ")
 }
 
-func user(text string) wire.Item { return layer.NewText(dialects.Chat, wire.User, text) }
+func user(text string) wire.Item { return wire.NewMessage(dialects.Chat, wire.User, text) }
 
 func texts(items []wire.Item) string {
 	var all []string
@@ -465,7 +465,7 @@ func TestAppend(t *testing.T) {
 		return layer.Appended{}, errors.New("no")
 	}}
 	foreign := &fake{append: func(_ ctx, _ layer.State, items []wire.Item) (layer.Appended, error) {
-		return layer.Appended{Items: append(items, layer.NewText(dialects.Responses, wire.User, "x"))}, nil
+		return layer.Appended{Items: append(items, wire.NewMessage(dialects.Responses, wire.User, "x"))}, nil
 	}}
 	huge := &fake{append: func(_ ctx, _ layer.State, items []wire.Item) (layer.Appended, error) {
 		return layer.Appended{Items: append(items, user(strings.Repeat("x", 2<<20)))}, nil

@@ -8,7 +8,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"remora/memory/layer"
 	"remora/memory/view"
 	"remora/wire"
 	"remora/wire/dialects"
@@ -41,11 +40,11 @@ func TestFit(t *testing.T) {
 				return view.Block{Layer: id, Texts: []string{"x"}, Tokens: tokens - 4}
 			}
 			history := []wire.Item{
-				layer.NewText(dialects.Chat, wire.Assistant, "h1"), layer.NewText(dialects.Chat, wire.Assistant, "h2"),
-				layer.NewText(dialects.Chat, wire.Assistant, "h3"),
+				wire.NewMessage(dialects.Chat, wire.Assistant, "h1"), wire.NewMessage(dialects.Chat, wire.Assistant, "h2"),
+				wire.NewMessage(dialects.Chat, wire.Assistant, "h3"),
 			}
 			blocks := []view.Block{block("L1", 29), block("L2", 127), block("L3", 29)}
-			f := start(t, o).Fit([]wire.Item{layer.NewText(dialects.Chat, wire.System, "s")}, blocks, history)
+			f := start(t, o).Fit([]wire.Item{wire.NewMessage(dialects.Chat, wire.System, "s")}, blocks, history)
 			got := strings.Join(strings.Fields("s "+names(f.Blocks)+" "+texts(f.History)), " ")
 			if got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
@@ -116,7 +115,7 @@ func TestFitCountsNoMoreThanFits(t *testing.T) {
 }
 
 func TestUsage(t *testing.T) {
-	system := []wire.Item{layer.NewText(dialects.Chat, wire.System, "s")}
+	system := []wire.Item{wire.NewMessage(dialects.Chat, wire.System, "s")}
 	history := []wire.Item{user("h1"), user("h2")}
 	bytes := len(history[0].Raw) + len(history[1].Raw)
 	for name, c := range map[string]struct {
@@ -170,7 +169,7 @@ func TestFitCountsNothingThatFitsAnyway(t *testing.T) {
 				Policy:    view.Policy{Budget: c.budget, Window: c.window},
 				CountItem: func(string, wire.Item) int { counted = true; return 10 },
 			}
-			f := start(t, o).Fit([]wire.Item{layer.NewText(dialects.Chat, wire.System, "s")}, c.blocks, c.history)
+			f := start(t, o).Fit([]wire.Item{wire.NewMessage(dialects.Chat, wire.System, "s")}, c.blocks, c.history)
 			if len(f.History) != len(c.history) || len(f.Blocks) != len(c.blocks) || len(f.Left)+len(f.Dropped) != 0 {
 				t.Errorf("%d items and %d blocks are left", len(f.History), len(f.Blocks))
 			}

@@ -97,11 +97,7 @@ func sentAs(turn *turnrecord.Record, prompt systemPromptRecord, body []wire.Item
 	sent := m.As(form)
 	sent.Items = mend.Apply(sent.Items)
 	if text := wire.Text(sent.Instructions); text != "" {
-		it, err := instruction(d, true, text)
-		if err != nil {
-			return nil, err
-		}
-		return append([]wire.Item{it}, sent.Items...), nil
+		return append([]wire.Item{wire.NewMessage(d, wire.System, text)}, sent.Items...), nil
 	}
 	return sent.Items, nil
 }
@@ -256,22 +252,4 @@ func blocksOf(ctx context.Context, stored transcript, turn *turnrecord.Record) (
 		}
 	}
 	return blocks, nil
-}
-
-// instruction returns a system or developer message of the dialect.
-func instruction(d wire.Dialect, system bool, text string) (wire.Item, error) {
-	message := struct {
-		Role    string `json:"role"`
-		Content string `json:"content"`
-	}{"developer", text}
-	if system {
-		message.Role = "system"
-	}
-	var raw bytes.Buffer
-	enc := json.NewEncoder(&raw)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(message); err != nil {
-		return wire.Item{}, fmt.Errorf("encode block: %w", err)
-	}
-	return wire.ParseItem(d, bytes.TrimSpace(raw.Bytes()))
 }

@@ -21,7 +21,7 @@ import (
 	"remora/wire/wiretest"
 )
 
-func said(role wire.Role, text string) wire.Item { return layer.NewText(dialects.Chat, role, text) }
+func said(role wire.Role, text string) wire.Item { return wire.NewMessage(dialects.Chat, role, text) }
 
 func result(text string) wire.Item {
 	return wire.NewToolResult(wire.Call{ID: "c", Family: "function"}, dialects.Chat, text)

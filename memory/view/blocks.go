@@ -5,7 +5,6 @@ import (
 	"iter"
 	"slices"
 
-	"remora/memory/layer"
 	"remora/wire"
 )
 
@@ -67,7 +66,7 @@ func place(d wire.Dialect, blocks []Block) (p placed) {
 	for i := range blocks {
 		b := &blocks[i]
 		for _, text := range b.Texts {
-			it := layer.NewText(d, b.Role, text)
+			it := wire.NewMessage(d, b.Role, text)
 			switch {
 			case b.Inside:
 				p.inside = append(p.inside, inside{b.At, it})

@@ -279,7 +279,7 @@ func (s *shaping) system() {
 			s.list = append(s.list, e)
 		}
 		if blocks != "" {
-			s.list = append(s.list, sentItem{Item: newMessage(m.Dialect, role, blocks)})
+			s.list = append(s.list, sentItem{Item: wire.MessageOf(m.Dialect, role, []byte(blocks))})
 		}
 		return
 	}
@@ -294,7 +294,7 @@ func (s *shaping) system() {
 		switch {
 		case s.form == NoSystem:
 			if all != "" {
-				s.list = append(s.list, sentItem{Item: newMessage(m.Dialect, wire.User, all)})
+				s.list = append(s.list, sentItem{Item: wire.MessageOf(m.Dialect, wire.User, []byte(all))})
 			}
 			if len(text) > 0 {
 				s.instructions, s.gone = []byte("null"), s.gone+1
@@ -310,7 +310,7 @@ func (s *shaping) system() {
 		s.merge(&e, sentItem{Item: it, own: 1})
 	}
 	if blocks != "" {
-		s.merge(&e, sentItem{Item: newMessage(m.Dialect, wire.System, blocks)})
+		s.merge(&e, sentItem{Item: wire.MessageOf(m.Dialect, wire.System, []byte(blocks))})
 	}
 	if len(e.Raw) > 0 {
 		s.list = append(s.list, s.inRole(e, wire.System))
@@ -369,7 +369,7 @@ func (s *shaping) alternate() {
 	}
 	for _, e := range in {
 		if turn == wire.RoleNone && !m.Continues && ofModel(e.Item) {
-			add(sentItem{Item: newMessage(m.Dialect, wire.User, goOn)})
+			add(sentItem{Item: wire.MessageOf(m.Dialect, wire.User, []byte(goOn))})
 		}
 		if e.Kind != wire.Message || e.HasCalls() || e.Role != wire.User && e.Role != wire.Assistant {
 			s.list = append(s.list, e)
@@ -380,9 +380,9 @@ func (s *shaping) alternate() {
 			s.merge(&s.list[last], e)
 			continue
 		case e.Role == turn && turn == wire.User:
-			add(sentItem{Item: newMessage(m.Dialect, wire.Assistant, noAnswer)})
+			add(sentItem{Item: wire.MessageOf(m.Dialect, wire.Assistant, []byte(noAnswer))})
 		case e.Role == wire.Assistant && turn == wire.Assistant:
-			add(sentItem{Item: newMessage(m.Dialect, wire.User, goOn)})
+			add(sentItem{Item: wire.MessageOf(m.Dialect, wire.User, []byte(goOn))})
 		}
 		add(e)
 	}
@@ -414,7 +414,7 @@ func (s *shaping) merge(to *sentItem, e sentItem) {
 // inRole returns the message in another role.
 func (s *shaping) inRole(e sentItem, role wire.Role) sentItem {
 	if e.Role != role {
-		e.Item, e.changed = withMember(e.Item, "role", []byte(quoted(roleName(role)))), true
+		e.Item, e.changed = withMember(e.Item, "role", []byte(quoted(role.Name()))), true
 	}
 	return e
 }
@@ -463,29 +463,12 @@ func withMember(it wire.Item, name string, value []byte) wire.Item {
 	return parsed(it, wire.WithMember(it.Raw, name, value))
 }
 
-func newMessage(d wire.Dialect, role wire.Role, text string) wire.Item {
-	return parsed(wire.Item{Dialect: d}, []byte(`{"role":`+quoted(roleName(role))+`,"content":`+text+`}`))
-}
-
 // parsed reads an item that was made of one that could be read; otherwise that one stays.
 func parsed(was wire.Item, raw []byte) wire.Item {
 	if it, err := wire.ParseItem(was.Dialect, raw); err == nil {
 		return it
 	}
 	return was
-}
-
-func roleName(r wire.Role) string {
-	switch r {
-	case wire.User:
-		return "user"
-	case wire.Assistant:
-		return "assistant"
-	case wire.Developer:
-		return "developer"
-	default:
-		return "system"
-	}
 }
 
 func quoted(text string) string { return string(wire.AppendString(nil, text)) }

@@ -166,9 +166,7 @@ func isPrompt(d wire.Dialect, raw []byte) bool {
 }
 
 func (a *agent) say(role wire.Role, text string) {
-	name := map[wire.Role]string{wire.User: "user", wire.Assistant: "assistant"}[role]
-	raw := append(wire.AppendString([]byte(`{"role":"`+name+`","content":`), text), '}')
-	a.history = append(a.history, entry{raw: raw, answer: a.answers})
+	a.history = append(a.history, entry{raw: wire.NewMessage(a.dialect, role, text).Raw, answer: a.answers})
 }
 
 // ask sends the history, and adds the answer to it unchanged.

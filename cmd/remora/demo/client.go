@@ -92,15 +92,8 @@ func (p *player) play(ctx context.Context, h habit, a act) error {
 	}
 }
 
-func userSays(h habit, text string) []wire.Item { return []wire.Item{h.message("user", text)} }
-
-// message returns a message in the client's dialect.
-func (h habit) message(role, text string) wire.Item {
-	it, err := wire.ParseItem(h.dialect, append(wire.AppendString([]byte(`{"role":"`+role+`","content":`), text), '}'))
-	if err != nil {
-		panic(fmt.Sprintf("BUG: parse a message: %v", err))
-	}
-	return it
+func userSays(h habit, text string) []wire.Item {
+	return []wire.Item{wire.NewMessage(h.dialect, wire.User, text)}
 }
 
 // runTools runs the calls of an answer and returns their results.
@@ -216,7 +209,7 @@ func (h habit) body(items []wire.Item, stream bool) ([]byte, error) {
 		return nil, err
 	}
 	if h.whole {
-		items = slices.Concat([]wire.Item{h.message("system", systemPrompt)}, items)
+		items = slices.Concat([]wire.Item{wire.NewMessage(h.dialect, wire.System, systemPrompt)}, items)
 	}
 	return empty.With(items, tools...)
 }

@@ -117,7 +117,7 @@ func (p *script) turnCalls(n int) []layer.ToolCall {
 // input are the new items of turn n.
 func (p *script) input(n int) []wire.Item {
 	if n%2 == 0 {
-		return []wire.Item{layer.NewText(p.dialect, wire.User, p.text(n, "user"))}
+		return []wire.Item{wire.NewMessage(p.dialect, wire.User, p.text(n, "user"))}
 	}
 	var items []wire.Item
 	for i, c := range p.turnCalls(n - 1) {

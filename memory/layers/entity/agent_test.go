@@ -209,7 +209,7 @@ func (s *tally) play(t *testing.T, m *meter, items []wire.Item, w *view.Window, 
 				}
 				kept := slices.Clone(last)
 				history, seen = nil, make(map[string]int)
-				see(layer.NewText(dialects.Responses, wire.User, "Summary: the work goes on in "+strings.Join(slices.Collect(names(kept[0].Input(0))), ", ")))
+				see(wire.NewMessage(dialects.Responses, wire.User, "Summary: the work goes on in "+strings.Join(slices.Collect(names(kept[0].Input(0))), ", ")))
 				for _, it := range kept {
 					see(it)
 				}
@@ -252,7 +252,7 @@ func prompt(t *testing.T, m *meter, l *Layer, state layer.State, history []wire.
 	}
 	var blocks []wire.Item
 	for _, text := range r.Messages {
-		blocks = append(blocks, layer.NewText(dialects.Responses, wire.Developer, text))
+		blocks = append(blocks, wire.NewMessage(dialects.Responses, wire.Developer, text))
 	}
 	return append(blocks, v.Items...), state
 }

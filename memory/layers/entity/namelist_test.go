@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"remora/memory/layer"
 	"remora/wire"
 	"remora/wire/dialects"
 	"remora/wire/wiretest"
@@ -17,7 +16,7 @@ import (
 // users are messages of a user.
 func users(texts ...string) (items []wire.Item) {
 	for _, text := range texts {
-		items = append(items, layer.NewText(dialects.Chat, wire.User, text))
+		items = append(items, wire.NewMessage(dialects.Chat, wire.User, text))
 	}
 	return items
 }

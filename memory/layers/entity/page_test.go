@@ -20,7 +20,7 @@ func TestPage(t *testing.T) {
 	said := func(texts ...string) func(context.Context) ([]wire.Item, error) {
 		var items []wire.Item
 		for _, text := range texts {
-			items = append(items, layer.NewText(dialects.Chat, wire.User, text))
+			items = append(items, wire.NewMessage(dialects.Chat, wire.User, text))
 		}
 		return func(context.Context) ([]wire.Item, error) { return items, nil }
 	}

@@ -42,7 +42,7 @@ func (u *user) turn(session string) *layer.Turn {
 func (u *user) says(session, asked, answer string) string {
 	u.Helper()
 	told := u.told(session)
-	r := &layer.Response{Input: []wire.Item{layer.NewText(dialects.Chat, wire.User, asked)}, Text: answer, Done: true}
+	r := &layer.Response{Input: []wire.Item{wire.NewMessage(dialects.Chat, wire.User, asked)}, Text: answer, Done: true}
 	next, err := u.layer.Store(u.Context(), u.turn(session), u.state, r)
 	if err != nil {
 		u.Fatal(err)
@@ -155,7 +155,7 @@ func TestHygiene(t *testing.T) {
 // A tool loop is one message, and its result is kept when it ends.
 func TestToolLoop(t *testing.T) {
 	u := newUser(t, episodic.Options{})
-	ask := &layer.Response{Input: []wire.Item{layer.NewText(dialects.Chat, wire.User, "Look it up")}}
+	ask := &layer.Response{Input: []wire.Item{wire.NewMessage(dialects.Chat, wire.User, "Look it up")}}
 	end := &layer.Response{Text: "Found.", Done: true}
 	for _, r := range []*layer.Response{ask, {}, end} {
 		next, err := u.layer.Store(t.Context(), u.turn("a"), u.state, r)
@@ -189,7 +189,7 @@ func TestNothingWithoutAResource(t *testing.T) {
 	u := newUser(t, episodic.Options{})
 	turn := u.turn("a")
 	turn.Resource = ""
-	r := &layer.Response{Input: []wire.Item{layer.NewText(dialects.Chat, wire.User, "Hi")}, Done: true}
+	r := &layer.Response{Input: []wire.Item{wire.NewMessage(dialects.Chat, wire.User, "Hi")}, Done: true}
 	if next, err := u.layer.Store(t.Context(), turn, nil, r); next != nil || err != nil {
 		t.Errorf("state %s, %v", next, err)
 	}

@@ -60,7 +60,7 @@ func newLayer(t *testing.T, o Options) *Layer {
 func says(t *testing.T, l *Layer, ask layer.Model, s layer.State, text string) layer.Appended {
 	t.Helper()
 	tu := &layer.Turn{Query: text, Dialect: dialects.Chat, Count: layertest.Quarter, Ask: ask}
-	got, err := l.AppendItems(t.Context(), tu, s, []wire.Item{layer.NewText(dialects.Chat, wire.User, text)})
+	got, err := l.AppendItems(t.Context(), tu, s, []wire.Item{wire.NewMessage(dialects.Chat, wire.User, text)})
 	if err != nil {
 		t.Fatal(err)
 	}

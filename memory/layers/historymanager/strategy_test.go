@@ -50,7 +50,7 @@ func item(tb testing.TB, d wire.Dialect, v any) wire.Item {
 	return it
 }
 
-func says(role wire.Role, text string) wire.Item { return layer.NewText(dialects.Chat, role, text) }
+func says(role wire.Role, text string) wire.Item { return wire.NewMessage(dialects.Chat, role, text) }
 
 type m = map[string]any
 
@@ -221,13 +221,13 @@ func TestAnyHistoryStaysValid(t *testing.T) {
 		for i := range rapid.IntRange(1, 8).Draw(rt, "turns") {
 			size := rapid.IntRange(0, 300)
 			text := func(what string) string { return strings.Repeat("日x ", size.Draw(rt, what)) }
-			history = append(history, layer.NewText(d, wire.User, text("user")))
+			history = append(history, wire.NewMessage(d, wire.User, text("user")))
 			for j := range rapid.IntRange(0, 3).Draw(rt, "rounds of tools") {
 				history = append(history, tools(t, d, fmt.Sprint(i, "-", j), rapid.IntRange(1, 3).Draw(rt, "calls"), text("result"))...)
 			}
-			history = append(history, layer.NewText(d, wire.Assistant, text("assistant")))
+			history = append(history, wire.NewMessage(d, wire.Assistant, text("assistant")))
 		}
-		history = append(history, layer.NewText(d, wire.User, "last"))
+		history = append(history, wire.NewMessage(d, wire.User, "last"))
 		strategy := rapid.SampledFrom([]string{SlidingWindow, PriorityBased}).Draw(rt, "strategy")
 		available := rapid.IntRange(1, 2000).Draw(rt, "available")
 		got := project(t, strategy, available, 0, history)
@@ -297,7 +297,7 @@ func TestCompactionStays(t *testing.T) {
 	history := []wire.Item{item(t, dialects.Responses, m{"type": "compaction", "id": "c", "encrypted_content": "x"})}
 	for i := range 9 {
 		role := []wire.Role{wire.User, wire.Assistant}[i%2]
-		history = append(history, layer.NewText(dialects.Responses, role, fmt.Sprintf("m%d %s", i, strings.Repeat("x", 37))))
+		history = append(history, wire.NewMessage(dialects.Responses, role, fmt.Sprintf("m%d %s", i, strings.Repeat("x", 37))))
 	}
 	for strategy, want := range map[string]string{SlidingWindow: " m6 m7 m8", PriorityBased: " m4 m6 m8"} {
 		if got := labelled(project(t, strategy, 3+layertest.MixedItem(history[0])+2*15+17, 0, history)); got != want {

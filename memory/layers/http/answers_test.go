@@ -173,7 +173,7 @@ func FuzzAnswer(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
-	items := []wire.Item{layer.NewText(dialects.Responses, wire.User, "a"), layer.NewText(dialects.Responses, wire.User, "b")}
+	items := []wire.Item{wire.NewMessage(dialects.Responses, wire.User, "a"), wire.NewMessage(dialects.Responses, wire.User, "b")}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		o := Options{Hooks: hooks(), Tools: []ToolOptions{{Name: "t"}}, MaxAnswer: 1 << 16}
 		l := answering(t, o, string(body))

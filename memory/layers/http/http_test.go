@@ -51,7 +51,7 @@ func serve(t *testing.T, f http.HandlerFunc) string {
 
 func message(t *testing.T, role wire.Role, text string) wire.Item {
 	t.Helper()
-	return layer.NewText(dialects.Chat, role, text)
+	return wire.NewMessage(dialects.Chat, role, text)
 }
 
 func testTurn() *layer.Turn {

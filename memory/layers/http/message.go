@@ -265,7 +265,7 @@ func pick(d wire.Dialect, items []wire.Item, want []entry) ([]wire.Item, error) 
 			return nil, safe("%w: items: want keep, or role (user, assistant, developer, system) and text, at most %d new ones",
 				ErrAnswer, maxNew)
 		}
-		out = append(out, layer.NewText(d, role, e.Text))
+		out = append(out, wire.NewMessage(d, role, e.Text))
 	}
 	return out, nil
 }

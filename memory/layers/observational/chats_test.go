@@ -117,7 +117,7 @@ func TestChats(t *testing.T) {
 			play := func() []string {
 				var s layer.State
 				for _, text := range c.says {
-					got, err := l.AppendItems(t.Context(), tu, s, []wire.Item{layer.NewText(dialects.Chat, wire.User, text)})
+					got, err := l.AppendItems(t.Context(), tu, s, []wire.Item{wire.NewMessage(dialects.Chat, wire.User, text)})
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -151,7 +151,7 @@ func TestCorrectionsReplace(t *testing.T) {
 
 func TestFactComesBackInAnotherSession(t *testing.T) {
 	l, tu := newLayer(t, Options{Inputs: Conversation}), turn(nil)
-	got, err := l.AppendItems(t.Context(), tu, nil, []wire.Item{layer.NewText(dialects.Chat, wire.User, "Hi, my name is Ana. What's up?")})
+	got, err := l.AppendItems(t.Context(), tu, nil, []wire.Item{wire.NewMessage(dialects.Chat, wire.User, "Hi, my name is Ana. What's up?")})
 	if err != nil {
 		t.Fatal(err)
 	}

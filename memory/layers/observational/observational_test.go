@@ -47,7 +47,7 @@ func newLayer(t *testing.T, o Options) *Layer {
 func say(t *testing.T, l *Layer, tu *layer.Turn, s layer.State, texts ...string) layer.State {
 	t.Helper()
 	for _, text := range texts {
-		next, err := l.Store(t.Context(), tu, s, &layer.Response{Items: []wire.Item{layer.NewText(dialects.Chat, wire.Assistant, text)}})
+		next, err := l.Store(t.Context(), tu, s, &layer.Response{Items: []wire.Item{wire.NewMessage(dialects.Chat, wire.Assistant, text)}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -146,7 +146,7 @@ func TestModel(t *testing.T) {
 			t.Errorf("NONE was observed: %+v", st)
 		}
 	})
-	over := &layer.Response{Items: []wire.Item{layer.NewText(dialects.Chat, wire.Assistant, chars36+chars36)}}
+	over := &layer.Response{Items: []wire.Item{wire.NewMessage(dialects.Chat, wire.Assistant, chars36+chars36)}}
 	t.Run("an observer that fails changes nothing", func(t *testing.T) {
 		tu := turn(model(func(context.Context, string, string) (string, error) { return "", errors.New("refused") }))
 		if next, err := l.Store(t.Context(), tu, nil, over); err == nil || next != nil {
@@ -190,10 +190,10 @@ func TestInputs(t *testing.T) {
 		}
 	})
 	items := []wire.Item{
-		layer.NewText(dialects.Responses, wire.User, "hi there"),
+		wire.NewMessage(dialects.Responses, wire.User, "hi there"),
 		wiretest.Parse(t, dialects.Responses, `{"type":"function_call_output","call_id":"c","output":"tool out"}`),
-		layer.NewText(dialects.Responses, wire.Assistant, "asst"),
-		layer.NewText(dialects.Responses, wire.Developer, "be brief"),
+		wire.NewMessage(dialects.Responses, wire.Assistant, "asst"),
+		wire.NewMessage(dialects.Responses, wire.Developer, "be brief"),
 	}
 	t.Run("users and tools are heard too", func(t *testing.T) {
 		got, err := all.AppendItems(t.Context(), turn(nil), nil, items)
@@ -307,7 +307,7 @@ func TestSecretsAreNotKept(t *testing.T) {
 		tu := turn(ask)
 		var s layer.State
 		for _, text := range []string{"I live in Oslo.", "My card is " + secret + ".", strings.Repeat("We talked about the weather. ", 30)} {
-			got, err := l.AppendItems(t.Context(), tu, s, []wire.Item{layer.NewText(dialects.Chat, wire.User, text)})
+			got, err := l.AppendItems(t.Context(), tu, s, []wire.Item{wire.NewMessage(dialects.Chat, wire.User, text)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -329,8 +329,8 @@ func TestSecretsAreNotKept(t *testing.T) {
 func TestUsersAloneAreHeard(t *testing.T) {
 	l, tu := newLayer(t, Options{}), turn(nil)
 	items := []wire.Item{
-		layer.NewText(dialects.Chat, wire.User, "My name is Ana."),
-		layer.NewText(dialects.Chat, wire.Assistant, "The order 4711 was shipped on 2 March."),
+		wire.NewMessage(dialects.Chat, wire.User, "My name is Ana."),
+		wire.NewMessage(dialects.Chat, wire.Assistant, "The order 4711 was shipped on 2 March."),
 		wiretest.Parse(t, dialects.Responses, `{"type":"function_call_output","call_id":"c","output":"The order 4712 was shipped on 3 March."}`),
 	}
 	got, err := l.AppendItems(t.Context(), tu, nil, items)
@@ -386,7 +386,7 @@ func TestModelIsAskedBySession(t *testing.T) {
 	for _, thread := range []string{"one", "two", "one"} {
 		tu := turn(ask)
 		tu.Thread = thread
-		got, err := l.AppendItems(t.Context(), tu, s, []wire.Item{layer.NewText(dialects.Chat, wire.User, "this is said in session "+thread)})
+		got, err := l.AppendItems(t.Context(), tu, s, []wire.Item{wire.NewMessage(dialects.Chat, wire.User, "this is said in session "+thread)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,7 +16,7 @@ func TestPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	said := []wire.Item{layer.NewText(dialects.Chat, wire.User, "My name is Ann and I prefer green tea.")}
+	said := []wire.Item{wire.NewMessage(dialects.Chat, wire.User, "My name is Ann and I prefer green tea.")}
 	a, err := l.AppendItems(t.Context(), layertest.PageTurn(), nil, said)
 	if err != nil {
 		t.Fatal(err)

@@ -6,7 +6,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"remora/memory/layer"
 	"remora/wire"
 	"remora/wire/dialects"
 	"remora/wire/wiretest"
@@ -110,7 +109,7 @@ func keptOf(t *testing.T, by, text string) []string {
 		return linesOf(read(t, say(t, l, tu, nil, text)).Observations)
 	}
 
-	it := layer.NewText(dialects.Chat, wire.User, text)
+	it := wire.NewMessage(dialects.Chat, wire.User, text)
 	if by == byTool {
 		content, err := json.Marshal(text)
 		if err != nil {

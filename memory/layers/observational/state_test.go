@@ -20,7 +20,7 @@ import (
 func told(tb rapid.TB, l *layer.Turn, with func() *Layer, s layer.State, user, assistant string) (layer.State, string) {
 	tb.Helper()
 	ctx := context.Background()
-	appended, err := with().AppendItems(ctx, l, s, []wire.Item{layer.NewText(dialects.Chat, wire.User, user)})
+	appended, err := with().AppendItems(ctx, l, s, []wire.Item{wire.NewMessage(dialects.Chat, wire.User, user)})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func told(tb rapid.TB, l *layer.Turn, with func() *Layer, s layer.State, user, a
 	if err != nil {
 		tb.Fatal(err)
 	}
-	next, err := with().Store(ctx, l, s, &layer.Response{Items: []wire.Item{layer.NewText(dialects.Chat, wire.Assistant, assistant)}})
+	next, err := with().Store(ctx, l, s, &layer.Response{Items: []wire.Item{wire.NewMessage(dialects.Chat, wire.Assistant, assistant)}})
 	if err != nil {
 		tb.Fatal(err)
 	}

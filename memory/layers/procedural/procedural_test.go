@@ -46,7 +46,7 @@ func TestPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	said := []wire.Item{layer.NewText(dialects.Chat, wire.User, "I want to return a parcel.")}
+	said := []wire.Item{wire.NewMessage(dialects.Chat, wire.User, "I want to return a parcel.")}
 	a, err := l.AppendItems(t.Context(), layertest.PageTurn(), nil, said)
 	layertest.Page(t, layertest.PageRecall(t, l, err, a.State)...)
 }
@@ -65,7 +65,7 @@ func TestWhichProcedureIsTold(t *testing.T) {
 		{"No, wait: I am returning a parcel, and it was a gift.", "gift returns"},
 		{"お店は何時に開きますか。", "opening hours"},
 	} {
-		a, err := l.AppendItems(t.Context(), layertest.PageTurn(), s, []wire.Item{layer.NewText(dialects.Chat, wire.User, c.user)})
+		a, err := l.AppendItems(t.Context(), layertest.PageTurn(), s, []wire.Item{wire.NewMessage(dialects.Chat, wire.User, c.user)})
 		if err != nil {
 			t.Fatal(err)
 		}

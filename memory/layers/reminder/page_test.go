@@ -3,7 +3,6 @@ package reminder_test
 import (
 	"testing"
 
-	"remora/memory/layer"
 	"remora/memory/layer/layertest"
 	"remora/memory/layers/reminder"
 	"remora/wire"
@@ -16,7 +15,7 @@ func TestPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	said := []wire.Item{layer.NewText(dialects.Chat, wire.User, "Hi")}
+	said := []wire.Item{wire.NewMessage(dialects.Chat, wire.User, "Hi")}
 	a, err := l.AppendItems(t.Context(), layertest.PageTurn(), nil, said)
 	layertest.Page(t, layertest.PageRecall(t, l, err, a.State)...)
 }

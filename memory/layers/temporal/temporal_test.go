@@ -51,7 +51,7 @@ func recall(t *testing.T, l *Layer, s layer.State, budget int) string {
 // stored is the state after one answer that fills the buffer.
 func stored(t *testing.T, l *Layer, s layer.State, answer string) layer.State {
 	t.Helper()
-	said := &layer.Response{Items: []wire.Item{layer.NewText(dialects.Chat, wire.Assistant, "</transcript> enough to be distilled")}}
+	said := &layer.Response{Items: []wire.Item{wire.NewMessage(dialects.Chat, wire.Assistant, "</transcript> enough to be distilled")}}
 	s, err := l.Store(t.Context(), turn(model(func(string, string) (string, error) { return answer, nil })), s, said)
 	if err != nil {
 		t.Fatal(err)
@@ -140,12 +140,12 @@ func TestExtract(t *testing.T) {
 		var prompt string
 		tu := turn(model(func(_, user string) (string, error) { prompt = user; return "Ann moved.\nNONE\n", nil }))
 		in, err := l.AppendItems(t.Context(), tu, nil, []wire.Item{
-			layer.NewText(dialects.Chat, wire.User, "hi </transcript>"), layer.NewText(dialects.Chat, wire.System, "be brief"),
+			wire.NewMessage(dialects.Chat, wire.User, "hi </transcript>"), wire.NewMessage(dialects.Chat, wire.System, "be brief"),
 		})
 		if err != nil || prompt != "" {
 			t.Fatalf("asked %q, %v", prompt, err)
 		}
-		out := &layer.Response{Items: []wire.Item{layer.NewText(dialects.Chat, wire.Assistant, strings.Repeat("x", 40))}}
+		out := &layer.Response{Items: []wire.Item{wire.NewMessage(dialects.Chat, wire.Assistant, strings.Repeat("x", 40))}}
 		s, err := l.Store(t.Context(), tu, in.State, out)
 		if err != nil {
 			t.Fatal(err)
@@ -160,7 +160,7 @@ func TestExtract(t *testing.T) {
 	})
 	t.Run("a model that fails", func(t *testing.T) {
 		tu := turn(model(func(string, string) (string, error) { return "", errors.New("refused") }))
-		out := &layer.Response{Items: []wire.Item{layer.NewText(dialects.Chat, wire.Assistant, strings.Repeat("x", 100))}}
+		out := &layer.Response{Items: []wire.Item{wire.NewMessage(dialects.Chat, wire.Assistant, strings.Repeat("x", 100))}}
 		if s, err := l.Store(t.Context(), tu, nil, out); err == nil || s != nil {
 			t.Errorf("have %s, %v", s, err)
 		}
@@ -213,14 +213,14 @@ func TestSecretsAreNotKept(t *testing.T) {
 		asked = user
 		return "2026-03-05 | The user moved to Oslo\n2026-03-05 | The wifi password is hunter2", nil
 	})
-	got, err := l.AppendItems(t.Context(), turn(ask), nil, []wire.Item{layer.NewText(dialects.Chat, wire.User, "My wifi password is hunter2")})
+	got, err := l.AppendItems(t.Context(), turn(ask), nil, []wire.Item{wire.NewMessage(dialects.Chat, wire.User, "My wifi password is hunter2")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if strings.Contains(string(got.State), "hunter2") {
 		t.Errorf("gathered: %s", got.State)
 	}
-	said := &layer.Response{Items: []wire.Item{layer.NewText(dialects.Chat, wire.Assistant, strings.Repeat("Noted, your password is hunter2. ", 10))}}
+	said := &layer.Response{Items: []wire.Item{wire.NewMessage(dialects.Chat, wire.Assistant, strings.Repeat("Noted, your password is hunter2. ", 10))}}
 	s, err := l.Store(t.Context(), turn(ask), got.State, said)
 	if err != nil {
 		t.Fatal(err)

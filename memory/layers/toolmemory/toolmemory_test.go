@@ -46,7 +46,7 @@ func used(t *testing.T, l *toolmemory.Layer, s layer.State, d wire.Dialect, c la
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := l.AppendItems(t.Context(), turn, s, []wire.Item{layer.NewText(d, wire.User, "hi"), it})
+	got, err := l.AppendItems(t.Context(), turn, s, []wire.Item{wire.NewMessage(d, wire.User, "hi"), it})
 	if err != nil || len(got.Items) != 2 {
 		t.Fatalf("AppendItems: %d items, %v", len(got.Items), err)
 	}
@@ -106,7 +106,7 @@ func TestResults(t *testing.T) {
 	if strings.ContainsRune(text, '\uFFFD') || strings.Count(text, "é") != 510 || strings.Count(text, "日") != 1364 {
 		t.Errorf("cut to %d and %d characters", strings.Count(text, "é"), strings.Count(text, "日"))
 	}
-	it := layer.NewText(dialects.Chat, wire.User, "hi")
+	it := wire.NewMessage(dialects.Chat, wire.User, "hi")
 	if got, err := l.AppendItems(t.Context(), turn, s, []wire.Item{it}); err != nil || got.State != nil {
 		t.Errorf("a user message changed the state: %s, %v", got.State, err)
 	}
