@@ -52,9 +52,9 @@ func (s *Sealer) Queue(inner Queue) Queue {
 	case inner == nil:
 		return nil
 	case s == nil:
-		return &plainQueue{inner}
+		return &queue{inner, plain, plain}
 	}
-	return &queue{Sealer: s, inner: inner}
+	return &queue{inner, s.sealRecord, s.openRecord}
 }
 
 // Guard returns a store that no call reaches before a Check has succeeded. Until then each call checks first, and returns the
@@ -70,3 +70,10 @@ func (s *Sealer) open(b, place []byte) ([]byte, error) {
 	}
 	return s.ring.open(b, place)
 }
+
+// sealRecord encrypts a record, which belongs to no group.
+func (s *Sealer) sealRecord(rec []byte) ([]byte, error) {
+	return s.ring.seal(make([]byte, 0, len(rec)+maxOverhead), rec, []byte{kindRecord})
+}
+
+func (s *Sealer) openRecord(sealed []byte) ([]byte, error) { return s.open(sealed, []byte{kindRecord}) }
