@@ -391,3 +391,11 @@ func Index(raw []byte, def int) (n int, ok bool) {
 	}
 	return n, n < MaxIndex
 }
+
+// IndexOr is Index with -1 for an index that is not accepted.
+func IndexOr(raw []byte, def int) int {
+	if n, ok := Index(raw, def); ok {
+		return n
+	}
+	return -1
+}

@@ -70,7 +70,7 @@ func (m *joining) logprobs(last []byte) []byte {
 // choiceOf returns the choice of an index, nil if there is none.
 func choiceOf(body []byte, number int) []byte {
 	for p := range wire.Children(wire.Member(body, "choices")) {
-		if at, ok := wire.Index(wire.Member(p.Value, "index"), 0); ok && at == number {
+		if wire.IndexOr(wire.Member(p.Value, "index"), 0) == number {
 			return p.Value
 		}
 	}

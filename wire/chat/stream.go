@@ -68,14 +68,6 @@ func (e *effect) Keep(*sse.Block) wire.Effect {
 	return &kept
 }
 
-// indexOf is wire.Index with -1 for an index that is not accepted.
-func indexOf(raw []byte, def int) int {
-	if n, ok := wire.Index(raw, def); ok {
-		return n
-	}
-	return -1
-}
-
 // Begun: an event is terminal as soon as its data are [DONE].
 func (f *fold) Begun(_, data []byte) (begun, ended bool) {
 	done := sse.IsDone(data)
@@ -117,7 +109,7 @@ func (f *fold) Reply(r *wire.Reply, line []byte) {
 }
 
 func (f *fold) choice(m *wire.Meta, raw []byte) {
-	i := indexOf(wire.Member(raw, "index"), 0)
+	i := wire.IndexOr(wire.Member(raw, "index"), 0)
 	if i == 0 {
 		f.effect.First++
 	} else if delta := wire.Member(raw, "delta"); holds(delta, "tool_calls") || holds(delta, "function_call") {
@@ -227,7 +219,7 @@ func (c *choice) toolCall(raw []byte, full bool) *streamedCall {
 // call finds the call that a delta belongs to: the one of its index, unless it names another id and begins anew (some
 // upstreams give each of several calls the index 0); without an index the one of its id, or else the last one.
 func (c *choice) call(at, id []byte, named bool) *streamedCall {
-	i := indexOf(at, wire.MaxIndex)
+	i := wire.IndexOr(at, wire.MaxIndex)
 	for k := len(c.calls) - 1; k >= 0 && i >= 0; k-- {
 		call := c.calls[k]
 		other := len(id) > 0 && len(call.id) > 0 && !bytes.Equal(call.id, id)
@@ -585,7 +577,7 @@ func (answers) Whole(m *wire.Meta, body []byte) (items [][]wire.Item, complete b
 		}
 		for e := range wire.Children(p.Value) {
 			at, msg, finish := choiceMembers(e.Value)
-			c := choice{index: indexOf(at, len(choices)), finish: wire.Text(finish)}
+			c := choice{index: wire.IndexOr(at, len(choices)), finish: wire.Text(finish)}
 			if c.index < 0 || len(choices) == wire.MaxIndex {
 				continue
 			}

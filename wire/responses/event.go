@@ -56,11 +56,3 @@ func (e *event) Keep(b *sse.Block) wire.Effect {
 	kept := readEvent(b.Name, b.Data)
 	return &kept
 }
-
-// indexOf is wire.Index with -1 for an index that is not accepted.
-func indexOf(raw []byte, def int) int {
-	if n, ok := wire.Index(raw, def); ok {
-		return n
-	}
-	return -1
-}

@@ -80,7 +80,7 @@ func (f *fold) Event(m *wire.Meta, ev *sse.Block) (effect wire.Effect, last bool
 		}
 	case "response.output_text.delta", "response.refusal.delta":
 		if o := f.at(at); o != nil && !f.full {
-			o.add(indexOf(content, 0), string(typ) == "response.refusal.delta", delta)
+			o.add(wire.IndexOr(content, 0), string(typ) == "response.refusal.delta", delta)
 		}
 	default:
 		output := noteResponse(m, response)
@@ -107,7 +107,7 @@ func noteResponse(m *wire.Meta, response []byte) (output []byte) {
 
 // at returns the output item of an index, nil if the index is not accepted.
 func (f *fold) at(raw []byte) *outputItem {
-	i := indexOf(raw, 0)
+	i := wire.IndexOr(raw, 0)
 	if i < 0 {
 		return nil
 	}
