@@ -63,8 +63,5 @@ func Head(s string, limit int) string {
 	if len(s) <= limit {
 		return s
 	}
-	for back := 1; back < utf8.UTFMax && limit > 0 && !utf8.RuneStart(s[limit]); back++ {
-		limit--
-	}
-	return strings.Clone(s[:limit])
+	return strings.Clone(s[:boundary(s, limit)])
 }
