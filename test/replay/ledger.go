@@ -131,9 +131,13 @@ func hasUser(items []wire.Item) bool {
 // meter counts tokens, and caches the count of each text.
 type meter struct {
 	counter *tokens.Counter
-	seed    maphash.Seed
-	mu      sync.Mutex
-	known   map[fingerprint]int
+	counts  memo[int]
+}
+
+// memo caches what is made of texts, by their hash and size. It is safe for concurrent use.
+type memo[V any] struct {
+	seed  maphash.Seed
+	known sync.Map // V by fingerprint
 }
 
 type fingerprint struct {
@@ -141,9 +145,21 @@ type fingerprint struct {
 	size int
 }
 
+func newMemo[V any]() memo[V] { return memo[V]{seed: maphash.MakeSeed()} }
+
+func (m *memo[V]) get(raw []byte, compute func() V) V {
+	key := fingerprint{maphash.Bytes(m.seed, raw), len(raw)}
+	v, ok := m.known.Load(key)
+	if !ok {
+		v = compute()
+		m.known.Store(key, v)
+	}
+	return v.(V) //nolint:forcetypeassert // it has no others
+}
+
 // newMeter returns a meter with exact counts. The caller must close it.
 func newMeter() (*meter, error) {
-	m := &meter{counter: tokens.New(tokens.Options{MemoCounts: -1}), seed: maphash.MakeSeed(), known: make(map[fingerprint]int)}
+	m := &meter{counter: tokens.New(tokens.Options{MemoCounts: -1}), counts: newMemo[int]()}
 	if err := m.counter.Load(model); err != nil {
 		m.counter.Close()
 		return nil, err
@@ -165,16 +181,5 @@ func (m *meter) count(raw []byte, count func() int) int {
 	if len(raw) == 0 {
 		return 0
 	}
-	key := fingerprint{maphash.Bytes(m.seed, raw), len(raw)}
-	m.mu.Lock()
-	n, ok := m.known[key]
-	m.mu.Unlock()
-	if ok {
-		return n
-	}
-	n = count()
-	m.mu.Lock()
-	m.known[key] = n
-	m.mu.Unlock()
-	return n
+	return m.counts.get(raw, count)
 }

@@ -2,11 +2,9 @@ package main
 
 import (
 	"encoding/json"
-	"hash/maphash"
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 
 	"remora/test/scripted"
 	"remora/wire"
@@ -152,34 +150,19 @@ func unescaped(text string) string {
 }
 
 // texts caches the texts of items.
-type texts struct {
-	seed  maphash.Seed
-	mu    sync.Mutex
-	known map[fingerprint]string
-}
+type texts struct{ memo[string] }
 
-func newTexts() *texts {
-	return &texts{seed: maphash.MakeSeed(), known: map[fingerprint]string{}}
-}
+func newTexts() *texts { return &texts{newMemo[string]()} }
 
 // of returns the text of an item, with its calls.
 func (t *texts) of(it *wire.Item) string {
-	key := fingerprint{maphash.Bytes(t.seed, it.Raw), len(it.Raw)}
-	t.mu.Lock()
-	text, ok := t.known[key]
-	t.mu.Unlock()
-	if ok {
-		return text
-	}
-	all := []string{unescaped(it.Text())}
-	for i := range it.Calls() {
-		all = append(all, unescaped(it.Input(i)))
-	}
-	text = strings.Join(all, "\n")
-	t.mu.Lock()
-	t.known[key] = text
-	t.mu.Unlock()
-	return text
+	return t.get(it.Raw, func() string {
+		all := []string{unescaped(it.Text())}
+		for i := range it.Calls() {
+			all = append(all, unescaped(it.Input(i)))
+		}
+		return strings.Join(all, "\n")
+	})
 }
 
 // ofAll returns the texts of items, one per item.
