@@ -63,7 +63,7 @@ var arrows = []struct {
 	{1, "memory/tokens", []string{"wire"}},
 	{1, "memory/view", []string{"wire"}},
 	{1, "providers", []string{"secret", "wire"}},
-	{1, "test/scripted", []string{"test/scripted/script"}},
+	{1, "test/scripted", []string{"memory/lru", "test/scripted/script"}},
 
 	{1, "memory/layer", []string{"memory/lru", "wire"}},
 	{2, "memory/ownwords", []string{"memory/layer"}},

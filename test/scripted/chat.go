@@ -130,7 +130,7 @@ func serveChat(k *sink, body []byte) error {
 	}
 
 	if req.Store {
-		s.chats.keep(out.id.chat(), out.completion(), req.Messages)
+		s.chats.Load().Put(out.id.chat(), out.completion(), maxResponses)
 	}
 	if req.Stream {
 		return out.stream()

@@ -333,54 +333,36 @@ func itemList(k *sink, items []item) raw {
 
 // serveNewConversation answers POST conversations.
 func serveNewConversation(k *sink, body []byte) error {
-	items, metadata, e := conversationItems(body)
-	if e != nil {
-		return k.fail(e)
-	}
-	id := "conv_" + string(k.s.ids.of("conversations", "", body)[:48])
-	k.s.memory.converse(id, items)
-	return k.json(http.StatusOK, conversationObject(id, metadata))
-}
-
-func conversationItems(body []byte) ([]item, raw, *apiError) {
 	var req struct {
 		Items    raw `json:"items"`
 		Metadata raw `json:"metadata"`
 	}
 	if len(body) > 0 {
 		if e := decode(body, &req); e != nil {
-			return nil, nil, e
+			return k.fail(e)
 		}
 	}
 	items, e := parseInput(orElse(req.Items, `[]`))
-	return items, orElse(req.Metadata, "{}"), e
+	if e != nil {
+		return k.fail(e)
+	}
+	id := "conv_" + string(k.s.ids.of("conversations", "", body)[:48])
+	k.s.memory.converse(id, items)
+	return k.json(http.StatusOK, obj("id", id, "object", "conversation", "created_at", 1_750_000_000, "metadata", orElse(req.Metadata, "{}")))
 }
 
-func conversationObject(id string, metadata raw) raw {
-	return obj("id", id, "object", "conversation", "created_at", 1_750_000_000, "metadata", metadata)
-}
-
-// serveConversation answers GET and DELETE conversations/ID, GET and POST conversations/ID/items.
-func serveConversation(k *sink, id, sub string, body []byte) error {
+// serveConversation answers DELETE conversations/ID and GET conversations/ID/items.
+func serveConversation(k *sink, id, sub string) error {
 	items, ok := k.s.memory.conversationItems(id)
 	if !ok {
 		return k.fail(noConversation(id))
 	}
 	switch k.r.Method + " " + sub {
-	case "GET ":
-		return k.json(http.StatusOK, conversationObject(id, raw("{}")))
 	case "DELETE ":
 		k.s.memory.forgetConversation(id)
 		return k.json(http.StatusOK, obj("id", id, "object", "conversation.deleted", "deleted", true))
 	case "GET items":
 		return k.json(http.StatusOK, itemList(k, items))
-	case "POST items":
-		added, _, e := conversationItems(body)
-		if e != nil {
-			return k.fail(e)
-		}
-		k.s.memory.converse(id, added)
-		return k.json(http.StatusOK, itemList(k, added))
 	}
 	return k.fail(methodNotAllowed())
 }

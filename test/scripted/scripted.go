@@ -63,8 +63,10 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"remora/memory/lru"
 	"remora/test/scripted/script"
 )
 
@@ -115,7 +117,7 @@ type Server struct {
 	organization organization
 	ids          identities
 	memory       *memory
-	chats        chatStore
+	chats        atomic.Pointer[lru.Cache[string, raw]] // the completions of requests with store
 }
 
 // Start starts a server, which listens when Start returns. The caller must call Close.
@@ -140,8 +142,8 @@ func Start(o Options) (*Server, error) {
 		organization: organization(o.Organization),
 		ids:          identities{organization: organization(o.Organization), seen: make(map[[16]byte]int)},
 		memory:       newMemory(),
-		chats:        chatStore{known: make(map[string]storedChat)},
 	}
+	s.chats.Store(new(lru.Cache[string, raw]))
 	s.http = &http.Server{
 		Handler:           http.HandlerFunc(s.serve),
 		ReadHeaderTimeout: time.Minute,
@@ -241,7 +243,7 @@ func (s *Server) Reset() {
 	s.rec.reset()
 	s.ids.reset()
 	s.memory.reset()
-	s.chats.reset()
+	s.chats.Store(new(lru.Cache[string, raw]))
 }
 
 // enter counts a running handler. It returns false once Close has begun.

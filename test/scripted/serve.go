@@ -114,7 +114,7 @@ func (s *Server) routeByID(k *sink, endpoint string, body []byte) error {
 	case collection == "responses" && (sub == "" || sub == "input_items"):
 		return serveStoredResponse(k, id, sub)
 	case collection == "conversations" && (sub == "" || sub == "items"):
-		return serveConversation(k, id, sub, body)
+		return serveConversation(k, id, sub)
 	}
 	return s.unknown(k, body)
 }
