@@ -184,8 +184,9 @@ func (q *placement) continues(ctx context.Context) (plan, error) {
 	if !ok || p.systemPrompt != q.in.systemPrompt && !q.in.brings(len(q.in.items)) && q.helperKind() != "" {
 		return none() // for the latter, a helper asks about the user's first message in that message's own words
 	}
-	if q.in.modelledFrom(p.fresh) {
-		// The client has more answers: other lines may have them, behind an end that the head still knows.
+	if q.in.modelledFrom(p.fresh) || p.line == q.head.Line && p.parent.Seq != q.head.Pos.Seq {
+		// More of the request may be stored behind an end that the head still knows: answers that the client has, or a question
+		// that it asks again.
 		known, err := q.merge.stored.lookup(ctx, q.in.ends[p.fresh:])
 		if err != nil {
 			return plan{}, err
