@@ -118,23 +118,10 @@ func (p *parkedTurns) write(ctx context.Context, s Scope) (left int, err error) 
 	}
 }
 
-// writeFirst is write before a complete read of the session, which reports other errors. A process that has just begun, such as a
-// command, waits until it knows which of the others have ended: nobody else may write what their open turns keep waiting.
+// writeFirst is write before a complete read of the session, which reports other errors.
 func (p *parkedTurns) writeFirst(ctx context.Context, s Scope) {
-	for {
-		left, err := p.write(ctx, s)
-		if err != nil {
-			p.m.o.Log.Debug("turns that are ready are not written yet", "error", err.Error())
-			return
-		}
-		if left == 0 || !p.m.peers.AreNew() {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(replicas.Beat): //nolint:forbidigo // until the next poll; no clock is read
-		}
+	if _, err := p.write(ctx, s); err != nil {
+		p.m.o.Log.Debug("turns that are ready are not written yet", "error", err.Error())
 	}
 }
 

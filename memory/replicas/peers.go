@@ -14,8 +14,8 @@ import (
 )
 
 // Peers are the other processes that share a store, as far as they are known by their heartbeats. Open turns of one that has
-// ended are not waited for. The heartbeat of a process that was killed stays in the store for a while: a process that is seen for
-// the first time counts as alive until it has been silent for silentPolls.
+// ended are not waited for. The heartbeat of a process that was killed stays in the store for a while: what this one finds at its
+// start counts as alive once it has spoken again, what appears later until it has been silent for silentPolls.
 type Peers struct {
 	o         Options
 	heartbeat *Heartbeat
@@ -30,6 +30,7 @@ type Peers struct {
 type peer struct {
 	version uint64
 	heard   int               // how often it has said something, up to heardAfter
+	began   bool              // it has appeared since this process looked for others first
 	same    int               // polls in a row that have found nothing new
 	news    int               // as heard, since the store was back
 	all     bool              // it holds turns of more sessions than it names
@@ -39,8 +40,8 @@ type peer struct {
 const (
 	// silentPolls is the number of polls without news after which a process may be cut off from the store.
 	silentPolls = 3
-	// heardAfter is the number of heartbeats after which another process is alive for certain, and after an outage its
-	// announcements are current: the first one may be old.
+	// heardAfter is the number of heartbeats after which a process that was there first counts as alive, and after an outage the
+	// announcements of any as current: the first one may be old.
 	heardAfter = 2
 	// maxProcesses is the maximum number of processes that are read.
 	maxProcesses = 64
@@ -125,7 +126,7 @@ func (p *Peers) update(ids []uint64, results []cache.Result, poll bool) (ended [
 		}
 		o := p.others[id]
 		if o == nil {
-			o = &peer{}
+			o = &peer{began: p.polled}
 			p.others[id] = o
 		}
 		switch {
@@ -135,7 +136,7 @@ func (p *Peers) update(ids []uint64, results []cache.Result, poll bool) (ended [
 			o.same++
 		}
 		if !o.lives() {
-			ended = append(ended, id) // such as the predecessor of a process that was killed and started again
+			ended = append(ended, id) // one that is restarted must not wait for answers that its predecessor had under way
 		}
 		o.all, o.holds = value[0] == 1, make(map[uint64]uint64, len(value)/16)
 		for at := 1; at+16 <= len(value); at += 16 {
@@ -193,7 +194,7 @@ func (p *Peers) unsettled() bool {
 		return false
 	}
 	for _, o := range p.others {
-		if o.news < heardAfter && o.lives() {
+		if o.news < heardAfter && (o.lives() || o.same < silentPolls) {
 			return true
 		}
 	}
@@ -227,24 +228,8 @@ func (p *Peers) mayBeCutOff() bool {
 	return false
 }
 
-// lives reports whether the process may be alive: it has spoken again since it was seen first, or it has not been silent for so
-// long that only its last heartbeat can be left.
-func (o *peer) lives() bool { return o.heard >= heardAfter || o.same < silentPolls }
-
-// AreNew reports whether one of the others may have ended before this process began. That is known after silentPolls.
-func (p *Peers) AreNew() bool {
-	if p.heartbeat.self == 0 {
-		return false
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, o := range p.others {
-		if o.heard < heardAfter && o.same < silentPolls {
-			return true
-		}
-	}
-	return !p.polled
-}
+// lives reports whether the process may be alive, and not only its remains in the store.
+func (o *peer) lives() bool { return o.heard >= heardAfter || o.began && o.same < silentPolls }
 
 // AreUnknown reports whether others may not have announced their turns yet, so that turns of the spool must wait.
 func (p *Peers) AreUnknown() bool {

@@ -24,18 +24,17 @@ type archive struct {
 	memory *memory.Memory
 }
 
-// openArchive opens the store with url of a proxy in dir. It reads what the command `transcript export` would read.
+// openArchive opens the store with url of a proxy in dir.
 func openArchive(t *testing.T, dir, url string) *archive {
 	t.Helper()
-	path, isFile := strings.CutPrefix(url, "bolt:")
-	if isFile && !filepath.IsAbs(path) {
+	if path, ok := strings.CutPrefix(url, "bolt:"); ok && !filepath.IsAbs(path) {
 		url = "bolt:" + filepath.Join(dir, path)
 	}
 	store, err := stores.Open(url, cache.Options{DialTimeout: callLimit, OpTimeout: callLimit})
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &archive{t: t, memory: memory.New(store, nil, memory.Options{ReadWait: callLimit, Shared: !isFile})}
+	a := &archive{t: t, memory: memory.New(store, nil, memory.Options{ReadWait: callLimit})}
 	t.Cleanup(func() {
 		a.memory.Close()
 		if err := store.Close(); err != nil {
