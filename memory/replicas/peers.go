@@ -233,16 +233,15 @@ func (o *peer) lives() bool { return o.heard >= heardAfter || o.began && o.same 
 
 // AreUnknown reports whether others may not have announced their turns yet, so that turns of the spool must wait.
 func (p *Peers) AreUnknown() bool {
-	if p.heartbeat.self == 0 {
-		return false
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.areUnknown()
 }
 
-// areUnknown is AreUnknown for a shared store. The caller holds the lock.
-func (p *Peers) areUnknown() bool { return !p.polled || len(p.others) > 0 && p.unsettled() }
+// areUnknown is AreUnknown for a caller that holds the lock.
+func (p *Peers) areUnknown() bool {
+	return p.heartbeat.self != 0 && (!p.polled || len(p.others) > 0 && p.unsettled())
+}
 
 // MayHoldEarlier reports whether another process holds a turn of a session that belongs before one and is not stored: any, or, for
 // a late one, any that began before it.
