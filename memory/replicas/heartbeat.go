@@ -91,7 +91,7 @@ func sessionKey(g cache.Group) uint64 {
 }
 
 // Begin announces the process and looks for the others. Call it before the process serves its first request: the others would
-// take an open turn of an unknown process for one that was left behind, and this process would not wait for theirs. It gives up
+// take an open turn of an unknown process for one that was left behind, and this one could not ask them what they hold. It gives up
 // after a Beat, and Run tries again. Begin, Run and Stop are called only if the store is shared.
 func (h *Heartbeat) Begin(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, Beat)
