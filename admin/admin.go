@@ -100,8 +100,7 @@ func New(o Options, routes ...Route) *Server {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "ok") })
 	mux.HandleFunc("GET /readyz", s.ready)
 	for _, r := range routes {
-		limit := r.MaxBody
-		limit = cmp.Or(limit, defaultBody)
+		limit := cmp.Or(r.MaxBody, defaultBody)
 		mux.Handle(r.Pattern, s.guard(http.MaxBytesHandler(r.Handler, limit)))
 	}
 	s.http = &http.Server{

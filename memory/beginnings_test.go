@@ -3,7 +3,6 @@ package memory_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -124,8 +123,7 @@ func beginInOutage(t *testing.T, seed uint64, fault string) (all [beginners][]se
 		var processes []*lab
 		for i := range 3 {
 			w := &weather{Store: store, random: rand.New(rand.NewPCG(seed, uint64(i)))}
-			o := memory.Options{Shared: true, Log: slog.New(slog.DiscardHandler)}
-			ways, processes = append(ways, w), append(processes, &lab{t: t, store: store, m: memory.New(w, &queue{}, o)})
+			ways, processes = append(ways, w), append(processes, startProcess(t, store, w, &queue{}))
 		}
 		time.Sleep(5 * time.Second) // they have heard of each other
 		failed := time.Now()

@@ -116,8 +116,7 @@ func (o *outages) failed(err error) {
 // timedOut records a call that was not answered in time. A store that answers pings may be too slow for many calls. The caller
 // holds the lock.
 func (o *outages) timedOut(name string, err error) {
-	if now := o.now(); !now.Before(o.late) {
-		o.late = now.Add(lateEvery)
+	if o.due(&o.late, lateEvery) {
 		o.log.Warn("store did not answer in time", "error", err.Error(), "wait", "store.read_wait or store.commit_wait")
 	}
 	p := o.part(name)
@@ -140,13 +139,21 @@ func (o *outages) part(name string) *part {
 	return p
 }
 
+// due reports whether the time of a line's next repetition has come, and sets the one after. The caller holds the lock.
+func (o *outages) due(next *time.Time, every time.Duration) bool {
+	now := o.now()
+	if now.Before(*next) {
+		return false
+	}
+	*next = now.Add(every)
+	return true
+}
+
 // logSession logs that a session exists and cannot be read or written. The caller holds the lock.
 func (o *outages) logSession(err error) {
-	now := o.now()
-	if now.Before(o.unread) {
+	if !o.due(&o.unread, unreadableEvery) {
 		return
 	}
-	o.unread = now.Add(unreadableEvery)
 	level := slog.LevelWarn
 	if errors.Is(err, cache.ErrDenied) {
 		level = slog.LevelError // no waiting cures it

@@ -149,9 +149,14 @@ func withReplicas(t *testing.T, n int, f func(r []*replica)) {
 // startReplica starts a process on a store, with what is on its disk.
 func startReplica(t *testing.T, store cache.Store, way *link, disk *queue) *replica {
 	t.Helper()
-	r := &replica{link: way, lab: &lab{t: t, store: store, spool: disk}}
-	r.m = memory.New(r.link, r.spool, memory.Options{Shared: true, Log: slog.New(slog.DiscardHandler)})
-	return r
+	return &replica{startProcess(t, store, way, disk), way}
+}
+
+// startProcess starts a process with a way of its own to a store that others use, too.
+func startProcess(t *testing.T, store, way cache.Store, disk *queue) *lab {
+	t.Helper()
+	m := memory.New(way, disk, memory.Options{Shared: true, Log: slog.New(slog.DiscardHandler)})
+	return &lab{t: t, m: m, store: store, spool: disk}
 }
 
 // open sends a request to upstream, and returns its turn, which waits for the answer.

@@ -2,7 +2,6 @@ package memory_test
 
 import (
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -20,7 +19,6 @@ import (
 type mortal struct {
 	*lab
 	way    *weather
-	disk   *queue
 	killed chan struct{}
 	calls  sync.WaitGroup
 }
@@ -41,10 +39,10 @@ type deployment struct {
 func (d *deployment) start(place int, disk *queue) {
 	d.mu.Lock()
 	way := &weather{Store: d.store, random: rand.New(rand.NewPCG(d.seed, uint64(len(d.all)))), fault: d.fault}
-	p := &mortal{way: way, disk: disk, killed: make(chan struct{})}
+	p := &mortal{way: way, killed: make(chan struct{})}
 	d.all = append(d.all, p)
 	d.mu.Unlock()
-	p.lab = &lab{t: d.t, store: d.store, m: memory.New(way, disk, memory.Options{Shared: true, Log: slog.New(slog.DiscardHandler)})}
+	p.lab = startProcess(d.t, d.store, way, disk)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.now[place] = p
@@ -63,9 +61,9 @@ func (d *deployment) replace(place int, kill bool) {
 		p.calls.Wait()
 		p.m.Close()
 	}
-	p.disk.mu.Lock()
-	left := &queue{recs: slices.Clone(p.disk.recs)}
-	p.disk.mu.Unlock()
+	p.spool.mu.Lock()
+	left := &queue{recs: slices.Clone(p.spool.recs)}
+	p.spool.mu.Unlock()
 	d.start(place, left)
 }
 

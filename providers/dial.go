@@ -52,8 +52,7 @@ func connectVia(ctx context.Context, d *net.Dialer, via *url.URL, addr string) (
 	if via.Scheme != "http" {
 		return nil, fmt.Errorf("forward proxy scheme %q is not supported, only http", via.Scheme)
 	}
-	port := via.Port()
-	port = cmp.Or(port, "80")
+	port := cmp.Or(via.Port(), "80")
 	nc, err := d.DialContext(ctx, "tcp", net.JoinHostPort(via.Hostname(), port))
 	if err != nil {
 		return nil, fmt.Errorf("dial the forward proxy: %w", err)

@@ -362,7 +362,7 @@ func TestRefusalOfALargeBody(t *testing.T) {
 			c := client(t, o)
 			var x Exchange
 			defer x.Close()
-			defer time.AfterFunc(time.Minute, x.Abort).Stop() // rather than write to nobody for ever
+			defer time.AfterFunc(time.Minute, x.Abort).Stop() // so that a failure does not hang
 			var resp fasthttp.ResponseHeader
 			up := Upstream{Addr: ln.Addr().String(), ServerName: "example.com", TLS: withTLS}
 			head := "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 30000000\r\n\r\n"
@@ -414,7 +414,7 @@ func TestAnswerWhileItReads(t *testing.T) {
 			c := client(t, nil)
 			var x Exchange
 			defer x.Close()
-			defer time.AfterFunc(time.Minute, x.Abort).Stop() // rather than read from nobody for ever
+			defer time.AfterFunc(time.Minute, x.Abort).Stop() // so that a failure does not hang
 			var resp fasthttp.ResponseHeader
 			head := fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n", size)
 			if err := c.Send(&x, Upstream{Addr: ln.Addr().String()}, []byte(head), make([]byte, size), &resp); err != nil {

@@ -418,11 +418,10 @@ func appendSummary(dst []byte, s *memory.Summary, source, bypassed string) []byt
 // isStream reports whether an answer is an event stream: by its type or, if that says nothing and the length is unknown, since
 // the client has asked for one. SDKs do not look at the type.
 func (a *answer) isStream(h *fasthttp.ResponseHeader, length int64) bool {
-	is := func(name string) bool {
-		typ := providers.ContentType(h)
-		return len(typ) >= len(name) && bytes.EqualFold(typ[:len(name)], []byte(name))
-	}
-	return is("text/event-stream") || length < 0 && (len(providers.ContentType(h)) == 0 || is("text/plain") || is("application/octet-stream")) && a.req.asksForStream()
+	typ := providers.ContentType(h)
+	is := func(name string) bool { return len(typ) >= len(name) && bytes.EqualFold(typ[:len(name)], []byte(name)) }
+	saysNothing := len(typ) == 0 || is("text/plain") || is("application/octet-stream")
+	return is("text/event-stream") || length < 0 && saysNothing && a.req.asksForStream()
 }
 
 // breakConn resets a connection, so that the client does not take the end of what was written for the end of the body. With TLS

@@ -270,7 +270,7 @@ func TestUpstreamFaults(t *testing.T) {
 			}
 		})
 	}
-	f("nobody listens", "127.0.0.1:1", 502, "upstream_unreachable")
+	f("no server listens", "127.0.0.1:1", 502, "upstream_unreachable")
 	f("no answer", silent, 504, "upstream_timeout")
 	f("no HTTP", noise, 502, "upstream_closed")
 	f("endless head", verbose, 502, "upstream_closed")

@@ -66,19 +66,7 @@ func labelled(text string, found []span) []span {
 			to = len(text)
 		}
 		parts = partsOf(text, from, to, parts[:0])
-		for i := 0; i < len(parts); i++ {
-			k, n := labelAt(text, parts, i)
-			if k == none {
-				continue
-			}
-			end := parts[i+n-1].to
-			if s := valueBehind(text, end, k, parts[i+n-1].lower); s.to > 0 {
-				found = append(found, s)
-			} else if s := valueBefore(text, parts, i, k); s.to > 0 {
-				found = append(found, s)
-			}
-			i += n - 1
-		}
+		found = valuesOf(text, parts, found)
 		from = to
 	}
 	if strings.IndexFunc(text, unspaced) < 0 {
@@ -99,6 +87,24 @@ func labelled(text string, found []span) []span {
 				found = append(found, s)
 			}
 		}
+	}
+	return found
+}
+
+// valuesOf finds the values of the labels among the words of a piece.
+func valuesOf(text string, parts []part, found []span) []span {
+	for i := 0; i < len(parts); i++ {
+		k, n := labelAt(text, parts, i)
+		if k == none {
+			continue
+		}
+		end := parts[i+n-1].to
+		if s := valueBehind(text, end, k, parts[i+n-1].lower); s.to > 0 {
+			found = append(found, s)
+		} else if s := valueBefore(text, parts, i, k); s.to > 0 {
+			found = append(found, s)
+		}
+		i += n - 1
 	}
 	return found
 }

@@ -8,7 +8,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"log/slog"
-	"maps"
 	"math/rand/v2"
 	"strconv"
 	"sync"
@@ -295,19 +294,18 @@ func (h *Heartbeat) Adopt(owner uint64) {
 // of it: until they have looked for new processes, they rely on what the dead ones have said.
 func (h *Heartbeat) removeAdopted(ctx context.Context) {
 	now := h.o.Now()
+	var known []uint64
 	h.mu.Lock()
-	adopted := maps.Clone(h.adopted)
-	h.mu.Unlock()
-	for owner, announced := range adopted {
-		if announced.IsZero() {
-			h.mu.Lock()
+	for owner, announced := range h.adopted {
+		switch {
+		case announced.IsZero():
 			h.adopted[owner] = now
-			h.mu.Unlock()
-			continue
+		case now.Sub(announced) >= 2*Beat:
+			known = append(known, owner)
 		}
-		if now.Sub(announced) < 2*Beat {
-			continue
-		}
+	}
+	h.mu.Unlock()
+	for _, owner := range known {
 		if err := h.o.Store.Delete(ctx, processGroup(owner)); err != nil {
 			h.o.Log.Debug("a process that has ended is still listed", "error", err.Error())
 			continue

@@ -120,19 +120,9 @@ func (in *incoming) unresolved() bool {
 	return false
 }
 
-// modelled reports whether the first items have a message or call of a model.
-func (in *incoming) modelled(first int) bool {
-	for i := range in.items[:first] {
-		if in.saidByModel(i) {
-			return true
-		}
-	}
-	return false
-}
-
-// modelledFrom is modelled for all items but the first ones.
-func (in *incoming) modelledFrom(first int) bool {
-	for i := first; i < len(in.items); i++ {
+// modelled reports whether the items between two indexes have a message or call of a model.
+func (in *incoming) modelled(from, to int) bool {
+	for i := from; i < to; i++ {
 		if in.saidByModel(i) {
 			return true
 		}

@@ -136,7 +136,7 @@ func (m *merger) run() (plan, bool) {
 	starts := m.runStarts()
 	for _, start := range starts {
 		m.in.begin(start)
-		if p, ok := m.ends(); ok && m.in.modelled(p.fresh) {
+		if p, ok := m.ends(); ok && m.in.modelled(0, p.fresh) {
 			return p.behind(start), true
 		}
 	}
@@ -148,7 +148,7 @@ func (m *merger) run() (plan, bool) {
 
 // runStarts returns the possible beginnings of a request that is not the first of its run, the likeliest first.
 func (m *merger) runStarts() []position {
-	if len(m.head.Begun) == 0 || !m.in.modelled(len(m.in.items)) || m.in.unresolved() {
+	if len(m.head.Begun) == 0 || !m.in.modelled(0, len(m.in.items)) || m.in.unresolved() {
 		return nil
 	}
 	starts := slices.Clone(m.head.Begun)
@@ -170,7 +170,7 @@ func (m *merger) earlierRun(ctx context.Context) (plan, error) {
 	}
 	known, err := m.stored.lookup(ctx, ends)
 	for n := 0; n < len(starts) && err == nil; n++ {
-		if i, k := in.longest(0, known[n*len(in.ends):][:len(in.ends)]); k != nil && in.modelled(i+1) {
+		if i, k := in.longest(0, known[n*len(in.ends):][:len(in.ends)]); k != nil && in.modelled(0, i+1) {
 			in.begin(starts[n])
 			return in.branch(i, k).behind(starts[n]), nil
 		}
@@ -288,7 +288,7 @@ func (m *merger) repetition(ctx context.Context) (plan, error) {
 // repeats finds the request's items, from first to end, that would be duplicates if the transcript were put before them. They
 // end with an item of the model, since a user may say the same twice.
 func (m *merger) repeats(ctx context.Context) (first, end int, err error) {
-	if !m.in.modelled(len(m.in.items)) {
+	if !m.in.modelled(0, len(m.in.items)) {
 		return 0, 0, nil
 	}
 	if p, ok := m.ends(); ok && p.parent == m.head.Pos {

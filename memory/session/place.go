@@ -46,7 +46,7 @@ func (p *Place) Forgotten() bool {
 	if !p.first || p.state.version != 0 || p.call.Side != "" {
 		return false
 	}
-	return p.in.modelled(len(p.in.items)) || p.call.Request.Previous() != ""
+	return p.in.modelled(0, len(p.in.items)) || p.call.Request.Previous() != ""
 }
 
 // Input returns the request's items that are new to the transcript.

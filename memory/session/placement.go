@@ -184,7 +184,8 @@ func (q *placement) continues(ctx context.Context) (plan, error) {
 	if !ok || p.systemPrompt != q.in.systemPrompt && !q.in.brings(len(q.in.items)) && q.helperKind() != "" {
 		return none() // for the latter, a helper asks about the user's first message in that message's own words
 	}
-	if q.in.modelledFrom(p.fresh) || p.line == q.head.Line && p.parent.Seq != q.head.Pos.Seq {
+	n := len(q.in.items)
+	if q.in.modelled(p.fresh, n) || p.fresh < n && p.line == q.head.Line && p.parent.Seq != q.head.Pos.Seq {
 		// More of the request may be stored behind an end that the head still knows: answers that the client has, or a question
 		// that it asks again.
 		known, err := q.merge.stored.lookup(ctx, q.in.ends[p.fresh:])
@@ -303,7 +304,7 @@ func (q *placement) known(ctx context.Context) (plan, error) {
 	if i, k := q.in.longest(from, places); k != nil {
 		p := q.in.branch(i, k)
 		again := func() bool { return q.call.Scope.runID(q.in.ends[i].Chain) == q.head.Run } // what the conversation asked last
-		if q.mode != HistoryAuto || q.in.modelled(p.fresh) || !k.Side && (q.in.systemPrompt == q.head.SystemPrompt || again()) {
+		if q.mode != HistoryAuto || q.in.modelled(0, p.fresh) || !k.Side && (q.in.systemPrompt == q.head.SystemPrompt || again()) {
 			return q.onLine(p, k.Side), nil
 		}
 		// A guard sends the same text in every turn, and title requests quote the user: under other instructions a repeated
@@ -514,7 +515,7 @@ func (q *placement) promotes(p plan, side bool) bool {
 	if q.mode == HistoryClient && !side {
 		return true // whatever the client sends is the history
 	}
-	if len(fresh) == 0 || !q.in.modelled(p.fresh) {
+	if len(fresh) == 0 || !q.in.modelled(0, p.fresh) {
 		return false
 	}
 	if slices.ContainsFunc(fresh, func(it wire.Item) bool { return it.Kind == wire.Message && it.Role == wire.User }) {

@@ -93,8 +93,7 @@ func gather(list []byte, found map[string]int) error {
 		if err := d.Decode(&e); err != nil && !isTypeError(err) {
 			return errList
 		}
-		name, n := e.ID, e.length()
-		name = cmp.Or(name, e.Name)
+		name, n := cmp.Or(e.ID, e.Name), e.length()
 		if name == "" || len(name) > maxName || n == 0 {
 			continue
 		}

@@ -225,8 +225,7 @@ func withDates(text string, now time.Time) string {
 		want := slices.IndexFunc([]string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}, func(d string) bool {
 			return strings.HasPrefix(strings.ToLower(text[p[4]:p[5]]), d)
 		})
-		days := (want - int(from.Weekday()) + 7) % 7
-		days = cmp.Or(days, 7)
+		days := cmp.Or((want-int(from.Weekday())+7)%7, 7)
 		day := from.AddDate(0, 0, days)
 		if before == "last" || past && before != "this" {
 			day = from.AddDate(0, 0, days-7)

@@ -129,8 +129,7 @@ func (c *rule) takeCheck(check *ModelCheck) error {
 	if check == nil {
 		return nil
 	}
-	c.mode, c.prompt = check.Mode, check.Prompt
-	c.mode = cmp.Or(c.mode, Sync)
+	c.mode, c.prompt = cmp.Or(check.Mode, Sync), check.Prompt
 	var errs []error
 	if c.mode != Sync && c.mode != Async {
 		errs = append(errs, errors.New("model_check.mode: want sync or async"))

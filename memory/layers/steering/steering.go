@@ -66,9 +66,8 @@ type Layer struct {
 
 // New returns the layer. The error joins one line per wrong rule or key; a rule's line names its index and id.
 func New(o Options) (*Layer, error) {
-	l := &Layer{ledger: o.MaxLedgerEntries, retries: defaultRetries}
+	l := &Layer{ledger: cmp.Or(o.MaxLedgerEntries, defaultLedger), retries: defaultRetries}
 	var errs []error
-	l.ledger = cmp.Or(l.ledger, defaultLedger)
 	if l.ledger < 0 || l.ledger > limitLedger {
 		errs = append(errs, fmt.Errorf("max_ledger_entries: want 1 to %d, or 0 for %d", limitLedger, defaultLedger))
 	}
@@ -287,8 +286,7 @@ func (*Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget int
 func render(all []feedback) string {
 	lines := make([]string, 0, len(all))
 	for _, f := range all {
-		guidance := f.Guidance
-		guidance = cmp.Or(guidance, "Please adjust your response.")
+		guidance := cmp.Or(f.Guidance, "Please adjust your response.")
 		lines = append(lines, "["+f.Rule+"] "+guidance)
 	}
 	return layer.Block("steering_feedback", strings.Join(lines, "\n"))
