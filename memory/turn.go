@@ -116,8 +116,8 @@ type Turn struct {
 // begin loads the session, merges the request into it and assembles the view. The store has its time; layers have their
 // own.
 func (t *Turn) begin(ctx context.Context) error {
-	read, cancel := context.WithTimeout(ctx, t.m.o.ReadWait)
-	defer cancel()
+	read := withTimeout(ctx, t.m.o.ReadWait)
+	defer read.end()
 	if err := t.m.spool.awaitReplay(read, t.group); err != nil {
 		t.writer.backlog = errors.Is(err, errBacklog)
 		return err
@@ -321,8 +321,8 @@ func (t *Turn) Commit(a Answer) {
 		a.Reply.Choices = nil // all of it comes with the end
 	}
 	// The deadline counts from here: a write of the input may be running, with an earlier deadline.
-	ctx, cancel := context.WithTimeout(t.base, t.m.o.CommitWait)
-	defer cancel()
+	ctx := withTimeout(t.base, t.m.o.CommitWait)
+	defer ctx.end()
 
 	l, w := t.layers, &t.writer
 	var after func(context.Context)

@@ -145,7 +145,9 @@ func reveal(h *fasthttp.ResponseHeader) {
 		if !disguised(name) {
 			continue
 		}
-		if special := keptApart(name); special != "" && framingName(name) == "" {
+		switch special := keptApart(name); special {
+		case "", lengthName, transferName:
+		default:
 			undisguise(name, special)
 		}
 	}
@@ -171,54 +173,59 @@ func readDisguised(resp *fasthttp.ResponseHeader, r *bufio.Reader, head []byte) 
 // PlaceFraming appends to dst a head that fasthttp has written from one that [Client.Send] has read. The line that frames
 // the body goes where upstream had its own, spelled alike if both are of one name. Any other head stays as it is.
 func PlaceFraming(dst, head []byte) []byte {
-	first := bytes.IndexByte(head, '\n') + 1
-	var line, name []byte // fasthttp's
-	place := 0            // of upstream's
-	for from, to := range headerLines(head, first) {
-		key := framingKey(head[from:to])
+	type framing struct{ from, name, to int } // a line of head: where it begins, and its name and itself end
+	lines := make([]framing, 0, 4)
+	own, place := -1, -1 // fasthttp's line in lines, and the one of upstream whose place it gets
+	for from, to := range headerLines(head, bytes.IndexByte(head, '\n')+1) {
+		n := framingKey(head[from:to])
 		switch {
-		case key == nil:
-		case !disguised(key):
-			line, name = head[from:to], key
-		case place == 0 || len(key) == len(transferName): // which overrules a length
-			place = from
+		case n == 0:
+			continue
+		case !disguised(head[from:to]):
+			own = len(lines)
+		case place < 0 || n == len(transferName): // which overrules a length
+			place = len(lines)
 		}
+		lines = append(lines, framing{from, from + n, to})
 	}
-	if place == 0 {
+	if place < 0 {
 		return append(dst, head...)
 	}
 
 	done := 0 // of head
-	for from, to := range headerLines(head, first) {
-		key := framingKey(head[from:to])
-		if key == nil {
+	for i, l := range lines {
+		dst = append(dst, head[done:l.from]...)
+		done = l.to
+		if i != place {
 			continue
 		}
-		dst = append(dst, head[done:from]...)
-		done = to
+		rest := l
 		switch {
-		case from != place:
-		case line == nil && isNotModified(head):
-			dst = appendRevealed(dst, key, head[from+len(key):to])
-		case len(key) == len(name):
-			dst = appendRevealed(dst, key, line[len(name):])
-		default:
-			dst = append(dst, line...)
+		case own >= 0:
+			rest = lines[own]
+		case !isNotModified(head):
+			continue
+		}
+		if name := head[l.from:l.name]; len(name) == rest.name-rest.from {
+			dst = appendRevealed(dst, name, head[rest.name:rest.to])
+		} else {
+			dst = append(dst, head[rest.from:rest.to]...)
 		}
 	}
 	return append(dst, head[done:]...)
 }
 
-// framingKey returns the name in a header line if it is one that frames the body, else nil.
-func framingKey(line []byte) []byte {
+// framingKey returns the length of the name in a header line if it is one that frames the body, else 0.
+func framingKey(line []byte) int {
 	if !beginsKeptApart[line[0]] {
-		return nil
+		return 0
 	}
-	key, _, _ := bytes.Cut(line, []byte(":"))
-	if framingName(key) == "" {
-		return nil
+	for _, n := range [...]int{len(lengthName), len(transferName)} {
+		if len(line) > n && line[n] == ':' && framingName(line[:n]) != "" {
+			return n
+		}
 	}
-	return key
+	return 0
 }
 
 // appendRevealed appends a disguised name as it was, and the rest of its line.

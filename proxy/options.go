@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
+	"crypto/subtle"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -218,13 +219,7 @@ func (s Size) String() string {
 // x-goog-api-key and ocp-apim-subscription-key, the query parameters api-key, api_key and key, and Cookie. A key is the
 // same owner wherever it stands, with or without "Bearer"; without any credential the owner is "anonymous". The name is a
 // hash, keyed with session.key if one is set: then who reads the store can't test guessed credentials.
-func (o *SessionOptions) Tenant(credential []byte) string { return o.tenant(o.newMAC(), credential) }
-
-// newMAC returns the hash for names of tenants and prompt caches, keyed with session.key.
-func (o *SessionOptions) newMAC() hash.Hash { return hmac.New(sha256.New, []byte(o.Key.Reveal())) }
-
-// tenant is Tenant with a hash of newMAC, which can be used again.
-func (o *SessionOptions) tenant(mac hash.Hash, credential []byte) string {
+func (o *SessionOptions) Tenant(credential []byte) string {
 	const scheme = "Bearer "
 	if o.Tenancy == TenancySingle {
 		return TenancySingle
@@ -235,8 +230,32 @@ func (o *SessionOptions) tenant(mac hash.Hash, credential []byte) string {
 	if len(credential) == 0 {
 		return "anonymous"
 	}
-	mac.Reset()
+	mac := o.newMAC()
 	mac.Write(credential)
 	var sum [sha256.Size]byte
 	return hex.EncodeToString(mac.Sum(sum[:0])[:16])
+}
+
+// newMAC returns the hash for names of tenants and prompt caches, keyed with session.key.
+func (o *SessionOptions) newMAC() hash.Hash { return hmac.New(sha256.New, []byte(o.Key.Reveal())) }
+
+// knownTenant is the last credential that was hashed, and its tenant: most requests have the credential of the one before.
+type knownTenant struct {
+	credential []byte
+	tenant     string
+}
+
+// maxKnown is the maximum length in bytes of a credential that is kept: cookies can be long.
+const maxKnown = 1 << 10
+
+// of is SessionOptions.Tenant. It compares credentials in constant time.
+func (k *knownTenant) of(o *SessionOptions, credential []byte) string {
+	if k.tenant != "" && subtle.ConstantTimeCompare(k.credential, credential) == 1 {
+		return k.tenant
+	}
+	tenant := o.Tenant(credential)
+	if len(credential) <= maxKnown {
+		k.credential, k.tenant = append(k.credential[:0], credential...), tenant
+	}
+	return tenant
 }

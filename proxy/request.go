@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash"
 	"maps"
 	"net/url"
 	"slices"
@@ -26,7 +25,7 @@ type request struct {
 	body body
 
 	owner    string        // see tenant; "" until it was asked for
-	mac      hash.Hash     // see SessionOptions.newMAC; kept from one request to the next, as it costs more than its use
+	tenants  knownTenant   // the one of the request before
 	dialect  wire.Dialect  // 0 where nothing is remembered
 	remember bool          // unless the request says otherwise
 	parsed   *wire.Request // the body; nil unless it was parsed
@@ -100,10 +99,7 @@ func (r *request) identify() error {
 // tenant is the owner of the request's sessions.
 func (r *request) tenant() string {
 	if r.owner == "" {
-		if r.mac == nil {
-			r.mac = r.s.o.Session.newMAC()
-		}
-		r.owner = r.s.o.Session.tenant(r.mac, r.head.id.credential)
+		r.owner = r.tenants.of(&r.s.o.Session, r.head.id.credential)
 	}
 	return r.owner
 }

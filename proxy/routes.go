@@ -15,11 +15,14 @@ import (
 // route is an endpoint with memory, and judged by rules.
 type route struct {
 	dialect wire.Dialect
+	name    string // the usual path, for people
 	// path follows one of bases, the base paths of providers, or, with deployments, the name of one.
 	path        string
 	bases       []string
 	deployments bool
-	// actions are the operations on an answer that upstream keeps. posts: a POST can change it as well.
+	// answers precedes, in the place of path, the id of an answer that upstream keeps; actions are the operations on it. posts: a
+	// POST can change it as well.
+	answers string
 	actions []string
 	posts   bool
 	// socket: some clients ask for it over WebSocket.
@@ -29,14 +32,14 @@ type route struct {
 // dialectRoutes is where a request's dialect is chosen.
 var dialectRoutes = [...]route{ //nolint:gochecknoglobals // a constant table
 	{
-		dialect: dialects.Chat, path: "/chat/completions", deployments: true,
+		dialect: dialects.Chat, name: "/v1/chat/completions", path: "/chat/completions", deployments: true,
 		bases:   []string{"/v1", "/api/v1", "", "/openai/v1", "/v1beta/openai"},
-		actions: []string{"messages"}, posts: true,
+		answers: "/chat/completions/", actions: []string{"messages"}, posts: true,
 	},
 	{
-		dialect: dialects.Responses, path: "/responses",
+		dialect: dialects.Responses, name: "/v1/responses", path: "/responses",
 		bases:   []string{"/v1", "/api/v1", "", "/openai/v1", "/openai"},
-		actions: []string{"cancel", "input_items"}, socket: true,
+		answers: "/responses/", actions: []string{"cancel", "input_items"}, socket: true,
 	},
 }
 
@@ -54,7 +57,7 @@ func (r *route) String() string {
 	if r == nil {
 		return ""
 	}
-	return "/v1" + r.path
+	return r.name
 }
 
 // dialectOf finds the endpoints whose conversations are remembered and judged, by their path alone. Everything else,
@@ -244,14 +247,14 @@ func keptAnswer(method, target []byte) (in answerPath, ok bool) {
 		return answerPath{}, false
 	}
 	path, _, _ := bytes.Cut(origin, []byte("?"))
-	for _, r := range dialectRoutes {
-		name := []byte(r.path + "/")
-		at := bytes.Index(path, name)
-		if at < 0 || endpoint(path[:at+len(name)-1]) != r.dialect {
+	for i := range dialectRoutes {
+		r := &dialectRoutes[i]
+		at := bytes.Index(path, []byte(r.answers))
+		if at < 0 || endpoint(path[:at+len(r.path)]) != r.dialect {
 			continue
 		}
 
-		from := at + len(name)
+		from := at + len(r.answers)
 		segment, action, acts := bytes.Cut(path[from:], []byte("/"))
 		id, err := url.PathUnescape(string(segment))
 		switch {

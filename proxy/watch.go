@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,7 +20,7 @@ type watcher struct {
 	started atomic.Uint64 // watches ever added
 
 	mu       sync.Mutex
-	sessions map[sessionName][]*watch // requests under way
+	sessions map[sessionName]*watch // the latest request under way of each
 
 	sleeping atomic.Bool
 	wake     chan struct{}
@@ -46,8 +45,10 @@ type watch struct {
 	ended func(why end)   // called at most once, with the shard locked; must not block
 	over  bool
 
-	session sessionName   // zero before the session is known; guarded by watcher.mu
-	removed chan struct{} // closed when the request is over, if another one waits for that; likewise
+	// Guarded by watcher.mu.
+	session        sessionName   // zero before the session is known
+	earlier, later *watch        // of the session's requests under way
+	removed        chan struct{} // closed when the request is over, if another one waits for that
 }
 
 // sessionName names a session among those of all tenants.
@@ -79,7 +80,7 @@ func (e *ending) cut() memory.Aborted {
 
 func newWatcher(every time.Duration) *watcher {
 	w := &watcher{
-		sessions: make(map[sessionName][]*watch), every: every, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+		sessions: make(map[sessionName]*watch), every: every, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	for i := range w.shards {
 		w.shards[i].watches = make(map[*watch]struct{})
@@ -115,8 +116,8 @@ const maxLooks = 16
 func (w *watcher) enter(x *watch, name sessionName) (leaving []<-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	earlier := w.sessions[name]
-	for _, o := range earlier[max(0, len(earlier)-maxLooks):] {
+	latest := w.sessions[name]
+	for o, looks := latest, 0; o != nil && looks < maxLooks; o, looks = o.earlier, looks+1 {
 		o.shard.mu.Lock()
 		if !o.over && o.look() == providers.PeerGone {
 			o.finish(endClientGone)
@@ -129,8 +130,11 @@ func (w *watcher) enter(x *watch, name sessionName) (leaving []<-chan struct{}) 
 		}
 		o.shard.mu.Unlock()
 	}
-	x.session = name
-	w.sessions[name] = append(earlier, x)
+	x.session, x.earlier = name, latest
+	if latest != nil {
+		latest.later = x
+	}
+	w.sessions[name] = x
 	return leaving
 }
 
@@ -141,11 +145,18 @@ func (w *watcher) exit(x *watch) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	left := slices.DeleteFunc(w.sessions[x.session], func(o *watch) bool { return o == x })
-	if w.sessions[x.session] = left; len(left) == 0 {
+	if x.earlier != nil {
+		x.earlier.later = x.later
+	}
+	switch {
+	case x.later != nil:
+		x.later.earlier = x.earlier
+	case x.earlier != nil:
+		w.sessions[x.session] = x.earlier
+	default:
 		delete(w.sessions, x.session)
 	}
-	x.session = sessionName{}
+	x.session, x.earlier, x.later = sessionName{}, nil, nil
 	if x.removed != nil {
 		close(x.removed)
 		x.removed = nil

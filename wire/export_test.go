@@ -21,7 +21,7 @@ type MemberAt struct {
 func (r *Request) Members() []MemberAt {
 	var all []MemberAt
 	for _, m := range r.members {
-		all = append(all, MemberAt{Unescaped(r.of(m.name)), r.of(m.value), m.value.end})
+		all = append(all, MemberAt{m.name, r.of(m.value), m.value.end})
 	}
 	return all
 }

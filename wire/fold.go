@@ -198,19 +198,19 @@ func FoldBody(d Dialect, body []byte) (Reply, error) {
 }
 
 // Note takes in a member that both dialects have at the top of a chunk, a body or a response.
-func (m *Meta) Note(p Child) {
-	switch string(p.Name) {
+func (m *Meta) Note(name, value []byte) {
+	switch string(name) {
 	case "id":
-		m.ID = cmp.Or(Text(p.Value), m.ID)
+		m.ID = cmp.Or(Text(value), m.ID)
 	case "model":
-		m.Model = cmp.Or(Text(p.Value), m.Model)
+		m.Model = cmp.Or(Text(value), m.Model)
 	case "usage":
-		if p.Value[0] == '{' {
-			m.Usage = bytes.Clone(p.Value)
+		if value[0] == '{' {
+			m.Usage = bytes.Clone(value)
 		}
 	case "error":
-		if !IsNull(p.Value) {
-			m.Err = bytes.Clone(p.Value)
+		if !IsNull(value) {
+			m.Err = bytes.Clone(value)
 		}
 	}
 }

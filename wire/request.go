@@ -41,8 +41,11 @@ type span struct{ start, end int }
 // from returns the span in what begins at a place of it.
 func (s span) from(at int) span { return span{s.start - at, s.end - at} }
 
-// memberSpan is a member of the body's top level: its name without quotes, and its value.
-type memberSpan struct{ name, value span }
+// memberSpan is a member of the body's top level.
+type memberSpan struct {
+	name  []byte // unescaped
+	value span
+}
 
 // element is an element of the list of items. Its longest string is noted, since nearly all of a conversation is text,
 // which so need not be read a second time.
@@ -101,9 +104,9 @@ func (p *parser) member() bool {
 	if len(p.members) == maxMembers {
 		return p.fail("too many members")
 	}
-	m := memberSpan{name: span{p.keyStart, p.keyEnd}}
+	m := memberSpan{name: Unescaped(p.b[p.keyStart:p.keyEnd])}
 	name := p.Dialect.Rules().List
-	isList := name != "" && string(Unescaped(p.b[p.keyStart:p.keyEnd])) == name
+	isList := name != "" && string(m.name) == name
 	if isList && p.found {
 		p.i = p.keyStart
 		return p.fail("more than one list of items")
@@ -219,8 +222,8 @@ func (r *Request) WithMember(name string, value []byte) ([]byte, error) {
 
 // memberIndex returns the index of the last member of a name, -1 for none.
 func (r *Request) memberIndex(name string) int {
-	for i, m := range slices.Backward(r.members) {
-		if string(Unescaped(r.of(m.name))) == name {
+	for i := range slices.Backward(r.members) {
+		if string(r.members[i].name) == name {
 			return i
 		}
 	}

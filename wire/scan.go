@@ -58,7 +58,14 @@ func (s *Scanner) Peek() byte {
 	return 0
 }
 
+// space skips white space. It is inlined; most values have none before them.
 func (s *Scanner) space() {
+	if s.i < len(s.b) && s.b[s.i] <= ' ' {
+		s.skipSpace()
+	}
+}
+
+func (s *Scanner) skipSpace() {
 	for s.i < len(s.b) && s.b[s.i] <= ' ' {
 		switch s.b[s.i] {
 		case ' ', '\n', '\r', '\t':

@@ -83,7 +83,7 @@ func (f *fold) Event(m *wire.Meta, b *sse.Block) (did wire.Effect, last bool) {
 	e := &f.effect
 	*e = effect{Touched: e.Touched[:0]}
 	for p := range wire.Children(b.Data) {
-		m.Note(p)
+		m.Note(p.Name, p.Value)
 		switch string(p.Name) {
 		case "error":
 			e.Failed = !wire.IsNull(p.Value)
@@ -132,7 +132,7 @@ func (f *fold) choice(m *wire.Meta, raw []byte) {
 		case "delta":
 			f.delta(c, p.Value)
 		case "error":
-			m.Note(p)
+			m.Note(p.Name, p.Value)
 		}
 	}
 }
@@ -552,13 +552,13 @@ func (c *streamedCall) appendFunction(dst []byte, input string) []byte {
 	return append(append(append(wire.AppendString(dst, input), `:"`...), c.input...), '"')
 }
 
-// asAnswer returns the message of an answer with the role that it goes back with: some servers leave it out, or have a name of
+// answerItem reads the message of an answer, with the role that it goes back with: some servers leave it out, or have a name of
 // their own for it, and refuse such a message in a request.
-func asAnswer(message []byte) []byte {
-	if wire.Text(wire.Member(message, "role")) == "assistant" {
-		return message
+func answerItem(d *wire.Decoder, message []byte) wire.Item {
+	if it := d.Item(message); it.Role == wire.Assistant {
+		return it
 	}
-	return wire.WithMember(message, "role", []byte(`"assistant"`))
+	return d.Item(wire.WithMember(message, "role", []byte(`"assistant"`)))
 }
 
 // Whole reads the choices of a body that was not streamed.
@@ -570,19 +570,30 @@ func (answers) Whole(m *wire.Meta, body []byte) (items [][]wire.Item, complete b
 	}
 	var choices []choice
 	dec := wire.NewDecoder(Dialect)
-	for p := range wire.Children(body) {
-		m.Note(p)
-		if string(p.Name) != "choices" {
+	s := wire.NewScanner(body)
+	for name := range s.Each() {
+		if string(name) != "choices" {
+			m.Note(name, s.Raw())
 			continue
 		}
-		for e := range wire.Children(p.Value) {
-			at, msg, finish := choiceMembers(e.Value)
-			c := choice{index: wire.IndexOr(at, len(choices)), finish: wire.Text(finish)}
+		for range s.Each() {
+			var index, message, finish []byte // of members of one name the last one counts
+			for name := range s.Each() {
+				switch string(name) {
+				case "index":
+					index = s.Raw()
+				case "message":
+					message = s.Raw()
+				case "finish_reason":
+					finish = s.Raw()
+				}
+			}
+			c := choice{index: wire.IndexOr(index, len(choices)), finish: wire.Text(finish)}
 			if c.index < 0 || len(choices) == wire.MaxIndex {
 				continue
 			}
-			if len(msg) > 0 && msg[0] == '{' {
-				c.items = []wire.Item{dec.Item(asAnswer(msg))}
+			if len(message) > 0 && message[0] == '{' {
+				c.items = []wire.Item{answerItem(dec, message)}
 			}
 			choices = append(choices, c)
 		}
@@ -596,21 +607,6 @@ func (answers) Whole(m *wire.Meta, body []byte) (items [][]wire.Item, complete b
 		out = append(out, c.items)
 	}
 	return out, true
-}
-
-// choiceMembers returns the raw members of a choice. Of members of one name the last one counts.
-func choiceMembers(raw []byte) (index, message, finish []byte) {
-	for p := range wire.Children(raw) {
-		switch string(p.Name) {
-		case "index":
-			index = p.Value
-		case "message":
-			message = p.Value
-		case "finish_reason":
-			finish = p.Value
-		}
-	}
-	return index, message, finish
 }
 
 // nothing reports whether a value says nothing.

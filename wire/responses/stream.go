@@ -94,7 +94,7 @@ func (f *fold) Event(m *wire.Meta, ev *sse.Block) (effect wire.Effect, last bool
 // noteResponse reads the response object that some events carry, and returns its output.
 func noteResponse(m *wire.Meta, response []byte) (output []byte) {
 	for p := range wire.Children(response) {
-		m.Note(p)
+		m.Note(p.Name, p.Value)
 		switch string(p.Name) {
 		case "status":
 			m.Finish = cmp.Or(wire.Text(p.Value), m.Finish)
