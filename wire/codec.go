@@ -37,9 +37,10 @@ type Codec interface {
 
 	Converter
 
-	// Stream folds an answer that is streamed, Whole one that is not.
+	// Stream folds an answer that is streamed. Whole reads one that is not: the object at the scanner's place, whose failure tells
+	// that it is malformed.
 	Stream() Stream
-	Whole(m *Meta, body []byte) (choices [][]Item, complete bool)
+	Whole(m *Meta, s *Scanner) (choices [][]Item, complete bool)
 	// Judge looks at one answer that is judged.
 	Judge() Judge
 }
@@ -172,7 +173,7 @@ func (Opaque) MakeResult([]byte, bool, []byte) []byte { return nil }
 func (Opaque) Stream() Stream { return opaqueStream{} }
 
 // Whole returns an answer without choices.
-func (Opaque) Whole(*Meta, []byte) ([][]Item, bool) { return nil, true }
+func (Opaque) Whole(_ *Meta, s *Scanner) ([][]Item, bool) { return nil, s.value() }
 
 // Judge returns one to which everything is clear.
 func (Opaque) Judge() Judge { return opaqueJudge{} }

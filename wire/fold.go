@@ -178,10 +178,13 @@ func WithoutBOM(body []byte) []byte { return bytes.TrimPrefix(body, []byte("\ufe
 // with body.
 func FoldBody(d Dialect, body []byte) (Reply, error) {
 	start := len(body) - len(WithoutBOM(body))
-	s := Scanner{b: body, i: start}
+	s := Scanner{b: bytes.Clone(body), i: start}
 	s.space()
-	ok := s.Peek() == '{' || s.fail("not an object")
-	if ok && s.value() {
+	var m Meta
+	var r Reply
+	if s.Peek() != '{' {
+		s.fail("not an object")
+	} else if r.Choices, r.Complete = d.Codec().Whole(&m, &s); s.reason == "" {
 		if s.space(); s.i != len(body) {
 			s.fail("data behind the object")
 		}
@@ -189,10 +192,6 @@ func FoldBody(d Dialect, body []byte) (Reply, error) {
 	if s.reason != "" {
 		return Reply{}, s.err()
 	}
-	body = bytes.Clone(body[start:])
-	var m Meta
-	var r Reply
-	r.Choices, r.Complete = d.Codec().Whole(&m, body)
 	r.ID, r.Model, r.Finish, r.Usage, r.Error = m.ID, m.Model, m.Finish, m.Usage, m.Err
 	return r, nil
 }
@@ -205,7 +204,7 @@ func (m *Meta) Note(name, value []byte) {
 	case "model":
 		m.Model = cmp.Or(Text(value), m.Model)
 	case "usage":
-		if value[0] == '{' {
+		if len(value) > 0 && value[0] == '{' {
 			m.Usage = bytes.Clone(value)
 		}
 	case "error":

@@ -78,7 +78,7 @@ func (p *parser) body() bool {
 	if p.Peek() != '{' {
 		return p.fail("not an object")
 	}
-	p.members = make([]memberSpan, 0, 16)
+	p.members = make([]memberSpan, 0, 8)
 	more, ok := p.begin()
 	for more && ok {
 		if !p.member() {

@@ -249,11 +249,13 @@ func (s *Scanner) number() bool {
 }
 
 func (s *Scanner) digits() bool {
-	start := s.i
-	for c := s.Peek(); c >= '0' && c <= '9'; c = s.Peek() {
-		s.i++
+	i := s.i
+	for i < len(s.b) && s.b[i] >= '0' && s.b[i] <= '9' {
+		i++
 	}
-	return s.i > start
+	some := i > s.i
+	s.i = i
+	return some
 }
 
 // Strings iterates over the strings of valid JSON, names of members among them, as the places between their quotes.
@@ -298,7 +300,7 @@ func (s *Scanner) Each() iter.Seq[[]byte] {
 			}
 			s.space()
 			at := s.i
-			if !yield(name) || s.i == at && !s.value() {
+			if !yield(name) || s.i == at && !s.value() || s.reason != "" {
 				return
 			}
 			inside, ok = s.next()

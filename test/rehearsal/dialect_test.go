@@ -50,14 +50,17 @@ func (codec) Result(c wire.Call, text string) []byte {
 
 func (codec) Stream() wire.Stream { return new(fold) }
 
-func (codec) Whole(m *wire.Meta, body []byte) ([][]wire.Item, bool) {
+func (codec) Whole(m *wire.Meta, s *wire.Scanner) ([][]wire.Item, bool) {
 	var items []wire.Item
 	dec := wire.NewDecoder(Dialect)
-	for p := range wire.Children(body) {
-		m.Note(p)
-	}
-	for p := range wire.Children(wire.Member(body, "said")) {
-		items = append(items, dec.Item(p.Value))
+	for name := range s.Each() {
+		value := s.Raw()
+		m.Note(name, value)
+		if string(name) == "said" {
+			for p := range wire.Children(value) {
+				items = append(items, dec.Item(p.Value))
+			}
+		}
 	}
 	return [][]wire.Item{items}, true
 }

@@ -562,51 +562,62 @@ func answerItem(d *wire.Decoder, message []byte) wire.Item {
 }
 
 // Whole reads the choices of a body that was not streamed.
-func (answers) Whole(m *wire.Meta, body []byte) (items [][]wire.Item, complete bool) {
-	type choice struct {
-		index  int
-		finish string
-		items  []wire.Item
-	}
-	var choices []choice
-	dec := wire.NewDecoder(Dialect)
-	s := wire.NewScanner(body)
+func (answers) Whole(m *wire.Meta, s *wire.Scanner) (items [][]wire.Item, complete bool) {
+	var choices []wholeChoice
 	for name := range s.Each() {
-		if string(name) != "choices" {
+		if string(name) == "choices" {
+			choices = readChoices(choices, s)
+		} else {
 			m.Note(name, s.Raw())
-			continue
-		}
-		for range s.Each() {
-			var index, message, finish []byte // of members of one name the last one counts
-			for name := range s.Each() {
-				switch string(name) {
-				case "index":
-					index = s.Raw()
-				case "message":
-					message = s.Raw()
-				case "finish_reason":
-					finish = s.Raw()
-				}
-			}
-			c := choice{index: wire.IndexOr(index, len(choices)), finish: wire.Text(finish)}
-			if c.index < 0 || len(choices) == wire.MaxIndex {
-				continue
-			}
-			if len(message) > 0 && message[0] == '{' {
-				c.items = []wire.Item{answerItem(dec, message)}
-			}
-			choices = append(choices, c)
 		}
 	}
-	slices.SortStableFunc(choices, func(x, y choice) int { return cmp.Compare(x.index, y.index) })
-	var out [][]wire.Item
+	slices.SortStableFunc(choices, func(x, y wholeChoice) int { return cmp.Compare(x.index, y.index) })
 	for i, c := range choices {
 		if i == 0 {
 			m.Finish = c.finish
 		}
-		out = append(out, c.items)
+		items = append(items, c.items)
 	}
-	return out, true
+	return items, true
+}
+
+// wholeChoice is a choice of a body that was not streamed.
+type wholeChoice struct {
+	index  int
+	finish string
+	items  []wire.Item
+}
+
+// readChoices appends the elements of a list of choices.
+func readChoices(choices []wholeChoice, s *wire.Scanner) []wholeChoice {
+	dec := wire.NewDecoder(Dialect)
+	for range s.Each() {
+		index, message, finish := choiceMembers(s)
+		c := wholeChoice{index: wire.IndexOr(index, len(choices)), finish: wire.Text(finish)}
+		if c.index < 0 || len(choices) == wire.MaxIndex {
+			continue
+		}
+		if len(message) > 0 && message[0] == '{' {
+			c.items = []wire.Item{answerItem(dec, message)}
+		}
+		choices = append(choices, c)
+	}
+	return choices
+}
+
+// choiceMembers reads a choice and returns its raw members. Of members of one name the last one counts.
+func choiceMembers(s *wire.Scanner) (index, message, finish []byte) {
+	for name := range s.Each() {
+		switch string(name) {
+		case "index":
+			index = s.Raw()
+		case "message":
+			message = s.Raw()
+		case "finish_reason":
+			finish = s.Raw()
+		}
+	}
+	return index, message, finish
 }
 
 // nothing reports whether a value says nothing.

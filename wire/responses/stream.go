@@ -226,8 +226,8 @@ func outputItems(raw []byte) []wire.Item {
 }
 
 // Whole reads a response that was not streamed. One that is still to come is not complete.
-func (answers) Whole(m *wire.Meta, body []byte) (choices [][]wire.Item, complete bool) {
-	f := fold{final: noteResponse(m, body)}
+func (answers) Whole(m *wire.Meta, s *wire.Scanner) (choices [][]wire.Item, complete bool) {
+	f := fold{final: noteResponse(m, s.Raw())}
 	return f.choices(), m.Finish != "queued" && m.Finish != "in_progress"
 }
 
