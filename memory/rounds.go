@@ -345,7 +345,7 @@ func (rs *rounds) hide(t *Turn, r *round, discarded bool) {
 // carry stores the items that upstream lacks for a response whose id the client has: the client may continue from that
 // id, but upstream has under it only the first of the response's answers, and no result of a hidden call.
 func (rs *rounds) carry(e *session.Entry, r *wire.Request, id string) {
-	if r.KeptByID() && id != "" && rs.lastID != "" && id != rs.lastID {
+	if id != "" && rs.lastID != "" && id != rs.lastID && r.KeptByID() {
 		e.Notes.LastID = rs.lastID
 	}
 	from, ok := rs.known[id]

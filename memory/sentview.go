@@ -51,12 +51,12 @@ func (t *Turn) describe(c *session.Conversation, v *view.View) {
 // Sent returns the items to send upstream in a shape: the view, or its continuation after Review. If neither the client nor
 // layers offer tools, there are no hidden calls. The turn's summary and record describe the last result.
 func (t *Turn) Sent(s view.Shape) view.Sent {
-	offersNone := !t.clientTools() && (s.NoTools || len(t.Tools) == 0)
+	noTools := s.NoTools || len(t.Tools) == 0
 	s.NoTools = s.NoTools && t.hidden != nil && !t.clientTools()
 	if t.call.Unkept || t.messages.Continues { // upstream has items of the conversation that can't be changed
 		s.Portable, s.Own, s.NoMedia, s.Mend = false, false, false, 0
 	}
-	s.NoCalls = s.NoCalls && s.Portable && offersNone
+	s.NoCalls = s.NoCalls && s.Portable && noTools && !t.clientTools()
 	if s == (view.Shape{Form: s.Form}) && t.continuation == nil && t.messages.Same(s.Form) {
 		t.record(s, 0)
 		return view.Sent{Items: t.View}

@@ -30,25 +30,29 @@ const (
 )
 
 // keptApart returns a name in lower case if it is one that fasthttp keeps apart, else "". The first letter may be disguised.
-func keptApart(name []byte) (special string) {
+func keptApart(name []byte) string {
 	switch len(name) {
 	case len("date"):
-		special = "date"
+		return spelled(name, "date", "Date")
 	case len("server"):
-		special = "server"
+		return spelled(name, "server", "Server")
 	case len("set-cookie"):
-		special = "set-cookie"
+		return spelled(name, "set-cookie", "Set-Cookie")
 	case len("content-type"):
-		special = "content-type"
+		return spelled(name, "content-type", "Content-Type")
 	case len("content-encoding"):
-		special = "content-encoding"
+		return spelled(name, "content-encoding", "Content-Encoding")
 	default:
 		return framingName(name)
 	}
-	if !equalFold(name[1:], special[1:]) {
+}
+
+// spelled returns lower if a name is that name but for its first letter, else "". Most servers write the usual spelling.
+func spelled(name []byte, lower, usual string) string {
+	if string(name[1:]) != usual[1:] && !equalFold(name[1:], lower[1:]) {
 		return ""
 	}
-	return special
+	return lower
 }
 
 // beginsKeptApart has the letters that a name of keptApart may begin with, disguised or not: most names in a head begin with
@@ -58,19 +62,15 @@ var beginsKeptApart = [256]bool{
 }
 
 // framingName is keptApart for the headers that frame a body.
-func framingName(name []byte) (special string) {
+func framingName(name []byte) string {
 	switch len(name) {
 	case len(lengthName):
-		special = lengthName
+		return spelled(name, lengthName, "Content-Length")
 	case len(transferName):
-		special = transferName
+		return spelled(name, transferName, "Transfer-Encoding")
 	default:
 		return ""
 	}
-	if !equalFold(name[1:], special[1:]) {
-		return ""
-	}
-	return special
 }
 
 // Lengths of a body that the head of an answer does not tell, as fasthttp spells them.
