@@ -170,31 +170,39 @@ func readDisguised(resp *fasthttp.ResponseHeader, r *bufio.Reader, head []byte) 
 	return nil
 }
 
-// PlaceFraming appends to dst a head that fasthttp has written from one that [Client.Send] has read. The line that frames
-// the body goes where upstream had its own, spelled alike if both are of one name. Any other head stays as it is.
-func PlaceFraming(dst, head []byte) []byte {
-	type framing struct{ from, name, to int } // a line of head: where it begins, and its name and itself end
+// PlaceFraming appends to dst the head at the beginning of p, which fasthttp has written from one that [Client.Send] has read,
+// and returns where it ends in p: 0 where p has not all of it. The line that frames the body goes where upstream had its own,
+// spelled alike if both are of one name. Any other head stays as it is.
+func PlaceFraming(dst, p []byte) (head []byte, end int) {
+	type framing struct{ from, name, to int } // a line of p: where it begins, and its name and itself end
 	lines := make([]framing, 0, 4)
 	own, place := -1, -1 // fasthttp's line in lines, and the one of upstream whose place it gets
-	for from, to := range headerLines(head, bytes.IndexByte(head, '\n')+1) {
-		n := framingKey(head[from:to])
+	for from := bytes.IndexByte(p, '\n') + 1; ; from = end {
+		n := bytes.IndexByte(p[from:], '\n')
+		if end = from + n + 1; n < 0 {
+			return dst, 0
+		}
+		if n <= len("\r") {
+			break
+		}
+		name := framingKey(p[from:end])
 		switch {
-		case n == 0:
+		case name == 0:
 			continue
-		case !disguised(head[from:to]):
+		case !disguised(p[from:end]):
 			own = len(lines)
-		case place < 0 || n == len(transferName): // which overrules a length
+		case place < 0 || name == len(transferName): // which overrules a length
 			place = len(lines)
 		}
-		lines = append(lines, framing{from, from + n, to})
+		lines = append(lines, framing{from, from + name, end})
 	}
 	if place < 0 {
-		return append(dst, head...)
+		return append(dst, p[:end]...), end
 	}
 
-	done := 0 // of head
+	done := 0 // of p
 	for i, l := range lines {
-		dst = append(dst, head[done:l.from]...)
+		dst = append(dst, p[done:l.from]...)
 		done = l.to
 		if i != place {
 			continue
@@ -203,16 +211,16 @@ func PlaceFraming(dst, head []byte) []byte {
 		switch {
 		case own >= 0:
 			rest = lines[own]
-		case !isNotModified(head):
+		case !isNotModified(p):
 			continue
 		}
-		if name := head[l.from:l.name]; len(name) == rest.name-rest.from {
-			dst = appendRevealed(dst, name, head[rest.name:rest.to])
+		if name := p[l.from:l.name]; len(name) == rest.name-rest.from {
+			dst = appendRevealed(dst, name, p[rest.name:rest.to])
 		} else {
-			dst = append(dst, head[rest.from:rest.to]...)
+			dst = append(dst, p[rest.from:rest.to]...)
 		}
 	}
-	return append(dst, head[done:]...)
+	return append(dst, p[done:end]...), end
 }
 
 // framingKey returns the length of the name in a header line if it is one that frames the body, else 0.

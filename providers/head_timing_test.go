@@ -71,7 +71,7 @@ func BenchmarkHead(b *testing.B) {
 	var dst []byte
 	b.Run("place", func(b *testing.B) {
 		for b.Loop() {
-			dst = PlaceFraming(dst[:0], sent)
+			dst, _ = PlaceFraming(dst[:0], sent)
 		}
 	})
 	if !bytes.Contains(dst, []byte("\r\nContent-Length: 812\r\naccess")) {

@@ -53,7 +53,8 @@ func (x *exchange) tunnel() error {
 	if up == nil {
 		return errors.New("client left during the handshake")
 	}
-	t := &pipe{s: x.s, up: up, buffered: buffered, client: x.ctx.Conn(), answer: providers.PlaceFraming(nil, h.AppendBytes(nil))}
+	answer, _ := providers.PlaceFraming(nil, h.AppendBytes(nil))
+	t := &pipe{s: x.s, up: up, buffered: buffered, client: x.ctx.Conn(), answer: answer}
 	x.s.hijack(x.ctx, t.stop, t.run)
 	return nil
 }

@@ -1,7 +1,6 @@
 package listener
 
 import (
-	"bytes"
 	"crypto/tls"
 	"errors"
 	"io"
@@ -63,13 +62,17 @@ func (e *ending) read(from func([]byte) (int, error), p []byte) (n int, err erro
 	return n, err
 }
 
-// RewriteHead passes the head of the next answer on a connection of [Wrap] through rewrite, which appends the head to send to
-// dst. The next Write must begin with the whole head. body is how many bytes are written behind the head without delay: where
+// Rewrite appends to dst the head to send for the one at the beginning of p, and returns where that ends in p: 0 where p has not
+// all of it.
+type Rewrite func(dst, p []byte) (head []byte, end int)
+
+// RewriteHead passes the head of the next answer on a connection of [Wrap] through rewrite. The next Write must begin with the
+// whole head. body is how many bytes are written behind the head without delay: where
 // the first Write has only some of them, they leave together with those of the second one. Call it from the goroutine that
 // writes.
-func RewriteHead(c net.Conn, body int, rewrite func(dst, head []byte) []byte) {
+func RewriteHead(c net.Conn, body int, rewrite Rewrite) {
 	if r, ok := c.(interface {
-		rewriteHead(body int, rewrite func(dst, head []byte) []byte)
+		rewriteHead(body int, rewrite Rewrite)
 	}); ok {
 		r.rewriteHead(body, rewrite)
 	}
@@ -77,15 +80,15 @@ func RewriteHead(c net.Conn, body int, rewrite func(dst, head []byte) []byte) {
 
 // rewriting rewrites the head of an answer as it is written.
 type rewriting struct {
-	rewrite func(dst, head []byte) []byte // for the next head; nil for none
-	body    int                           // bytes that follow the next head
-	begin   *[]byte                       // the beginning of an answer, which waits for the next write; nil for none
-	pair    [2][]byte                     // begin and that write, while they are written
-	both    net.Buffers                   // pair, as far as it is not written
+	rewrite Rewrite     // for the next head; nil for none
+	body    int         // bytes that follow the next head
+	begin   *[]byte     // the beginning of an answer, which waits for the next write; nil for none
+	pair    [2][]byte   // begin and that write, while they are written
+	both    net.Buffers // pair, as far as it is not written
 	buffers *sync.Pool
 }
 
-func (r *rewriting) rewriteHead(body int, rewrite func(dst, head []byte) []byte) {
+func (r *rewriting) rewriteHead(body int, rewrite Rewrite) {
 	r.body, r.rewrite = body, rewrite
 }
 
@@ -99,17 +102,16 @@ func (r *rewriting) write(to io.Writer, p []byte) (int, error) {
 		return to.Write(p)
 	}
 	r.rewrite = nil
-	end := bytes.Index(p, []byte("\r\n\r\n"))
-	if end < 0 {
-		return to.Write(p)
-	}
-
-	end += len("\r\n\r\n")
 	buf, _ := r.buffers.Get().(*[]byte)
 	if buf == nil {
 		buf = new([]byte)
 	}
-	*buf = append(rewrite((*buf)[:0], p[:end]), p[end:]...)
+	head, end := rewrite((*buf)[:0], p)
+	if end == 0 {
+		r.release(buf)
+		return to.Write(p)
+	}
+	*buf = append(head, p[end:]...)
 	if len(p)-end < r.body {
 		r.begin = buf
 		return len(p), nil

@@ -38,7 +38,9 @@ func (c *noted) Write(p []byte) (int, error) {
 func TestHeadLeavesWithItsBody(t *testing.T) {
 	t.Parallel()
 	const head = "HTTP/1.1 200 OK\r\nA: b\r\n\r\n"
-	changed := func(dst, head []byte) []byte { return append(dst, bytes.ReplaceAll(head, []byte("A"), []byte("X"))...) }
+	changed := func(dst, p []byte) ([]byte, int) {
+		return append(dst, bytes.ReplaceAll(p[:len(head)], []byte("A"), []byte("X"))...), len(head)
+	}
 	const sent = "HTTP/1.1 200 OK\r\nX: b\r\n\r\n"
 	for name, c := range map[string]struct {
 		body  int
@@ -82,7 +84,7 @@ func TestHeadThatCannotLeave(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		RewriteHead(conn, 3, func(dst, head []byte) []byte { return append(dst, head...) })
+		RewriteHead(conn, 3, func(dst, p []byte) ([]byte, int) { return append(dst, p...), len(p) })
 		if n, err := io.WriteString(conn, "HTTP/1.1 200 OK\r\n\r\n"); err != nil {
 			t.Errorf("the head alone: %d, %v", n, err)
 		}
