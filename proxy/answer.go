@@ -15,6 +15,7 @@ import (
 	"remora/providers"
 	"remora/proxy/listener"
 	"remora/wire"
+	"remora/wire/sse"
 )
 
 // wholeLimit is the size in bytes up to which an answer without a session is sent in one write with its head. A larger one is
@@ -67,7 +68,10 @@ func (a *answer) reply() error {
 		return nil
 	}
 
-	stream := a.isStream(&resp.Header, length)
+	stream, err := a.isStream(&resp.Header)
+	if err != nil {
+		return err
+	}
 	if a.turn != nil && a.attempt.status < fasthttp.StatusMultipleChoices {
 		if !stream {
 			return a.replyWhole()
@@ -181,7 +185,7 @@ func (a *answer) replyStored() error {
 // collect reads the answer into the response, up to about limit bytes.
 func (a *answer) collect(limit int) error {
 	for n := 0; ; {
-		p, err := a.attempt.upstream.Next()
+		p, err := a.attempt.next()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -203,11 +207,10 @@ func (a *answer) startStream(length int) error {
 	resp := &a.ctx.Response
 	a.stream.client = clientWriter{s: a.s, conn: a.ctx.Conn(), ending: a.ending}
 	if a.attempt.upstream.Ready() {
-		p, err := a.attempt.upstream.Next()
-		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, providers.ErrIdle) { // those will be told again
+		// Those errors will be told again.
+		if _, err := a.attempt.peek(); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, providers.ErrIdle) {
 			return err
 		}
-		a.stream.first = p
 	}
 	a.trace.streaming()
 	a.attempt.forget()
@@ -220,7 +223,7 @@ func (a *answer) startStream(length int) error {
 	a.stream.client.armed = a.s.now()
 	a.streaming = true
 	// With bytes of the body here already, head and body leave together.
-	resp.ImmediateHeaderFlush = len(a.stream.first) == 0
+	resp.ImmediateHeaderFlush = len(a.attempt.first) == 0
 	resp.SetBodyStream(&a.stream, length)
 	return nil
 }
@@ -415,13 +418,27 @@ func appendSummary(dst []byte, s *memory.Summary, source, bypassed string) []byt
 	return append(append(append(dst, `;source="`...), source...), '"')
 }
 
-// isStream reports whether an answer is an event stream: by its type or, if that says nothing and the length is unknown, since
-// the client has asked for one. SDKs do not look at the type.
-func (a *answer) isStream(h *fasthttp.ResponseHeader, length int64) bool {
+// isStream reports whether an answer is an event stream: by its type or, where the client has asked for one, if the type says
+// nothing and the length is unknown, or if the body begins as one does. SDKs do not look at the type, and some gateways say
+// application/json.
+func (a *answer) isStream(h *fasthttp.ResponseHeader) (bool, error) {
 	typ := providers.ContentType(h)
 	is := func(name string) bool { return len(typ) >= len(name) && bytes.EqualFold(typ[:len(name)], []byte(name)) }
-	saysNothing := len(typ) == 0 || is("text/plain") || is("application/octet-stream")
-	return is("text/event-stream") || length < 0 && saysNothing && a.req.asksForStream()
+	switch {
+	case is("text/event-stream"):
+		return true, nil
+	case !a.req.asksForStream():
+		return false, nil
+	case a.attempt.upstream.Length() < 0 && (len(typ) == 0 || is("text/plain") || is("application/octet-stream")):
+		return true, nil
+	case a.turn == nil || h.StatusCode() >= fasthttp.StatusMultipleChoices:
+		return false, nil
+	}
+	p, err := a.attempt.peek()
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return sse.Begins(p), err
 }
 
 // breakConn resets a connection, so that the client does not take the end of what was written for the end of the body. With TLS

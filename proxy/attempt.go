@@ -31,13 +31,14 @@ type attempt struct {
 	upstream providers.Exchange
 	status   int    // of upstream's answer, 0 until there is one
 	refusal  []byte // the body of an error answer that was read before it is passed on
+	first    []byte // the part of an answer's body that was looked at and not taken
 	held     budget // for the parts of answers that are buffered
 }
 
 func (a *attempt) reset() {
 	a.routes, a.corrected = nil, false
 	a.out.reset()
-	a.status, a.refusal, a.held.taken = 0, nil, 0
+	a.status, a.refusal, a.first, a.held.taken = 0, nil, nil, 0
 }
 
 // choose picks the provider for the model that the request names.
@@ -77,6 +78,7 @@ func (a *attempt) send(head *fasthttp.ResponseHeader) error {
 // comes. It ignores an open circuit: the client has a part of the answer already.
 func (a *attempt) goOn(head *fasthttp.ResponseHeader) error {
 	a.upstream.Close()
+	a.first = nil
 	if a.ending.over() {
 		return providers.ErrAborted
 	}
@@ -194,11 +196,27 @@ func (a *attempt) forget() {
 	}
 }
 
+// next returns the next piece of the answer's body.
+func (a *attempt) next() ([]byte, error) {
+	if p := a.first; len(p) > 0 {
+		a.first = nil
+		return p, nil
+	}
+	return a.upstream.Next()
+}
+
+// peek returns the next piece of the body, which next will return again.
+func (a *attempt) peek() ([]byte, error) {
+	p, err := a.next()
+	a.first = p
+	return p, err
+}
+
 // readAll reads the rest of an answer that is not streamed. With errLarge and errNoRoom it returns what it has read so far.
 func (a *attempt) readAll() ([]byte, error) {
 	body := []byte{}
 	for {
-		p, err := a.upstream.Next()
+		p, err := a.next()
 		if errors.Is(err, io.EOF) {
 			return body, nil
 		}

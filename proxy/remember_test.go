@@ -159,7 +159,10 @@ func TestRememberedCall(t *testing.T) {
 
 // TestOnlyTheEndWaits checks that events pass as they come and that only what ends the stream waits for the commit.
 func TestOnlyTheEndWaits(t *testing.T) {
-	for _, typ := range []string{"Content-Type: text/event-stream; charset=utf-8\r\n", "", "Content-Type: text/plain\r\n", "content-type: application/octet-stream\r\n"} {
+	for _, typ := range []string{
+		"Content-Type: text/event-stream; charset=utf-8\r\n", "", "Content-Type: text/plain\r\n", "content-type: application/octet-stream\r\n",
+		"Content-Type: application/json\r\n", "Content-Type: application/x-ndjson\r\n",
+	} {
 		t.Run(typ, func(t *testing.T) { onlyTheEndWaits(t, typ) })
 	}
 }
@@ -184,6 +187,11 @@ func onlyTheEndWaits(t *testing.T, contentType string) {
 	r := start(t, rigOptions{upstream: addr, memory: b.begin})
 	c, br := r.dial(t)
 	write(c, chatIn("s", liveChat))
+	began := ""
+	if strings.Contains(contentType, "json") { // only the body tells that this is wrong
+		began = ": ping\n\n"
+		next <- chunk(began)
+	}
 	resp, err := http.ReadResponse(br, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -196,6 +204,7 @@ func onlyTheEndWaits(t *testing.T, contentType string) {
 			t.Fatalf("read %q, want %q: %v", buf[:n], want, err)
 		}
 	}
+	read(began)
 	for _, e := range chatEvents {
 		next <- chunk(e)
 		read(e)
@@ -269,6 +278,8 @@ func TestCommitForEveryOutcome(t *testing.T) {
 	f("not JSON", sized("<html>"), 200, memory.NotAborted, false, "", "<html>")
 	f("compressed stream", "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n"+chunk(packed)+"0\r\n\r\n",
 		200, memory.NotAborted, true, "hello", chunk(packed)+"0\r\n\r\n")
+	f("compressed stream of another type", "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n"+chunk(packed)+"0\r\n\r\n",
+		200, memory.NotAborted, true, "hello", packed)
 	f("compressed whole", fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%s", len(gzipped(chatAnswer)), gzipped(chatAnswer)),
 		200, memory.NotAborted, true, "hello", gzipped(chatAnswer))
 }

@@ -33,8 +33,12 @@ func (r *rounds) goOn(stream bool, head *fasthttp.ResponseHeader) error {
 	}
 
 	encoding := providers.ContentEncoding(head)
-	if stream && !r.answer.isStream(head, r.answer.attempt.upstream.Length()) {
-		return errUnread("it is no event stream, as its beginning was")
+	if stream {
+		if same, err := r.answer.isStream(head); err != nil {
+			return err
+		} else if !same {
+			return errUnread("it is no event stream, as its beginning was")
+		}
 	}
 	if stream && !decodable(encoding) {
 		return errUnread(unknownEncoding)
@@ -42,7 +46,7 @@ func (r *rounds) goOn(stream bool, head *fasthttp.ResponseHeader) error {
 	if stream && isPlain(encoding) { // a decoder does not survive a report of silence
 		r.answer.attempt.upstream.Silence = r.answer.stream.silence() // Close has forgotten it
 	}
-	r.pieces = pieces{encoding: bytes.Clone(encoding), next: r.answer.attempt.upstream.Next}
+	r.pieces = pieces{encoding: bytes.Clone(encoding), next: r.answer.attempt.next}
 	return nil
 }
 

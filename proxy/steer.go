@@ -20,7 +20,7 @@ func (st *stream) steer() {
 	st.mode, st.spoke = foldSteered, st.answer.s.now()
 	st.merger = merge.New(st.answer.req.dialect, merge.Options{Hide: s.Hides, HoldCalls: s.HoldCalls, HoldAll: s.HoldAll})
 	h := &st.answer.ctx.Response.Header
-	st.answer.rounds.pieces = pieces{encoding: bytes.Clone(providers.ContentEncoding(h)), next: st.next}
+	st.answer.rounds.pieces = pieces{encoding: bytes.Clone(providers.ContentEncoding(h)), next: st.answer.attempt.next}
 	providers.DropHeader(h, fasthttp.HeaderContentEncoding)
 }
 

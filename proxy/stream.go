@@ -14,6 +14,7 @@ import (
 	"remora/proxy/limit"
 	"remora/wire"
 	"remora/wire/merge"
+	"remora/wire/sse"
 )
 
 const (
@@ -32,7 +33,6 @@ type stream struct {
 	failed error // why upstream's answer ended early, nil if it did not
 	done   bool  // the whole body was written
 
-	first  []byte // the part of the body that had arrived before the head was sent
 	folder *wire.Folder
 	held   []byte // bytes of the terminal event that wait for the commit
 	copied []byte // the answer so far, with foldWhole
@@ -80,7 +80,7 @@ func (st *stream) WriteTo(w io.Writer) (n int64, err error) {
 		return st.client.n, err
 	}
 	for {
-		p, err := st.next()
+		p, err := st.answer.attempt.next()
 		switch {
 		case errors.Is(err, io.EOF):
 			st.answer.commit(st.folded(), memory.NotAborted)
@@ -150,15 +150,6 @@ func (st *stream) pass(p []byte) error {
 	return st.client.write(p)
 }
 
-// next returns the next piece of the body.
-func (st *stream) next() ([]byte, error) {
-	if p := st.first; len(p) > 0 {
-		st.first = nil
-		return p, nil
-	}
-	return st.answer.attempt.upstream.Next()
-}
-
 // release writes the bytes that waited for the commit.
 func (st *stream) release() error {
 	p := st.held
@@ -222,7 +213,7 @@ func (st *stream) folded() wire.Reply {
 	}
 	h := &st.answer.ctx.Response.Header
 	plain, err := decode(providers.ContentEncoding(h), st.copied, foldLimit)
-	if st.answer.isStream(h, st.answer.attempt.upstream.Length()) {
+	if sse.Begins(plain) {
 		f := wire.NewFolder(st.answer.dialect)
 		f.Write(plain)
 		return f.Reply()
