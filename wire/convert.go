@@ -142,6 +142,7 @@ func (c *converter) message(it Item) ([]Item, error) {
 	if it.Role == RoleOther {
 		return nil, fmt.Errorf("no counterpart for message of an unknown role")
 	}
+	it = it.DrawnInWords()
 	var out []Item
 	if it.HasContent() || !it.HasCalls() {
 		content, err := c.content(it)

@@ -514,6 +514,7 @@ func (it Item) WithText(text string) Item {
 // InWords returns the item with text in place of images, files, audio and videos in its content. The content becomes one text,
 // unless the item has an id: servers that take no images often take no lists. A content that is not a list stays.
 func (it Item) InWords() Item {
+	it = it.DrawnInWords()
 	name := it.contentName()
 	content := bytes.TrimSpace(Member(it.Raw, name))
 	if len(content) == 0 || content[0] != '[' {
@@ -536,6 +537,17 @@ func (it Item) InWords() Item {
 		said = slices.Concat([]byte("["), it.Dialect.TextPart(it.Role, said), []byte("]"))
 	}
 	return it.Rewritten(WithMember(it.Raw, name, said))
+}
+
+// DrawnInWords returns an answer without the images that it has beside its content, as OpenRouter's models draw them, and with
+// text in their place if that is all it has.
+func (it Item) DrawnInWords() Item {
+	if it.Role != Assistant || !HasChildren(Member(it.Raw, "images")) {
+		return it
+	}
+	return it.Rewritten(Edit(it.Raw, func(_ int, p Child) ([]byte, bool) {
+		return it.Raw[p.Start:p.End], string(p.Name) != "images"
+	})).WithText(inWords("image"))
 }
 
 // inWords returns the text that replaces a content part of a type, "" for a type that is not a medium.

@@ -205,7 +205,7 @@ func (m *joining) message(last []byte) []byte {
 func says(message []byte) bool {
 	for p := range wire.Children(message) {
 		switch string(p.Name) {
-		case "content", "refusal", "audio":
+		case "content", "refusal", "audio", "images":
 			if string(p.Value) != "null" {
 				return true
 			}

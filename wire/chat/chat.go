@@ -26,8 +26,8 @@ type codec struct {
 
 // fields are the members of a message that determine its kind. Values are raw; nil if absent.
 type fields struct {
-	role, id, name, toolCallID, content, refusal, audio, toolCalls, functionCall []byte
-	contentAt, callsAt                                                           int // where content and toolCalls begin in the message
+	role, id, name, toolCallID, content, refusal, audio, images, toolCalls, functionCall []byte
+	contentAt, callsAt                                                                   int // where content and toolCalls begin in the message
 }
 
 func (*codec) Read(d *wire.Decoder, raw []byte) wire.Item {
@@ -48,6 +48,8 @@ func (*codec) Read(d *wire.Decoder, raw []byte) wire.Item {
 			f.refusal = p.Value
 		case "audio":
 			f.audio = p.Value
+		case "images":
+			f.images = p.Value
 		case "tool_calls":
 			f.toolCalls, f.callsAt = p.Value, p.End-len(p.Value)
 		case "function_call":
@@ -69,7 +71,7 @@ func (*codec) Read(d *wire.Decoder, raw []byte) wire.Item {
 	}
 	it.Role = wire.RoleOf(f.role)
 	it.Kind = wire.Message
-	says := d.Says(f.content, f.contentAt, f.refusal, f.audio)
+	says := d.Says(f.content, f.contentAt, f.refusal, f.audio) || wire.HasChildren(f.images)
 	if it.Role == wire.Assistant {
 		var ok bool
 		if it.Parts, ok = f.calls(d, says); !ok {

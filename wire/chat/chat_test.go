@@ -21,6 +21,7 @@ func TestItems(t *testing.T) {
 	f(`{"role":"user","content":[{"type":"text","text":""},""]}`, wire.Item{Kind: wire.Message, Role: wire.User, Parts: empty})
 	f(`{"role":"user","role":"assistant","content":null,"refusal":"no"}`, wire.Item{Kind: wire.Message, Role: wire.Assistant})
 	f(`{"role":"assistant","audio":{"id":"a"}}`, wire.Item{Kind: wire.Message, Role: wire.Assistant})
+	f(`{"role":"assistant","content":null,"images":[{}]}`, wire.Item{Kind: wire.Message, Role: wire.Assistant})
 	f(`{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":""}},{"id":"2","type":"custom","custom":{"name":"g"}}],"function_call":{"name":"h"}}`,
 		wire.Item{Kind: wire.Message, Role: wire.Assistant, Parts: wiretest.Calls(call("1", "function", "f"), call("2", "function", "g"), call("", "function_legacy", "h"))})
 	f(`{"tool_calls":[{"id":"1"}],"role":"assistant","content":"x"}`,

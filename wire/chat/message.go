@@ -128,14 +128,14 @@ func (messages) AsInput(it wire.Item, kept func(wire.Audio) bool) (wire.Item, bo
 	return out, saysAny(out)
 }
 
-// saysAny reports whether an answer has a call, a refusal, sound, or content that is more than white space: upstreams refuse
+// saysAny reports whether an answer has a call, a refusal, sound, images, or content that is more than white space: upstreams refuse
 // white space as they refuse no text.
 func saysAny(it wire.Item) bool {
 	if it.HasCalls() || !it.HasContent() {
 		return it.HasCalls()
 	}
 
-	var refusal, audio []byte
+	var refusal, audio, images []byte
 	blank := false
 	for p := range wire.Children(it.Raw) {
 		switch string(p.Name) {
@@ -146,9 +146,11 @@ func saysAny(it wire.Item) bool {
 			refusal, _ = wire.Inside(p.Value)
 		case "audio":
 			audio = p.Value
+		case "images":
+			images = p.Value
 		}
 	}
-	return !blank || len(refusal) > 0 || len(audio) > 0 && audio[0] == '{'
+	return !blank || len(refusal) > 0 || len(audio) > 0 && audio[0] == '{' || wire.HasChildren(images)
 }
 
 // maxBlank is how long a text may be that is looked at for white space alone, in bytes of JSON.

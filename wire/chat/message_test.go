@@ -84,6 +84,8 @@ func TestAsInput(t *testing.T) {
 		{"expired sound beside text", `{"role":"assistant","content":"text",` + expired(sound) + `}`, `{"role":"assistant","content":"text"}`},
 		{"expired sound beside a call", `{"role":"assistant","content":null,` + expired(sound) + `,` + calls + `}`, `{"role":"assistant","content":"hello",` + calls + `}`},
 		{"expired sound without words", `{"role":"assistant","content":null,"audio":{"id":"au","data":"QUE="}}`, ""},
+		{"an image", `{"role":"assistant","content":"","images":[{}]}`, `{"role":"assistant","content":"","images":[{}]}`},
+		{"no image", `{"role":"assistant","content":null,"images":[]}`, ""},
 		{"a user", `{"role":"user","content":null,"tool_calls":[]}`, `{"role":"user","content":null,"tool_calls":[]}`},
 	} {
 		it := wiretest.Parse(t, chat.Dialect, tt.raw)

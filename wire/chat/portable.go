@@ -7,6 +7,9 @@ func (messages) Portable(it wire.Item, r wire.Reach) (wire.Item, bool) {
 		return it, true
 	}
 	elsewhere := r == wire.OtherProvider
+	if elsewhere {
+		it = it.DrawnInWords()
+	}
 	said := true
 	refusal := wire.Member(it.Raw, "refusal")
 	refused := elsewhere && it.Role == wire.Assistant && wire.Text(refusal) != "" && wire.IsNull(wire.Member(it.Raw, "content"))
