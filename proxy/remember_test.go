@@ -268,6 +268,7 @@ func TestCommitForEveryOutcome(t *testing.T) {
 		})
 	}
 	f("stream without an end", eventHead+chunk(chatEvents[0])+"0\r\n\r\n", 200, memory.NotAborted, false, "hel", "0\r\n\r\n")
+	f("stream of a whole message", eventHead+chunk("data: "+chatAnswer+"\n\n")+"0\r\n\r\n", 200, memory.NotAborted, true, "hello", "0\r\n\r\n")
 	f("stream cut off", eventHead+chunk(chatEvents[0]), 200, memory.AbortedByUpstream, false, "hel", chunk(chatEvents[0]))
 	f("stream cut after its end", eventHead+chunk(whole), 200, memory.NotAborted, true, "hello", chunk(chatDone))
 	f("whole cut off", "HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n{", 200, memory.AbortedByUpstream, false, "", `"code":"upstream_closed"}}`)

@@ -34,6 +34,10 @@ func delta(d string) string {
 	return `"choices":[{"index":0,"delta":` + d + `,"finish_reason":null}]`
 }
 
+func message(content string) string {
+	return `"choices":[{"index":0,"message":{"role":"assistant","content":"` + content + `"},"finish_reason":null}]`
+}
+
 const (
 	finishStop  = `"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]`
 	finishTools = `"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]`
@@ -163,6 +167,30 @@ var answers = []answer{
 		stream: chatStream(delta(`{"role":"assistant","content":""}`), delta(`{"content":[{"type":"thinking","thinking":[{"type":"text","text":"h"}]}]}`), delta(`{"content":[{"type":"thinking","thinking":[{"type":"text","text":"m"}]}]}`), delta(`{"content":"a"}`), delta(`{"content":"b"}`), finishStop, usageChunk),
 		whole:  wholeChat(`{"role":"assistant","content":[{"type":"thinking","thinking":[{"type":"text","text":"hm"}]},{"type":"text","text":"ab"}]}`),
 		raws:   [][]string{{`{"role":"assistant","content":[{"type":"thinking","thinking":[{"type":"text","text":"hm"}]},{"type":"text","text":"ab"}]}`}},
+	},
+	{
+		name: "a whole message", dialect: Chat,
+		stream: chatStream(delta(`{"role":"assistant","content":""}`), `"choices":[{"index":0,"message":{"role":"assistant","content":"x","tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{}"}}]},"delta":{},"finish_reason":"tool_calls"}]`, usageChunk),
+		whole:  wholeChat(`{"role":"assistant","content":"x","tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{}"}}]}`),
+		raws:   [][]string{{`{"role":"assistant","content":"x","tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{}"}}]}`}},
+	},
+	{
+		name: "messages in pieces", dialect: Chat,
+		stream: chatStream(message("a"), message("b"), finishStop, usageChunk),
+		whole:  wholeChat(`{"role":"assistant","content":"ab"}`),
+		raws:   [][]string{{`{"role":"assistant","content":"ab"}`}},
+	},
+	{
+		name: "messages that grow", dialect: Chat,
+		stream: chatStream(message("a"), message("ab"), finishStop, usageChunk),
+		whole:  wholeChat(`{"role":"assistant","content":"ab"}`),
+		raws:   [][]string{{`{"role":"assistant","content":"ab"}`}},
+	},
+	{
+		name: "messages beside deltas", dialect: Chat, // Perplexity; MiniMax behind them
+		stream: chatStream(`"choices":[{"index":0,"message":{"role":"assistant","content":"a"},"delta":{"role":"assistant","content":"a"}}]`, delta(`{"content":"b"}`), message("ab"), finishStop, usageChunk),
+		whole:  wholeChat(`{"role":"assistant","content":"ab"}`),
+		raws:   [][]string{{`{"role":"assistant","content":"ab"}`}},
 	},
 	{
 		name: "completed", dialect: Responses,

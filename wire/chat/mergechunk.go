@@ -157,7 +157,10 @@ func (w *writing) mine(raw []byte) []byte {
 	out := wire.Edit(raw, func(_ int, p wire.Child) ([]byte, bool) {
 		switch string(p.Name) {
 		case "index":
-		case "delta":
+		case "delta", "message":
+			if about, ok := w.k.b.Effect.(*effect); string(p.Name) == "message" && (!ok || !about.Whole) {
+				return raw[p.Start:p.End], w.k.rest
+			}
 			delta := wire.Edit(p.Value, func(_ int, m wire.Child) ([]byte, bool) { return w.delta(p.Value, m) })
 			w.said = w.said || speaks(delta)
 			return wire.WithValue(raw, p, delta), true

@@ -30,6 +30,7 @@ type choice struct {
 	legacy  *streamedCall
 	finish  string
 	spelled bool // there was a member content, if only null
+	whole   bool // it comes in messages, not in deltas
 }
 
 // streamedCall is a tool call; its strings are raw content, so that escapes stay as upstream spelled them.
@@ -53,8 +54,8 @@ func (c *streamedCall) Call() wire.Call {
 type effect struct {
 	// Choices is how many choices the chunk holds, First how many of them are the first one.
 	Choices, First int
-	// Of the first choice: it has a role, it says something beside its calls, it ends.
-	Role, Says, Ends bool
+	// Of the first choice: it has a role, it says something beside its calls, it ends; its message counts as a delta.
+	Role, Says, Ends, Whole bool
 	// Failed tells of an error, Usage of a usage object, OtherCalls of calls of another choice than the first.
 	Failed, Usage, OtherCalls bool
 	// Touched are the calls of the first choice that the chunk brings pieces of, one for each piece; nil for a piece of none.
@@ -123,6 +124,7 @@ func (f *fold) choice(m *wire.Meta, raw []byte) {
 		f.choices = slices.Insert(f.choices, at, &choice{index: i})
 	}
 	c := f.choices[at]
+	var delta, message []byte
 	for p := range wire.Children(raw) {
 		switch string(p.Name) {
 		case "finish_reason":
@@ -130,11 +132,34 @@ func (f *fold) choice(m *wire.Meta, raw []byte) {
 			c.finish = cmp.Or(reason, c.finish)
 			f.effect.Ends = f.effect.Ends || i == 0 && reason != ""
 		case "delta":
-			f.delta(c, p.Value)
+			delta = p.Value
+			f.delta(c, delta)
+		case "message":
+			message = p.Value
 		case "error":
 			m.Note(p.Name, p.Value)
 		}
 	}
+	if nothing(delta) && c.takes(message) {
+		f.effect.Whole = f.effect.Whole || i == 0
+		f.delta(c, message)
+	}
+}
+
+// takes reports whether a message counts as a delta, as from gateways that stream a whole answer at once. Some servers repeat
+// what the deltas have said in a message, and some what their earlier messages have.
+func (c *choice) takes(message []byte) bool {
+	says := func(m accumulated) bool { return len(m.value)+len(m.list) > 0 }
+	if nothing(message) || !c.whole && (slices.ContainsFunc(c.members, says) || len(c.calls) > 0 || c.legacy != nil) {
+		return false
+	}
+	c.whole = true
+	for _, m := range c.members {
+		if said, ok := wire.Inside(wire.Member(message, m.name)); ok && m.name == "content" && bytes.HasPrefix(said, m.value) {
+			c.members = nil
+		}
+	}
+	return true
 }
 
 func (f *fold) delta(c *choice, raw []byte) {
