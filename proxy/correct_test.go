@@ -359,17 +359,30 @@ func TestLongRequestTeaches(t *testing.T) {
 	for _, test := range []struct {
 		name, answer string
 		want         int
+		hidden       string // an answer with a layer's call, which comes first
 	}{
-		{"as a refusal", refused(400, long), 4500},
-		{"for more than a minute's tokens", refused(429, perMinute, "Retry-After: 1\r\n"), 4500},
-		{"as an answer", sized(long), 4500},
-		{"in a stream", live("data: " + long + "\n\n"), 4500},
-		{"for something else", refused(400, `{"error":{"message":"Invalid value: 'bot'."}}`), 0},
-		{"for too many requests", refused(429, `{"error":{"message":"Rate limit reached on requests per min (RPM)."}}`), 0},
-		{"none", live(chatEvents...), 0},
+		{"as a refusal", refused(400, long), 4500, ""},
+		{"for more than a minute's tokens", refused(429, perMinute, "Retry-After: 1\r\n"), 4500, ""},
+		{"as an answer", sized(long), 4500, ""},
+		{"in a stream", live("data: " + long + "\n\n"), 4500, ""},
+		{"behind a hidden call", refused(400, long), 4500, sized(wholeHidden)},
+		{"behind a hidden call in a stream", refused(400, long), 4500, streamHidden},
+		{"for something else", refused(400, `{"error":{"message":"Invalid value: 'bot'."}}`), 0, ""},
+		{"for too many requests", refused(429, `{"error":{"message":"Rate limit reached on requests per min (RPM)."}}`), 0, ""},
+		{"none", live(chatEvents...), 0, ""},
 	} {
-		u := &refuser{refuse: func(string) string { return test.answer }, now: time.Now()}
+		u := &refuser{now: time.Now()}
+		u.refuse = func(body string) string {
+			if test.hidden != "" && !strings.Contains(body, "go on") {
+				return test.hidden
+			}
+			return test.answer
+		}
 		m, asked := &steerer{book: newBook()}, []int(nil)
+		if test.hidden != "" {
+			m = goesOn(t)
+			m.review = func(wire.Reply) memory.Next { return memory.Next{Hidden: map[string]bool{"h": true}, GoesOn: true} }
+		}
 		begin := func(ctx context.Context, c memory.Call) (*turn, error) {
 			asked = append(asked, c.MaxTokens)
 			turn, err := m.begin(ctx, c)
@@ -382,7 +395,11 @@ func TestLongRequestTeaches(t *testing.T) {
 				u.pass(time.Hour)
 			}
 			resp := ask(t, r, plainChat)
-			if body := bodyText(t, resp); !strings.Contains(test.answer, fmt.Sprintf("HTTP/1.1 %d ", resp.StatusCode)) || !strings.Contains(test.answer, body) || len(u.sent()) != 1 {
+			body := bodyText(t, resp)
+			if test.hidden == streamHidden {
+				continue
+			}
+			if sent := len(u.sent()); !strings.Contains(test.answer, fmt.Sprintf("HTTP/1.1 %d ", resp.StatusCode)) || !strings.Contains(test.answer, body) || sent != 1 && test.hidden == "" {
 				t.Errorf("%s: %d %s", test.name, resp.StatusCode, body)
 			}
 		}

@@ -87,6 +87,10 @@ var errRefused = errors.New("upstream refuses to go on")
 // answer with its headers, such as rate limits. Of a stream the head was sent already, so only the error event shows it.
 func (r *rounds) refused(head *fasthttp.ResponseHeader, stream bool) error {
 	a := r.answer.attempt
+	body, err := a.readAll()
+	if newRefusal(head.StatusCode(), body).aboutLength() {
+		a.out.learnLength()
+	}
 	if stream {
 		r.answer.trace.answered(a, head.StatusCode(), &wire.Reply{})
 		return &Error{
@@ -96,7 +100,6 @@ func (r *rounds) refused(head *fasthttp.ResponseHeader, stream bool) error {
 	}
 
 	a.status = head.StatusCode()
-	body, err := a.readAll()
 	if err != nil {
 		return err
 	}
