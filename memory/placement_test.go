@@ -97,6 +97,10 @@ func clientShapes() []shape {
 		{client: "SDK", name: "the result of a call", said: []string{"tools=f | u:1 -> c:x"}, asks: "tools=f | r:x", place: "BEFORE results", view: "u:1 c:x r:x"},
 		{client: "SDK", name: "the same result again", said: []string{"tools=f | u:1 -> c:x", "tools=f | r:x -> a:1"}, asks: "tools=f | r:x", place: "BEFORE results_repeated", view: "u:1 c:x r:x"},
 		{client: "SDK", name: "a call forgotten", said: []string{"tools=f | u:1 -> c:x"}, asks: "tools=f | u:2", place: "BEFORE taken_as_only_new", view: "u:1 u:2"},
+		{client: "Instructor", name: "a question after data", said: []string{"tools=User choice=User | s:extract u:1 -> c:x"}, asks: "| u:2", place: "BEFORE taken_as_only_new", view: "s:extract u:1 u:2"},
+		{client: "LangChain", name: "other data", said: []string{"tools=User choice=User | u:1 -> c:x"}, asks: "tools=Order choice=Order | u:2", place: "BEFORE taken_as_only_new", view: "u:1 u:2"},
+		{client: "openai-agents", name: "an agent as the tool to be called", said: []string{"tools=ask choice=required | s:parent u:1 -> c:x"}, asks: "| s:be u:2", place: "ALONE head_waits"},
+		{client: "SDK", name: "the result of a demanded call", said: []string{"tools=f choice=f | u:1 -> c:x"}, asks: "tools=f | r:x", place: "BEFORE results", view: "u:1 c:x r:x"},
 		{client: "SDK", name: "the user quotes the last answer", said: []string{"| u:1 -> a:1", "| u:2 -> a:" + summary}, asks: "| u:You_said:_" + summary + "_Why?", place: "BEFORE only_new", view: "u:1 a:1 u:2 a:" + summary + " u:You_said:_" + summary + "_Why?"},
 		{client: "SDK", name: "retry of the first request", said: []string{"| u:1 -> a:1"}, asks: "| u:1", place: "LINE known_history"},
 		{client: "SDK", name: "X-History: client", said: newSaid(), asks: "history=client | s:be u:3", place: "LINE declared"},
@@ -212,6 +216,8 @@ func (l *lab) ask(d wire.Dialect, spelled string) (view string, r turnrecord.Rec
 			} else {
 				more += fmt.Sprintf(`,"text":{"format":{"type":%q}}`, value)
 			}
+		case "choice":
+			more += `,"tool_choice":` + map[bool]string{true: `"required"`, false: `{"type":"function","name":"` + value + `"}`}[value == "required"]
 		case "previous":
 			more += fmt.Sprintf(`,"previous_response_id":%q`, value)
 		case "side":

@@ -113,6 +113,9 @@ type head struct {
 	Streak       byte         // how many times in a row, up to steadyTurns
 }
 
+// waits reports whether the conversation waits for results. A program that demands a call, to get data, sends none.
+func (h *head) waits() bool { return len(h.Open) > 0 && h.Offer.Format != formatCall }
+
 // parseHash reads a hash in hex.
 func parseHash(s string) (h wire.Hash, err error) {
 	if n, err := hex.Decode(h[:], []byte(s[:min(len(s), 2*len(h))])); err != nil || n != len(h) || len(s) != 2*len(h) {

@@ -24,6 +24,7 @@ const (
 	formatObject
 	formatSchema
 	formatOther
+	formatCall // a call of the tool that the request names: the answer itself, for a program that wants data
 )
 
 // offers computes offers. Agents send the same tens of kilobytes of tool definitions with every request, so the result is
@@ -48,6 +49,11 @@ func (o *offers) of(req *wire.Request) offer {
 		out.Format = formatSchema
 	default:
 		out.Format = formatOther
+	}
+	// Demanding any call is what agents do that compute it next.
+	choice := wire.Text(wire.Member(req.Member("tool_choice"), "type"))
+	if choice == "function" || choice == "custom" || wire.Text(wire.Member(req.Member("function_call"), "name")) != "" {
+		out.Format = formatCall
 	}
 	return out
 }

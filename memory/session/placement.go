@@ -405,7 +405,7 @@ func (q *placement) foreign(context.Context) (plan, error) {
 // waits places a request without the results that the conversation waits for.
 func (q *placement) waits(context.Context) (plan, error) {
 	h := q.head
-	if len(h.Open) == 0 {
+	if !h.waits() {
 		return none()
 	}
 	if !h.Brings && q.offer().Client == h.Offer.Client {
@@ -525,7 +525,7 @@ func (q *placement) promotes(p plan, side bool) bool {
 		return false
 	}
 	h := q.head
-	return len(h.Open) == 0 || h.Waits >= patientTurns && (q.in.systemPrompt == h.SystemPrompt || q.offer().Client == h.Offer.Client)
+	return !h.waits() || h.Waits >= patientTurns && (q.in.systemPrompt == h.SystemPrompt || q.offer().Client == h.Offer.Client)
 }
 
 // followFirst returns the plan of a request if two clients began the session and the other one was answered first: this one
