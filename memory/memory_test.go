@@ -557,6 +557,33 @@ func TestSessionsThatTwoClientsBegin(t *testing.T) {
 	}
 }
 
+// TestGuardBesideTheFirstQuestion: a framework runs a guard beside an agent's first question, without tools and under instructions of
+// its own. Whichever is answered first, the agent goes on without the guard's words.
+func TestGuardBesideTheFirstQuestion(t *testing.T) {
+	const tools = `[{"type":"function","function":{"name":"f"}}]`
+	for _, guardFirst := range []bool{true, false} {
+		for _, stored := range []bool{true, false} {
+			l := newLab(t, memory.Options{OpenDelay: time.Nanosecond})
+			agent := l.beginWith(memory.Call{}, "s:agent u:1", tools)
+			if stored {
+				l.forward(agent, 1)
+			}
+			guard := l.begin(memory.Call{}, "s:guard u:ok?")
+			if guardFirst {
+				guard.Commit(answer(t, "a:yes"))
+			}
+			agent.Commit(answer(t, "c:x"))
+			if !guardFirst {
+				guard.Commit(answer(t, "a:yes"))
+			}
+			next := l.beginWith(memory.Call{}, "s:agent u:1 c:x r:x", tools)
+			l.wantView(told(t, next.View), "s:agent u:1 c:x r:x")
+			next.Commit(answer(t, "a:1"))
+			l.wantTranscript("u:1 c:x r:x a:1", 6)
+		}
+	}
+}
+
 // forward waits until the turn's input is durable, as the last of n items.
 func (l *lab) forward(turn *memory.Turn, n int) {
 	l.t.Helper()

@@ -447,11 +447,16 @@ func (q *placement) replaced(context.Context) (plan, error) {
 // titleFirst begins the conversation of a session whose only turn was a helper's. It becomes the head at once: a client
 // that sends only new items does not name this line again.
 func (q *placement) titleFirst(context.Context) (plan, error) {
-	h := q.head
-	if h.Turns != 1 || h.Offer.Tools > 0 || q.offer().Tools == 0 || q.in.systemPrompt == h.SystemPrompt {
+	if !q.afterHelper() {
 		return none()
 	}
 	return q.apart(ruleTitleFirst, InConversation), nil
+}
+
+// afterHelper reports whether the session's only turn was a helper's, and this request is not.
+func (q *placement) afterHelper() bool {
+	h := q.head
+	return h.Turns == 1 && h.Offer.Tools == 0 && q.offer().Tools > 0 && q.in.systemPrompt != h.SystemPrompt
 }
 
 // unknown could be either. If the client resends its history, its next request shows it; missing history would never show.
@@ -529,12 +534,16 @@ func (q *placement) promotes(p plan, side bool) bool {
 }
 
 // followFirst returns the plan of a request if two clients began the session and the other one was answered first: this one
-// follows it, if it sends only new items.
+// follows it, if it sends only new items, and the other is no helper.
 func (q *placement) followFirst(p plan) plan {
-	if q.call.History != HistoryAuto || !q.head.Answered || q.in.bringsHistory() || q.habit() == resends {
+	switch {
+	case q.call.History != HistoryAuto || !q.head.Answered || q.in.bringsHistory() || q.habit() == resends:
 		return p
+	case q.afterHelper():
+		return q.apart(ruleTitleFirst, InConversation)
+	default:
+		return q.behindHead(ruleBehind)
 	}
-	return q.behindHead(ruleBehind)
 }
 
 // asSide returns the plan of a request that the client declares as a side request.
