@@ -557,29 +557,50 @@ func TestSessionsThatTwoClientsBegin(t *testing.T) {
 	}
 }
 
-// TestGuardBesideTheFirstQuestion: a framework runs a guard beside an agent's first question, without tools and under instructions of
-// its own. Whichever is answered first, the agent goes on without the guard's words.
-func TestGuardBesideTheFirstQuestion(t *testing.T) {
-	const tools = `[{"type":"function","function":{"name":"f"}}]`
-	for _, guardFirst := range []bool{true, false} {
-		for _, stored := range []bool{true, false} {
-			l := newLab(t, memory.Options{OpenDelay: time.Nanosecond})
-			agent := l.beginWith(memory.Call{}, "s:agent u:1", tools)
-			if stored {
-				l.forward(agent, 1)
+// TestGuardBesideAnAgent: a framework runs a guard beside each question of an agent: without tools, with JSON as its answer, and
+// under instructions of its own. Whichever is answered first, neither gets the other's words.
+func TestGuardBesideAnAgent(t *testing.T) {
+	const tools, format = `[{"type":"function","function":{"name":"f"}}]`, `[],"response_format":{"type":"json_schema"}`
+	for _, resends := range []bool{true, false} {
+		for _, guardFirst := range []bool{true, false} {
+			for _, stored := range []bool{true, false} {
+				l := newLab(t, memory.Options{OpenDelay: time.Nanosecond})
+				sent, said := "", ""
+				for i := range 4 {
+					question, call := fmt.Sprintf(" u:%d", i), fmt.Sprintf(" c:%d", i)
+					sent, said = sent+question, said+question
+					agent := l.beginWith(memory.Call{}, "s:agent"+sent, tools)
+					if stored && i == 0 {
+						l.forward(agent, 1)
+					}
+					guard := l.beginWith(memory.Call{}, fmt.Sprintf("s:guard u:ok%d?", i), format)
+					l.wantView(told(t, agent.View), "s:agent"+said)
+					l.wantView(told(t, guard.View), fmt.Sprintf("s:guard u:ok%d?", i))
+					if guardFirst {
+						guard.Commit(answer(t, "a:yes"))
+					}
+					agent.Commit(answer(t, call))
+					if !guardFirst {
+						guard.Commit(answer(t, "a:yes"))
+					}
+
+					result := fmt.Sprintf(" r:%d", i)
+					if said += call + result; resends {
+						sent += call + result
+					} else {
+						sent = result
+					}
+					next := l.beginWith(memory.Call{}, "s:agent"+sent, tools)
+					l.wantView(told(t, next.View), "s:agent"+said)
+					reply := fmt.Sprintf(" a:%d", i)
+					next.Commit(answer(t, reply))
+					if said += reply; resends {
+						sent += reply
+					} else {
+						sent = ""
+					}
+				}
 			}
-			guard := l.begin(memory.Call{}, "s:guard u:ok?")
-			if guardFirst {
-				guard.Commit(answer(t, "a:yes"))
-			}
-			agent.Commit(answer(t, "c:x"))
-			if !guardFirst {
-				guard.Commit(answer(t, "a:yes"))
-			}
-			next := l.beginWith(memory.Call{}, "s:agent u:1 c:x r:x", tools)
-			l.wantView(told(t, next.View), "s:agent u:1 c:x r:x")
-			next.Commit(answer(t, "a:1"))
-			l.wantTranscript("u:1 c:x r:x a:1", 6)
 		}
 	}
 }

@@ -124,6 +124,8 @@ func clientShapes() []shape {
 		{client: "LangChain", name: "messages trimmed", said: append(chatSaid(), "| u:1 a:1 u:2 a:2 u:3 -> a:3"), asks: "| u:3 a:3 u:4", place: "LINE known_history"},
 		{client: "LangGraph", name: "a history that began in mid-session", said: []string{"| s:be u:1 -> a:1", "| s:be u:2 -> a:2", "| s:be u:3 -> a:3"}, asks: "| s:be u:2 a:2 u:4", place: "LINE known_history"},
 		{client: "CrewAI", name: "jobs under one id", said: newSaid(), asks: "tools=search | s:writer u:job", place: "BEFORE only_new", view: "s:writer u:1 a:1 u:2 a:2 u:job"},
+		{client: "openai-agents", name: "a guard beside an agent", said: []string{"tools=f | s:be u:1 -> c:x", "format=json_schema | s:judge u:ok -> a:yes", "tools=f | r:x -> a:1"}, asks: "format=json_schema | s:judge u:ok2", place: "SIDE helper_signs"},
+		{client: "openai-agents", name: "back to an agent without tools", said: []string{"| s:triage u:1 -> a:1", "tools=f | s:refunds u:2 -> a:2"}, asks: "| s:triage u:3", place: "BEFORE taken_as_only_new", view: "s:triage u:2 a:2 u:3"},
 		{client: "guardrail", name: "a judge beside an agent", said: agentSaid(), asks: "model=small | s:judge u:is_this_allowed", place: "SIDE helper_signs"},
 		{client: "router", name: "a classifier with the same tools", said: agentSaid(), asks: "tools=ls,edit model=small format=json_schema | s:agent u:which_way", place: "SIDE helper_signs"},
 		{client: "framework", name: "another prompt alone is no sign", said: agentSaid(), asks: "tools=ls,edit | s:other u:new", place: "ALONE history_replaced"},

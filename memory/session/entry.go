@@ -437,6 +437,9 @@ func (e *Entry) findAgain(ctx context.Context, st *state, in *incoming) (plan, e
 
 	if (own || p.relation == relRoot) && e.unanswered && was.standing == InConversation {
 		p = newPlacement(&e.log.offers, e.stored, st, in, &e.call, HistoryAuto).followFirst(p)
+		if p.standing == Side {
+			return p, nil
+		}
 	}
 
 	if !p.before {

@@ -81,6 +81,7 @@ func (q *placement) find(ctx context.Context) (plan, error) {
 		(*placement).continues,
 		(*placement).helper,
 		(*placement).results,
+		(*placement).guard,
 		(*placement).onlyNew,
 		(*placement).run,
 		(*placement).known,
@@ -225,6 +226,30 @@ func (q *placement) helper(ctx context.Context) (plan, error) {
 	if kind == "" {
 		return none()
 	}
+	p, err := q.beside(ctx, ruleHelper)
+	p.helper = kind
+	return p, err
+}
+
+// guard runs beside the questions of an agent. It has no words that are known, and may stand alone at first; what is under the
+// same instructions later is a guard's, too.
+func (q *placement) guard(ctx context.Context) (plan, error) {
+	stoodApart := func(t tail) bool { return t.SystemPrompt == q.in.systemPrompt }
+	if !q.mayPrecede() || !q.guards() || !slices.ContainsFunc(q.head.Tails, stoodApart) {
+		return none()
+	}
+	return q.beside(ctx, ruleSigns)
+}
+
+// guards reports whether the request is like a guard's: it differs from the conversation's in instructions, tools and format.
+// Agents that hand off to each other differ in less.
+func (q *placement) guards() bool {
+	asked, latest := q.offer(), q.head.Offer
+	return asked.Tools < latest.Tools && asked.Format != latest.Format && q.in.systemPrompt != q.head.SystemPrompt && !q.in.bringsHistory()
+}
+
+// beside returns the plan of a side request. One that was asked before is on the same line.
+func (q *placement) beside(ctx context.Context, r rule) (plan, error) {
 	p := plan{relation: relRoot}
 	known, err := q.merge.stored.lookup(ctx, q.in.ends)
 	if err != nil {
@@ -236,7 +261,7 @@ func (q *placement) helper(ctx context.Context) (plan, error) {
 			p.line = k.Line // the same was asked before
 		}
 	}
-	p.rule, p.standing, p.helper = ruleHelper, Side, kind
+	p.rule, p.standing = r, Side
 	return p, nil
 }
 
@@ -541,6 +566,8 @@ func (q *placement) followFirst(p plan) plan {
 		return p
 	case q.afterHelper():
 		return q.apart(ruleTitleFirst, InConversation)
+	case q.guards():
+		return q.apart(ruleSigns, Side)
 	default:
 		return q.behindHead(ruleBehind)
 	}
