@@ -91,9 +91,10 @@ func (f *fold) Event(m *wire.Meta, b *sse.Block) (did wire.Effect, last bool) {
 		case "usage":
 			e.Usage = e.Usage || p.Value[0] == '{'
 		case "choices":
-			for c := range wire.Children(p.Value) {
+			s := wire.NewScanner(p.Value)
+			for range s.Each() {
 				e.Choices++
-				f.choice(m, c.Value)
+				f.choice(m, readChoice(&s))
 			}
 		}
 	}
@@ -109,11 +110,11 @@ func (f *fold) Reply(r *wire.Reply, line []byte) {
 	}
 }
 
-func (f *fold) choice(m *wire.Meta, raw []byte) {
-	i := wire.IndexOr(wire.Member(raw, "index"), 0)
+func (f *fold) choice(m *wire.Meta, raw choiceMembers) {
+	i := wire.IndexOr(raw.index, 0)
 	if i == 0 {
 		f.effect.First++
-	} else if delta := wire.Member(raw, "delta"); holds(delta, "tool_calls") || holds(delta, "function_call") {
+	} else if holds(raw.delta, "tool_calls") || holds(raw.delta, "function_call") {
 		f.effect.OtherCalls = true
 	}
 	if i < 0 {
@@ -124,26 +125,40 @@ func (f *fold) choice(m *wire.Meta, raw []byte) {
 		f.choices = slices.Insert(f.choices, at, &choice{index: i})
 	}
 	c := f.choices[at]
-	var delta, message []byte
-	for p := range wire.Children(raw) {
-		switch string(p.Name) {
-		case "finish_reason":
-			reason := wire.Text(p.Value)
-			c.finish = cmp.Or(reason, c.finish)
-			f.effect.Ends = f.effect.Ends || i == 0 && reason != ""
+	if reason := wire.Text(raw.finish); reason != "" {
+		c.finish = reason
+		f.effect.Ends = f.effect.Ends || i == 0
+	}
+	if raw.failure != nil {
+		m.Note([]byte("error"), raw.failure)
+	}
+	f.delta(c, raw.delta)
+	if nothing(raw.delta) && c.takes(raw.message) {
+		f.effect.Whole = f.effect.Whole || i == 0
+		f.delta(c, raw.message)
+	}
+}
+
+// choiceMembers are the raw members of a choice, nil for one that it lacks.
+type choiceMembers struct{ index, delta, message, finish, failure []byte }
+
+// readChoice reads a choice. Of members of one name the last one counts.
+func readChoice(s *wire.Scanner) (c choiceMembers) {
+	for name := range s.Each() {
+		switch string(name) {
+		case "index":
+			c.index = s.Raw()
 		case "delta":
-			delta = p.Value
-			f.delta(c, delta)
+			c.delta = s.Raw()
 		case "message":
-			message = p.Value
+			c.message = s.Raw()
+		case "finish_reason":
+			c.finish = s.Raw()
 		case "error":
-			m.Note(p.Name, p.Value)
+			c.failure = s.Raw()
 		}
 	}
-	if nothing(delta) && c.takes(message) {
-		f.effect.Whole = f.effect.Whole || i == 0
-		f.delta(c, message)
-	}
+	return c
 }
 
 // takes reports whether a message counts as a delta, as from gateways that stream a whole answer at once. Some servers repeat
@@ -617,32 +632,17 @@ type wholeChoice struct {
 func readChoices(choices []wholeChoice, s *wire.Scanner) []wholeChoice {
 	dec := wire.NewDecoder(Dialect)
 	for range s.Each() {
-		index, message, finish := choiceMembers(s)
-		c := wholeChoice{index: wire.IndexOr(index, len(choices)), finish: wire.Text(finish)}
+		raw := readChoice(s)
+		c := wholeChoice{index: wire.IndexOr(raw.index, len(choices)), finish: wire.Text(raw.finish)}
 		if c.index < 0 || len(choices) == wire.MaxIndex {
 			continue
 		}
-		if len(message) > 0 && message[0] == '{' {
-			c.items = []wire.Item{answerItem(dec, message)}
+		if len(raw.message) > 0 && raw.message[0] == '{' {
+			c.items = []wire.Item{answerItem(dec, raw.message)}
 		}
 		choices = append(choices, c)
 	}
 	return choices
-}
-
-// choiceMembers reads a choice and returns its raw members. Of members of one name the last one counts.
-func choiceMembers(s *wire.Scanner) (index, message, finish []byte) {
-	for name := range s.Each() {
-		switch string(name) {
-		case "index":
-			index = s.Raw()
-		case "message":
-			message = s.Raw()
-		case "finish_reason":
-			finish = s.Raw()
-		}
-	}
-	return index, message, finish
 }
 
 // nothing reports whether a value says nothing.
