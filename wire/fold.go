@@ -200,9 +200,9 @@ func FoldBody(d Dialect, body []byte) (Reply, error) {
 func (m *Meta) Note(name, value []byte) {
 	switch string(name) {
 	case "id":
-		m.ID = cmp.Or(Text(value), m.ID)
+		m.ID = latest(m.ID, value)
 	case "model":
-		m.Model = cmp.Or(Text(value), m.Model)
+		m.Model = latest(m.Model, value)
 	case "usage":
 		if len(value) > 0 && value[0] == '{' {
 			m.Usage = bytes.Clone(value)
@@ -212,6 +212,14 @@ func (m *Meta) Note(name, value []byte) {
 			m.Err = bytes.Clone(value)
 		}
 	}
+}
+
+// latest returns the text of a member that most events of a stream repeat, old for an empty one.
+func latest(old string, value []byte) string {
+	if content, ok := Inside(value); ok && string(content) == old {
+		return old
+	}
+	return cmp.Or(Text(value), old)
 }
 
 // Usage is the cost of a call, in tokens.

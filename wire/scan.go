@@ -129,8 +129,7 @@ func (s *Scanner) begin() (inside, ok bool) {
 // bracket.
 func (s *Scanner) next() (more, ok bool) {
 	s.space()
-	object := s.inObject()
-	switch c := s.Peek(); {
+	switch c, object := s.Peek(), s.inObject(); {
 	case c == ',' && object:
 		s.i++
 		s.space()
