@@ -174,11 +174,11 @@ func (f *Folder) Reply() Reply {
 // WithoutBOM returns a body without a byte order mark in front, which JSON must not have and some servers send.
 func WithoutBOM(body []byte) []byte { return bytes.TrimPrefix(body, []byte("\ufeff")) }
 
-// FoldBody reads a whole answer, also behind a byte order mark. Errors are of type *ParseError. The reply shares no memory
-// with body.
+// FoldBody reads a whole answer, also behind a byte order mark. Errors are of type *ParseError. The reply's items alias body, as
+// those of a Request do.
 func FoldBody(d Dialect, body []byte) (Reply, error) {
 	start := len(body) - len(WithoutBOM(body))
-	s := Scanner{b: bytes.Clone(body), i: start}
+	s := Scanner{b: body, i: start}
 	s.space()
 	var m Meta
 	var r Reply

@@ -269,12 +269,10 @@ func TestFoldAnswers(t *testing.T) {
 					t.Fatalf("in pieces, seed %d:\n%s", seed, d)
 				}
 			}
-			body := []byte(a.whole)
-			whole, err := FoldBody(a.dialect, body)
+			whole, err := FoldBody(a.dialect, []byte(a.whole))
 			if err != nil {
 				t.Fatal(err)
 			}
-			clear(body)
 			if d := diff(hashes(once), hashes(whole)); d != "" {
 				t.Errorf("hashes of the whole body:\n%s\n%s\n%s", d, raws(once), raws(whole))
 			}

@@ -123,9 +123,19 @@ func (a *Answer) status() string {
 // describe tells a turn's record how the answer ended.
 func (a *Answer) describe(r *turnrecord.Record) {
 	r.Status, r.Later, r.HTTPStatus, r.Finish = a.status(), a.Later, a.HTTPStatus, a.Reply.Finish
-	if json.Valid(a.Reply.Usage) {
-		r.Usage = a.Reply.Usage
+	if u := a.Reply.Usage; wire.Valid(u) && (hasNoEscapes(u) || json.Valid(u)) {
+		r.Usage = u
 	}
+}
+
+// hasNoEscapes reports whether JSON has neither escapes nor control characters, which wire.Valid does not look for.
+func hasNoEscapes(raw []byte) bool {
+	for _, c := range raw {
+		if c < ' ' || c == '\\' {
+			return false
+		}
+	}
+	return true
 }
 
 // Want names values to read together with a session, in the same round trip, that do not belong to the transcript.

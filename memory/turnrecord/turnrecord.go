@@ -329,10 +329,18 @@ func appendName(b []byte, name string) []byte {
 	return append(append(append(b, '"'), name...), `":`...)
 }
 
+// escaped has the bytes that a JSON string may not hold as they are, and those outside of ASCII.
+var escaped = func() (table [256]bool) { //nolint:gochecknoglobals // a constant table
+	for c := range table {
+		table[c] = c < ' ' || c >= 0x7f || c == '"' || c == '\\'
+	}
+	return table
+}()
+
 // appendText appends a JSON string. Most texts need no escapes; the others take the long way.
 func appendText(b []byte, s string) []byte {
 	for i := range len(s) {
-		if c := s[i]; c < ' ' || c >= 0x7f || c == '"' || c == '\\' {
+		if escaped[s[i]] {
 			quoted, err := json.Marshal(s)
 			if err != nil {
 				quoted = []byte(`""`)
