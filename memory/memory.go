@@ -46,6 +46,7 @@ type Memory struct {
 	outages    *outages
 	tombstones tombstones
 	missing    missingSessions
+	delayed    delayedWrites
 	prefixes   *layer.Decoded[view.Prefix]
 	past       *past.Past
 	heartbeat  *replicas.Heartbeat
@@ -74,6 +75,7 @@ func New(store cache.Store, spool Spool, o Options) *Memory {
 	m.Reshape(o.Shape)
 	m.life, m.close = context.WithCancel(context.Background())
 	m.settling = newSettling(m.life, o.Log)
+	m.delayed.tick, m.delayed.work = o.OpenDelay/delayTicks, &m.work
 
 	m.past = past.New(m.life, past.Options{
 		Sessions: m.log, Store: store, TTL: o.SessionTTL, Bytes: o.IndexBytes, Log: o.Log, Now: o.Now,

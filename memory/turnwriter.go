@@ -33,8 +33,8 @@ type turnWriter struct {
 	parked  bool              // its record waits for an earlier turn of another process
 	deleted bool              // its session was deleted since it began: nothing of it is kept
 
-	inputTimer *time.Timer // after which its input is written; nil before upstream is at work
-	renewTimer *time.Timer // of a session that expires, nil for none
+	delayed    delayedPlace // guarded by the delayedWrites
+	renewTimer *time.Timer  // of a session that expires, nil for none
 }
 
 // resumeTurn returns the writer of a turn, and its answer, if any, from a record. values are the session values to write with
@@ -68,13 +68,16 @@ func resumeTurn(m *Memory, rec *spooled, values map[string][]byte) (*turnWriter,
 // store.open_delay.
 func (w *turnWriter) forwarded() {
 	w.open.Store(true)
-	delay := w.m.o.OpenDelay
 	if w.m.peers.Any() && w.entry.Order.OpensAtOnce() {
-		delay = 0
+		w.m.work.Go(w.writeInput)
+	} else {
+		w.m.delayed.add(w)
 	}
-	w.inputTimer = time.AfterFunc(delay, func() { //nolint:forbidigo // wakes; no clock is read
-		w.whileOpen(func(ctx context.Context) { w.write(ctx, nil) })
-	})
+}
+
+// writeInput writes the input of a turn whose answer is pending.
+func (w *turnWriter) writeInput() {
+	w.whileOpen(func(ctx context.Context) { w.write(ctx, nil) })
 }
 
 // whileOpen calls do, with the timeout of a commit, unless the turn was committed meanwhile: a commit waits for its end.
@@ -110,10 +113,9 @@ func (w *turnWriter) renew(ctx context.Context) {
 // finish writes the turn with its answer. It reports whether the store has it. The caller holds w.mu.
 func (w *turnWriter) finish(ctx context.Context, a *Answer) (stored bool) {
 	w.open.Store(false)
-	for _, timer := range []*time.Timer{w.inputTimer, w.renewTimer} {
-		if timer != nil {
-			timer.Stop()
-		}
+	w.m.delayed.remove(w)
+	if w.renewTimer != nil {
+		w.renewTimer.Stop()
 	}
 	return w.write(ctx, a)
 }
