@@ -88,8 +88,7 @@ func disguise(head []byte) (length int, err error) {
 		if !beginsKeptApart[head[from]] {
 			continue
 		}
-		name, value, _ := bytes.Cut(head[from:to], []byte(":"))
-		name = bytes.TrimRight(name, " \t")
+		name, value := splitLine(head[from:to])
 		special := keptApart(name)
 		if special == "" || !hide(name, special) {
 			continue

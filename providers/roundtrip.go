@@ -221,7 +221,7 @@ func stripHead(head []byte) (skip int, keep bool) {
 	var named [8][]byte
 	listed, drop, closes := named[:0], false, false
 	for from, to := range headerLines(head, first) {
-		name, value, _ := bytes.Cut(head[from:to], []byte(":"))
+		name, value := splitLine(head[from:to])
 		if !equalFold(name, "connection") {
 			drop = drop || hopByHop(name)
 			continue
@@ -243,7 +243,7 @@ func stripHead(head []byte) (skip int, keep bool) {
 	}
 	w := first
 	for from, to := range headerLines(head, first) {
-		name, _, _ := bytes.Cut(head[from:to], []byte(":"))
+		name, _ := splitLine(head[from:to])
 		if !hopByHop(name) && !contains(listed, name) {
 			w += copy(head[w:], head[from:to])
 		}
@@ -276,6 +276,20 @@ func headerLines(head []byte, first int) iter.Seq2[int, int] {
 			from = to
 		}
 	}
+}
+
+// splitLine returns the name and the value of a header line; the line and nothing for one without a colon. Some servers write
+// spaces before the colon.
+func splitLine(line []byte) (name, value []byte) {
+	i := bytes.IndexByte(line, ':')
+	if i < 0 {
+		return line, nil
+	}
+	name, value = line[:i], line[i+1:]
+	for len(name) > 0 && (name[len(name)-1] == ' ' || name[len(name)-1] == '\t') {
+		name = name[:len(name)-1]
+	}
+	return name, value
 }
 
 // hopByHop names the headers of a response that concern one connection. Transfer-Encoding is not among them, because

@@ -277,7 +277,12 @@ func (r *request) follow() {
 	if r.s.response == nil {
 		return
 	}
-	if in, ok := keptAnswer(r.ctx.Method(), r.ctx.RequestURI()); ok {
+	var in answerPath
+	named := false
+	if !r.dialect.Known() { // the path of an endpoint itself names no answer
+		in, named = keptAnswer(r.ctx.Method(), r.ctx.RequestURI())
+	}
+	if named {
 		known := r.known(in.id)
 		if isAnswerID(known.Last) {
 			r.stored = storedAnswer{in.id, known.Last, slices.Concat(in.before, []byte(url.PathEscape(known.Last)), in.behind)}
