@@ -28,18 +28,17 @@ const refusalLimit = 64 << 10
 // correctable reports whether an answer is a refusal that another shape may avoid. Refusals about the caller's credential,
 // money or rate, or upstream's health are not.
 func correctable(h *fasthttp.ResponseHeader) bool {
-	if asksToWait(h) {
-		return false
-	}
 	switch status := h.StatusCode(); status {
 	case fasthttp.StatusUnauthorized, fasthttp.StatusPaymentRequired, fasthttp.StatusForbidden, fasthttp.StatusRequestTimeout,
 		fasthttp.StatusTooManyRequests:
 		return false
 	case fasthttp.StatusInternalServerError, fasthttp.StatusNotImplemented:
-		return true
 	default:
-		return status >= fasthttp.StatusBadRequest && status < fasthttp.StatusInternalServerError
+		if status < fasthttp.StatusBadRequest || status > fasthttp.StatusInternalServerError {
+			return false
+		}
 	}
+	return !asksToWait(h)
 }
 
 // asksToWait reports whether there is a Retry-After header, in any case.
