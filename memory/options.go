@@ -32,6 +32,8 @@ type Options struct {
 	// Shared: other processes use the store, too. Running turns are then listed in it, so that any process can serve a
 	// session's next request.
 	Shared bool
+	// Place is where the process runs, such as its host and address. Another process in the same place has ended. Empty is unknown.
+	Place string
 	// IndexBytes bounds the memory of all indexes that layers search; 0 is 256 MB.
 	IndexBytes int
 	// OnStoreError is "open" (forward without memory) or "closed" (refuse).

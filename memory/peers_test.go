@@ -155,7 +155,13 @@ func startReplica(t *testing.T, store cache.Store, way *link, disk *queue) *repl
 // startProcess starts a process with a way of its own to a store that others use, too.
 func startProcess(t *testing.T, store, way cache.Store, disk *queue) *lab {
 	t.Helper()
-	m := memory.New(way, disk, memory.Options{Shared: true, Log: slog.New(slog.DiscardHandler)})
+	return startProcessAt(t, "", store, way, disk)
+}
+
+// startProcessAt starts a process in a place, "" for an unknown one.
+func startProcessAt(t *testing.T, place string, store, way cache.Store, disk *queue) *lab {
+	t.Helper()
+	m := memory.New(way, disk, memory.Options{Shared: true, Place: place, Log: slog.New(slog.DiscardHandler)})
 	return &lab{t: t, m: m, store: store, spool: disk}
 }
 
@@ -297,6 +303,24 @@ func TestProcessThatHasJustStarted(t *testing.T) {
 		synctest.Wait()
 		old.wantLine(scope, "u:1 a:1 u:2 a:2 u:3 a:3")
 	})
+}
+
+// TestProcessThatHasJustStartedWaits for the open turns of processes in other places, which may be alive, from its first request
+// on. One that was in its own place has ended.
+func TestProcessThatHasJustStartedWaits(t *testing.T) {
+	for place, want := range map[string]memory.Status{"there": memory.StatusDegraded, "here": memory.StatusOK} {
+		withReplicas(t, 1, func(r []*replica) {
+			other := replica{startProcessAt(t, place, r[0].store, r[0].store, &queue{}), nil}
+			defer other.m.Close()
+			other.wantAnswer("u:1", "a:1", "u:1", memory.StatusOK)
+			turn := other.open("u:2")
+			time.Sleep(time.Second)
+			young := replica{startProcessAt(t, "here", r[0].store, r[0].store, &queue{}), nil}
+			defer young.m.Close()
+			young.wantAnswer("u:3", "a:3", "u:1 a:1 u:3", want)
+			turn.Commit(answer(t, "a:2"))
+		})
+	}
 }
 
 // TestStoreIsAwayAtTheStart: until a process has looked for others, its views may miss turns that they hold.

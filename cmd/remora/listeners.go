@@ -4,12 +4,22 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
 )
 
 // listeners are the listeners of a proxy. They are opened first, so that an address in use is the first error. Early connections
 // wait in the backlog.
 type listeners struct {
 	clients, operators net.Listener // operators is nil without server.admin_listen
+}
+
+// place names where this proxy runs: an earlier process with its address on its host has ended. It is "" where the host has no name.
+func (l listeners) place() string {
+	host, err := os.Hostname()
+	if err != nil {
+		return ""
+	}
+	return host + " " + l.clients.Addr().String()
 }
 
 func openListeners(ctx context.Context, c Config) (l listeners, err error) {

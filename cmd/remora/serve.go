@@ -206,7 +206,9 @@ func (l *live) open(ctx context.Context) (upstreams *providers.Set, err error) {
 		return nil, err
 	}
 	l.onClose(func() { l.models.close() }) // l.models of that time: a reload replaces it. Memory's layers use it until then.
-	l.memory = memory.New(st, st.queue, c.memory(l.log, l.models))
+	m := c.memory(l.log, l.models)
+	m.Place = l.listeners.place()
+	l.memory = memory.New(st, st.queue, m)
 	l.admin.memory.Store(l.memory)
 	if st.queue != nil {
 		l.measured.WatchSpool(l.memory.Spooled)

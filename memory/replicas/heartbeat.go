@@ -23,6 +23,8 @@ type Options struct {
 	Store cache.Store
 	// Shared: other processes use the store. Otherwise nothing is written or read.
 	Shared bool
+	// Place is where this process runs; empty is unknown.
+	Place string
 	// Waiting are the turns that this process keeps on disk, nil for none.
 	Waiting *turnqueue.Waiting
 	Log     *slog.Logger
@@ -38,6 +40,10 @@ func New(o Options) (*Heartbeat, *Peers) {
 	if o.Shared {
 		h.self = rand.Uint64() | 1 //nolint:gosec // unique, not secret
 	}
+	if o.Place != "" {
+		sum := sha256.Sum256([]byte(o.Place))
+		h.place = binary.BigEndian.Uint64(sum[:8])
+	}
 	h.peers = &Peers{o: o, heartbeat: h, others: make(map[uint64]*peer)}
 	return h, h.peers
 }
@@ -48,6 +54,7 @@ type Heartbeat struct {
 	o     Options
 	peers *Peers
 	self  uint64        // see Self
+	place uint64        // Options.Place, hashed; 0 is unknown
 	kick  chan struct{} // beats at once
 
 	mu sync.Mutex
@@ -169,6 +176,7 @@ func (h *Heartbeat) announce(ctx context.Context, ttl time.Duration) bool {
 	for key, began := range held {
 		value = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(value, key), began)
 	}
+	value = binary.BigEndian.AppendUint64(value, h.place)
 	out := h.o.Store.Commit(ctx, []cache.Batch{{
 		Group: processGroup(h.self), Expect: cache.AnyVersion, TTL: ttl, Listed: true, Puts: []cache.Put{{Name: processName, Data: value}},
 	}})
@@ -176,6 +184,16 @@ func (h *Heartbeat) announce(ctx context.Context, ttl time.Duration) bool {
 		h.o.Log.Debug("other processes are not told of this one", "error", err.Error())
 	}
 	return out[0].Err == nil
+}
+
+// isElsewhere reports whether a heartbeat is of a process in another place than this one, as far as both places are known.
+func (h *Heartbeat) isElsewhere(value []byte) bool {
+	at := len(value) - 8
+	if h.place == 0 || at%16 != 1 { // of a version that does not tell its place
+		return false
+	}
+	place := binary.BigEndian.Uint64(value[at:])
+	return place != 0 && place != h.place
 }
 
 // BeatNow announces the present turns of this process at once.

@@ -14,8 +14,9 @@ import (
 )
 
 // Peers are the other processes that share a store, as far as they are known by their heartbeats. Open turns of one that has
-// ended are not waited for. The heartbeat of a process that was killed stays in the store for a while: what this one finds at its
-// start counts as alive once it has spoken again, what appears later until it has been silent for silentPolls.
+// ended are not waited for. The heartbeat of a process that was killed stays in the store for a while: one that this process finds
+// at its start, and that may have been its predecessor, counts as alive once it has spoken again, any other until it has been
+// silent for silentPolls.
 type Peers struct {
 	o         Options
 	heartbeat *Heartbeat
@@ -30,7 +31,7 @@ type Peers struct {
 type peer struct {
 	version uint64
 	heard   int               // how often it has said something, up to heardAfter
-	began   bool              // it has appeared since this process looked for others first
+	other   bool              // it is not this process's predecessor: it appeared later, or runs elsewhere
 	same    int               // polls in a row that have found nothing new
 	news    int               // as heard, since the store was back
 	all     bool              // it holds turns of more sessions than it names
@@ -126,7 +127,7 @@ func (p *Peers) update(ids []uint64, results []cache.Result, poll bool) (ended [
 		}
 		o := p.others[id]
 		if o == nil {
-			o = &peer{began: p.polled}
+			o = &peer{other: p.polled || p.heartbeat.isElsewhere(value)}
 			p.others[id] = o
 		}
 		switch {
@@ -229,7 +230,7 @@ func (p *Peers) mayBeCutOff() bool {
 }
 
 // lives reports whether the process may be alive, and not only its remains in the store.
-func (o *peer) lives() bool { return o.heard >= heardAfter || o.began && o.same < silentPolls }
+func (o *peer) lives() bool { return o.heard >= heardAfter || o.other && o.same < silentPolls }
 
 // AreUnknown reports whether others may not have announced their turns yet, so that turns of the spool must wait.
 func (p *Peers) AreUnknown() bool {
