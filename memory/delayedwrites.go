@@ -21,8 +21,11 @@ type delayedWrites struct {
 // delayTicks is how many ticks a turn waits.
 const delayTicks = 4
 
-// delayedPlace is a turn's place in the slots: in slot-1 at index. The zero value is none.
-type delayedPlace struct{ slot, index int }
+// delayedPlace is where a turn stands in the slots.
+type delayedPlace struct {
+	slot  int // from 1; 0 is none
+	index int
+}
 
 func (d *delayedWrites) add(w *turnWriter) {
 	d.mu.Lock()

@@ -42,7 +42,7 @@ func (d *deployment) start(place int, disk *queue) {
 	p := &mortal{way: way, killed: make(chan struct{})}
 	d.all = append(d.all, p)
 	d.mu.Unlock()
-	p.lab = startProcess(d.t, d.store, way, disk)
+	p.lab = startProcessAt(d.t, fmt.Sprint(place), d.store, way, disk)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.now[place] = p
