@@ -99,6 +99,7 @@ func clientShapes() []shape {
 		{client: "SDK", name: "a call forgotten", said: []string{"tools=f | u:1 -> c:x"}, asks: "tools=f | u:2", place: "BEFORE taken_as_only_new", view: "u:1 u:2"},
 		{client: "Instructor", name: "a question after data", said: []string{"tools=User choice=User | s:extract u:1 -> c:x"}, asks: "| u:2", place: "BEFORE taken_as_only_new", view: "s:extract u:1 u:2"},
 		{client: "LangChain", name: "other data", said: []string{"tools=User choice=User | u:1 -> c:x"}, asks: "tools=Order choice=Order | u:2", place: "BEFORE taken_as_only_new", view: "u:1 u:2"},
+		{client: "AI SDK", name: "a question after an answer tool", said: []string{"tools=ls,answer choice=required | u:1 -> c:x"}, asks: "| u:2", place: "BEFORE taken_as_only_new", view: "u:1 u:2"},
 		{client: "openai-agents", name: "an agent as the tool to be called", said: []string{"tools=ask choice=required | s:parent u:1 -> c:x"}, asks: "| s:be u:2", place: "ALONE head_waits"},
 		{client: "SDK", name: "the result of a demanded call", said: []string{"tools=f choice=f | u:1 -> c:x"}, asks: "tools=f | r:x", place: "BEFORE results", view: "u:1 c:x r:x"},
 		{client: "SDK", name: "the user quotes the last answer", said: []string{"| u:1 -> a:1", "| u:2 -> a:" + summary}, asks: "| u:You_said:_" + summary + "_Why?", place: "BEFORE only_new", view: "u:1 a:1 u:2 a:" + summary + " u:You_said:_" + summary + "_Why?"},

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"encoding/binary"
 	"hash/fnv"
 	"hash/maphash"
@@ -24,8 +25,20 @@ const (
 	formatObject
 	formatSchema
 	formatOther
-	formatCall // a call of the tool that the request names: the answer itself, for a program that wants data
+	formatCall    // a call of the tool that the request names: the answer itself, for a program that wants data
+	formatAnyCall // a call: maybe the answer itself
 )
+
+// otherFormat reports whether two requests want answers of different formats. Agents demand calls in some of their requests only.
+func (o offer) otherFormat(than offer) bool {
+	if o.Format == formatAnyCall {
+		o.Format = formatText
+	}
+	if than.Format == formatAnyCall {
+		than.Format = formatText
+	}
+	return o.Format != than.Format
+}
 
 // offers computes offers. Agents send the same tens of kilobytes of tool definitions with every request, so the result is
 // cached by their bytes.
@@ -50,9 +63,14 @@ func (o *offers) of(req *wire.Request) offer {
 	default:
 		out.Format = formatOther
 	}
-	// Demanding any call is what agents do that compute it next.
-	choice := wire.Text(wire.Member(req.Member("tool_choice"), "type"))
-	if choice == "function" || choice == "custom" || wire.Text(wire.Member(req.Member("function_call"), "name")) != "" {
+	choice := req.Member("tool_choice")
+	switch cmp.Or(wire.Text(choice), wire.Text(wire.Member(choice, "type"))) {
+	case "function", "custom":
+		out.Format = formatCall
+	case "required", "any":
+		out.Format = formatAnyCall
+	}
+	if wire.Text(wire.Member(req.Member("function_call"), "name")) != "" {
 		out.Format = formatCall
 	}
 	return out

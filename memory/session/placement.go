@@ -245,7 +245,7 @@ func (q *placement) guard(ctx context.Context) (plan, error) {
 // Agents that hand off to each other differ in less.
 func (q *placement) guards() bool {
 	asked, latest := q.offer(), q.head.Offer
-	return asked.Tools < latest.Tools && asked.Format != latest.Format && q.in.systemPrompt != q.head.SystemPrompt && !q.in.bringsHistory()
+	return asked.Tools < latest.Tools && asked.otherFormat(latest) && q.in.systemPrompt != q.head.SystemPrompt && !q.in.bringsHistory()
 }
 
 // beside returns the plan of a side request. One that was asked before is on the same line.
@@ -392,7 +392,7 @@ const minHelperSigns = 2
 // helperSigns counts the signs of a helper's request, compared with the conversation's latest one.
 func (q *placement) helperSigns() (n int) {
 	asked, latest := q.offer(), q.head.Offer
-	for _, differs := range [...]bool{asked.Tools < latest.Tools, asked.Format != latest.Format, asked.Model != latest.Model, q.in.systemPrompt != q.head.SystemPrompt} {
+	for _, differs := range [...]bool{asked.Tools < latest.Tools, asked.otherFormat(latest), asked.Model != latest.Model, q.in.systemPrompt != q.head.SystemPrompt} {
 		if differs {
 			n++
 		}
@@ -433,9 +433,9 @@ func (q *placement) waits(context.Context) (plan, error) {
 	if !h.waits() {
 		return none()
 	}
-	if !h.Brings && q.offer().Client == h.Offer.Client {
-		// This client has never resent a history. A client that sends only new items may drop its call under instructions with
-		// a date: then the call gets no result. Agents that compute a call share their instructions.
+	if !h.Brings && (q.offer().Client == h.Offer.Client || h.Offer.Format == formatAnyCall) {
+		// This client has never resent a history. A client that sends only new items may drop its call, or have wanted nothing
+		// else, under instructions with a date: then the call gets no result. Agents that compute a call share their instructions.
 		others := slices.ContainsFunc(h.Tails, func(t tail) bool { return t.SystemPrompt == q.in.systemPrompt })
 		if q.in.systemPrompt == h.SystemPrompt || h.Waits > 0 && !others {
 			return none()
