@@ -25,6 +25,7 @@ type attempt struct {
 
 	out       outgoing
 	corrected bool             // the one corrective try was made
+	tooLong   bool             // upstream refuses the length of the request, and windows leave less of the history from now on
 	prepared  fasthttp.Request // target, Host and additional headers of the provider
 	head      *[]byte          // the head that is sent, pooled; nil while the answer streams
 
@@ -36,7 +37,7 @@ type attempt struct {
 }
 
 func (a *attempt) reset() {
-	a.routes, a.corrected = nil, false
+	a.routes, a.corrected, a.tooLong = nil, false, false
 	a.out.reset()
 	a.status, a.refusal, a.first, a.held.taken = 0, nil, nil, 0
 }

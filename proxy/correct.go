@@ -75,7 +75,7 @@ func (a *attempt) correct(head *fasthttp.ResponseHeader) (*correction, error) {
 	a.refusal = body
 	r := newRefusal(status, body)
 	if r.aboutLength() {
-		a.out.learnLength()
+		a.tooLong = a.out.learnLength() && !busy
 		return nil, nil
 	}
 	if busy {
@@ -128,18 +128,20 @@ func (c *correction) end(a *attempt, head *fasthttp.ResponseHeader, err error) e
 }
 
 // learnLength remembers that the model does not take as much as it was sent. From then on windows that count tokens leave it half
-// of that: what a model takes is known from few providers, and tools and the answer need room as well.
-func (o *outgoing) learnLength() {
+// of that: what a model takes is known from few providers, and tools and the answer need room as well. It reports whether there is
+// something to learn.
+func (o *outgoing) learnLength() bool {
 	if o.turn.tokens == nil {
-		return
+		return false
 	}
 	half := o.turn.tokens() / 2
 	if half < leastTokens {
-		return // it is not the history that is too long
+		return false // it is not the history that is too long
 	}
 	o.learn(aboutContext, lesson{tokens: half})
 	o.s.log.Info("a request was longer than the model's context; for an hour windows send less of a history",
 		"provider", o.provider.Name(), "model", bounded(o.modelName()), "max_tokens", half)
+	return true
 }
 
 // leastTokens is the least that learnLength leaves of a history.

@@ -394,8 +394,10 @@ func TestLongRequestTeaches(t *testing.T) {
 			if i == 2 {
 				u.pass(time.Hour)
 			}
+			before := len(asked)
 			resp := ask(t, r, plainChat)
 			body := bodyText(t, resp)
+			asked = asked[:before+1] // the turn begins anew after the refusal
 			if test.hidden == streamHidden {
 				continue
 			}
@@ -405,6 +407,54 @@ func TestLongRequestTeaches(t *testing.T) {
 		}
 		if wanted := []int{0, test.want, 0}; !slices.Equal(asked, wanted) {
 			t.Errorf("%s: windows of %d tokens, want %d", test.name, asked, wanted)
+		}
+	}
+}
+
+// TestLongRequestIsShortened: a request that is longer than the model's context is sent once more with less of the history, if a
+// window leaves less. The refused turn is committed as such.
+func TestLongRequestIsShortened(t *testing.T) {
+	const long = `{"error":{"message":"This model's maximum context length is 8192 tokens.","code":"context_length_exceeded"}}`
+	for _, test := range []struct {
+		name     string
+		body     string
+		windowed bool
+		refuse   string // requests that have this
+		want     []int  // the statuses of the commits
+	}{
+		{"whole", plainChat, true, `"x"`, []int{400, 200}},
+		{"streamed", liveChat, true, `"x"`, []int{400, 200}},
+		{"still too long", plainChat, true, "hi", []int{400, 400}},
+		{"without a window", plainChat, false, `"x"`, []int{400, 400}},
+	} {
+		u := &refuser{now: time.Now()}
+		u.refuse = func(body string) string {
+			if strings.Contains(body, test.refuse) {
+				return refused(400, long)
+			}
+			return ""
+		}
+		b := newBook()
+		begin := func(ctx context.Context, c memory.Call) (*turn, error) {
+			turn, err := b.begin(ctx, c)
+			if turn.tokens = func() int { return 9000 }; test.windowed && c.MaxTokens > 0 {
+				turn.view = turn.view[1:]
+			}
+			return turn, err
+		}
+		r := start(t, rigOptions{upstream: answering(t, u.answer), memory: begin, now: u.clock})
+		resp := ask(t, r, test.body)
+		_ = bodyText(t, resp)
+		var statuses []int
+		for range test.want {
+			statuses = append(statuses, await(t, b.answers, "commit").HTTPStatus)
+		}
+		requests := 1
+		if test.windowed {
+			requests = 2
+		}
+		if sent := u.sent(); !slices.Equal(statuses, test.want) || resp.StatusCode != test.want[1] || len(sent) != requests || len(b.answers) > 0 {
+			t.Errorf("%s: status %d, commits %d, upstream got %q", test.name, resp.StatusCode, statuses, sent)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"remora/memory"
+	"remora/providers"
 	"remora/wire"
 )
 
@@ -79,7 +80,34 @@ func (x *exchange) run() error {
 	if err := x.forward(); err != nil { // view -> body, send it and wait for the head of the answer
 		return err
 	}
+	if a.tooLong {
+		if err := x.shorten(); err != nil {
+			return err
+		}
+	}
 	return x.answer.reply() // pass the answer on, fold it, commit before its end
+}
+
+// shorten ends a turn that was longer than the model's context, and begins it anew with the tokens that the refusal has taught.
+// Where no window leaves less, the client gets the refusal.
+func (x *exchange) shorten() error {
+	a := &x.attempt
+	a.corrected, a.tooLong, a.status = true, false, x.ctx.Response.StatusCode()
+	refused := len(a.out.turn.view)
+	x.answer.commit(wire.Reply{}, memory.NotAborted)
+	if err := x.recall(); err != nil {
+		return err
+	}
+	if len(a.out.turn.view) >= refused {
+		return nil
+	}
+
+	a.refusal = nil
+	a.upstream.Close()
+	if x.ending.over() {
+		return providers.ErrAborted
+	}
+	return x.forward()
 }
 
 // recall begins the turn of a request that names a session, or whose answer rules must judge.
@@ -134,6 +162,9 @@ const leavingWait = 250 * time.Millisecond
 
 // awaitLeaving waits until turns that the client has broken off are stored, so that this one sees what they were about.
 func (x *exchange) awaitLeaving() {
+	if x.session != (sessionName{}) {
+		return // the turn begins anew
+	}
 	leaving := x.s.watcher.enter(&x.watch, sessionName{x.request.tenant(), x.request.head.id.session})
 	if len(leaving) == 0 {
 		return
