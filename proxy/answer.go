@@ -15,7 +15,6 @@ import (
 	"remora/providers"
 	"remora/proxy/listener"
 	"remora/wire"
-	"remora/wire/sse"
 )
 
 // wholeLimit is the size in bytes up to which an answer without a session is sent in one write with its head. A larger one is
@@ -438,7 +437,7 @@ func (a *answer) isStream(h *fasthttp.ResponseHeader) (bool, error) {
 	if errors.Is(err, io.EOF) {
 		err = nil
 	}
-	return sse.Begins(p), err
+	return wire.BeginsStream(p), err
 }
 
 // breakConn resets a connection, so that the client does not take the end of what was written for the end of the body. With TLS

@@ -14,7 +14,6 @@ import (
 	"remora/proxy/limit"
 	"remora/wire"
 	"remora/wire/merge"
-	"remora/wire/sse"
 )
 
 const (
@@ -213,7 +212,7 @@ func (st *stream) folded() wire.Reply {
 	}
 	h := &st.answer.ctx.Response.Header
 	plain, err := decode(providers.ContentEncoding(h), st.copied, foldLimit)
-	if sse.Begins(plain) {
+	if wire.BeginsStream(plain) {
 		f := wire.NewFolder(st.answer.dialect)
 		f.Write(plain)
 		return f.Reply()

@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"cmp"
+	"slices"
 	"strconv"
 
 	"remora/wire/sse"
@@ -169,6 +170,15 @@ func (f *Folder) Reply() Reply {
 		r.Unclear = f.judged.unclear(r.Choices)
 	}
 	return r
+}
+
+// BeginsStream reports whether the first bytes of a body are those of an event stream. JSON never begins so.
+func BeginsStream(body []byte) bool {
+	body = bytes.TrimSpace(WithoutBOM(body))
+	return slices.ContainsFunc([]string{":", "data:", "event:", "id:", "retry:"}, func(field string) bool {
+		n := min(len(body), len(field))
+		return n > 0 && string(body[:n]) == field[:n]
+	})
 }
 
 // WithoutBOM returns a body without a byte order mark in front, which JSON must not have and some servers send.

@@ -332,15 +332,6 @@ func Foreign(raw []byte) bool {
 	return false
 }
 
-// Begins reports whether the first bytes of a body are those of an event stream. JSON never begins so.
-func Begins(p []byte) bool {
-	p = bytes.TrimSpace(bytes.TrimPrefix(p, []byte(BOM)))
-	return slices.ContainsFunc([]string{":", "data:", "event:", "id:", "retry:"}, func(field string) bool {
-		n := min(len(p), len(field))
-		return n > 0 && string(p[:n]) == field[:n]
-	})
-}
-
 // AppendWith appends the block with other data; its other lines and its line ends stay.
 func (b *Block) AppendWith(dst, data []byte) []byte {
 	written := false
