@@ -61,7 +61,7 @@ func (a *attempt) correct(head *fasthttp.ResponseHeader) (*correction, error) {
 	status := head.StatusCode()
 	mayHelp := correctable(head) && (mayMeanRoles(status) || mayMeanItems(status) || status == fasthttp.StatusRequestEntityTooLarge || a.out.offersLayerTools())
 	busy := status == fasthttp.StatusTooManyRequests // OpenAI answers so, too, if a request alone exceeds the tokens of a minute
-	if a.corrected || a.out.turn.unkept || !mayHelp && !busy {
+	if a.out.turn.unkept || !mayHelp && !busy {
 		return nil, nil
 	}
 	// Read an answer without a length, too: some gateways send all their errors that way.
@@ -75,10 +75,10 @@ func (a *attempt) correct(head *fasthttp.ResponseHeader) (*correction, error) {
 	a.refusal = body
 	r := newRefusal(status, body)
 	if r.aboutLength() {
-		a.tooLong = a.out.learnLength() && !busy
+		a.tooLong = a.out.learnLength() && !busy && !a.corrected
 		return nil, nil
 	}
-	if busy {
+	if busy || a.corrected {
 		return nil, nil
 	}
 	next, ok := a.out.nextShape(r)

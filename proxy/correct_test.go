@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -434,10 +435,11 @@ func TestLongRequestIsShortened(t *testing.T) {
 			}
 			return ""
 		}
-		b := newBook()
+		b, asked := newBook(), []int(nil)
 		begin := func(ctx context.Context, c memory.Call) (*turn, error) {
 			turn, err := b.begin(ctx, c)
-			if turn.tokens = func() int { return 9000 }; test.windowed && c.MaxTokens > 0 {
+			asked = append(asked, c.MaxTokens)
+			if turn.tokens = func() int { return cmp.Or(c.MaxTokens, 9000) }; test.windowed && c.MaxTokens > 0 {
 				turn.view = turn.view[1:]
 			}
 			return turn, err
@@ -455,6 +457,14 @@ func TestLongRequestIsShortened(t *testing.T) {
 		}
 		if sent := u.sent(); !slices.Equal(statuses, test.want) || resp.StatusCode != test.want[1] || len(sent) != requests || len(b.answers) > 0 {
 			t.Errorf("%s: status %d, commits %d, upstream got %q", test.name, resp.StatusCode, statuses, sent)
+		}
+
+		want := 4500 // half of what was refused last
+		if test.windowed && resp.StatusCode != http.StatusOK {
+			want = 2250
+		}
+		if _ = bodyText(t, ask(t, r, test.body)); !slices.Equal(asked[:3], []int{0, 4500, want}) {
+			t.Errorf("%s: windows of %d tokens, want %d at last", test.name, asked, want)
 		}
 	}
 }
