@@ -426,11 +426,9 @@ func (a *answer) isStream(h *fasthttp.ResponseHeader) (bool, error) {
 	switch {
 	case is("text/event-stream"):
 		return true, nil
-	case !a.req.asksForStream():
-		return false, nil
 	case a.attempt.upstream.Length() < 0 && (len(typ) == 0 || is("text/plain") || is("application/octet-stream")):
-		return true, nil
-	case a.turn == nil || h.StatusCode() >= fasthttp.StatusMultipleChoices:
+		return a.req.asksForStream(), nil
+	case a.turn == nil || h.StatusCode() >= fasthttp.StatusMultipleChoices || !a.req.asksForStream():
 		return false, nil
 	}
 	p, err := a.attempt.peek()
