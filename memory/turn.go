@@ -118,7 +118,7 @@ type Turn struct {
 func (t *Turn) begin(ctx context.Context) error {
 	read := withTimeout(ctx, t.m.o.ReadWait)
 	defer read.end()
-	if err := t.m.spool.awaitReplay(read, t.group); err != nil {
+	if err := t.m.spool.awaitReplay(read, t.group); err != nil { //nolint:contextcheck // read is made of ctx
 		t.writer.backlog = errors.Is(err, errBacklog)
 		return err
 	}

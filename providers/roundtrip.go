@@ -281,7 +281,7 @@ func headerLines(head []byte, first int) iter.Seq2[int, int] {
 // splitLine returns the name and the value of a header line; the line and nothing for one without a colon. Some servers write
 // spaces before the colon.
 func splitLine(line []byte) (name, value []byte) {
-	i := bytes.IndexByte(line, ':')
+	i := bytes.IndexByte(line, ':') //nolint:modernize // bytes.Cut takes three times as long, for each line of each head
 	if i < 0 {
 		return line, nil
 	}
