@@ -5,7 +5,6 @@ package inmemory
 import (
 	"container/heap"
 	"context"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -90,16 +89,17 @@ func (m *Store) Commit(ctx context.Context, batches []cache.Batch) []cache.Outco
 	defer m.gate.Leave()
 	out := make([]cache.Outcome, len(batches))
 	for i, b := range batches {
-		values := make(map[string][]byte, len(b.Puts))
-		for _, p := range b.Puts {
-			values[p.Name] = append([]byte{}, p.Data...)
+		values := make([][]byte, len(b.Puts))
+		for j, p := range b.Puts {
+			values[j] = append([]byte{}, p.Data...)
 		}
 		out[i] = m.commit(b, values)
 	}
 	return out
 }
 
-func (m *Store) commit(b cache.Batch, values map[string][]byte) cache.Outcome {
+// commit writes a batch. values are its puts' own copies of their data.
+func (m *Store) commit(b cache.Batch, values [][]byte) cache.Outcome {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.sweep()
@@ -117,7 +117,9 @@ func (m *Store) commit(b cache.Batch, values map[string][]byte) cache.Outcome {
 	for _, name := range b.Deletes {
 		delete(g.values, name)
 	}
-	maps.Copy(g.values, values)
+	for i, p := range b.Puts {
+		g.values[p.Name] = values[i]
+	}
 	g.version++
 	g.expires = time.Time{}
 	if b.TTL > 0 {
