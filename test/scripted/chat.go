@@ -82,19 +82,8 @@ func serveChat(k *sink, body []byte) error {
 	k.kind = s.kindFor(req.Model, k.f)
 	messages, e := parseMessages(&req)
 	if e == nil {
-		e = k.kind.check(chatDemand(&req, messages, body))
-	}
-	if e == nil {
-		e = checkChat(messages)
-	}
-	if e == nil {
-		e = s.organization.checkChat(req.Messages)
-	}
-	if e == nil {
-		e = checkChoice(body)
-	}
-	if e == nil {
-		e = checkCaching(body)
+		e = cmp.Or(k.kind.check(chatDemand(&req, messages, body)), checkChat(messages), s.organization.checkChat(req.Messages),
+			checkChoice(body), checkCaching(body))
 	}
 	if e != nil {
 		return k.fail(e)
@@ -296,9 +285,7 @@ func (o *chatAnswer) completion() []byte {
 // stream sends the chunks of all choices in turn.
 func (o *chatAnswer) stream() error {
 	k := o.k
-	if err := k.stream(o.inline); err != nil {
-		return err
-	}
+	k.stream(o.inline)
 	lists := make([][]raw, len(o.choices))
 	for i, a := range o.choices {
 		lists[i] = o.deltas(i, a)
@@ -309,21 +296,15 @@ func (o *chatAnswer) stream() error {
 			if len(list) == 0 {
 				continue
 			}
-			if err := k.event("", o.chunk(arr(list[0]), nil)); err != nil {
-				return err
-			}
+			k.event("", o.chunk(arr(list[0]), nil))
 			lists[i], left = list[1:], true
 		}
 	}
 	if o.wantsUsage() {
-		if err := k.event("", o.chunk(raw("[]"), o.chatUsage())); err != nil {
-			return err
-		}
+		k.event("", o.chunk(raw("[]"), o.chatUsage()))
 	}
 	if !k.f.noDone {
-		if err := k.event("", []byte("[DONE]")); err != nil {
-			return err
-		}
+		k.event("", []byte("[DONE]"))
 	}
 	return k.end()
 }

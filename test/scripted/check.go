@@ -2,6 +2,7 @@ package scripted
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -207,15 +208,8 @@ func badInput(message string) *apiError { return badHistory(message, "input", ""
 // checkResponses validates a history as the Responses API does. history is the stored items and the input, with references
 // resolved. With a prompt template, missing calls are no error, since they may be in the template.
 func checkResponses(req *responsesRequest, history []item, s *Server) *apiError {
-	for _, check := range []func([]item) *apiError{checkItemIDs, checkContents, s.organization.checkSeals, s.organization.checkResponses, checkReasoning} {
-		if e := check(history); e != nil {
-			return e
-		}
-	}
-	if e := checkPartners(history, s.memory); e != nil {
-		return e
-	}
-	return checkPairs(req, history)
+	return cmp.Or(checkItemIDs(history), checkContents(history), s.organization.checkSeals(history), s.organization.checkResponses(history),
+		checkReasoning(history), checkPartners(history, s.memory), checkPairs(req, history))
 }
 
 // itemPrefix returns the prefix of ids of a type of items.

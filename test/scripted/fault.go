@@ -39,42 +39,24 @@ func (f *fault) breaks() bool {
 // parseFault parses X-Script. Its error names the wrong element.
 func parseFault(spec string) (fault, error) {
 	f := noFault()
+	flags := map[string]*bool{
+		"html": &f.html, "stall-before": &f.stallBefore, "error-in-stream": &f.errorInStream, "no-done": &f.noDone,
+		"comments": &f.comments, "gzip": &f.gzip, "length": &f.length, "close": &f.close,
+	}
 	for element := range strings.SplitSeq(strings.ReplaceAll(spec, ";", ","), ",") {
 		element = strings.TrimSpace(element)
 		if element == "" {
 			continue
 		}
 		key, value, has := strings.Cut(element, "=")
-		if has && f.setValue(key, value) || !has && f.setFlag(key) {
-			continue
+		switch flag := flags[key]; {
+		case flag != nil && !has:
+			*flag = true
+		case !has || !f.setValue(key, value):
+			return noFault(), fmt.Errorf("parse fault %q: unknown name or impossible value", element)
 		}
-		return noFault(), fmt.Errorf("parse fault %q: unknown name or impossible value", element)
 	}
 	return f, nil
-}
-
-func (f *fault) setFlag(key string) bool {
-	switch key {
-	case "html":
-		f.html = true
-	case "stall-before":
-		f.stallBefore = true
-	case "error-in-stream":
-		f.errorInStream = true
-	case "no-done":
-		f.noDone = true
-	case "comments":
-		f.comments = true
-	case "gzip":
-		f.gzip = true
-	case "length":
-		f.length = true
-	case "close":
-		f.close = true
-	default:
-		return false
-	}
-	return true
 }
 
 func (f *fault) setValue(key, value string) bool {

@@ -2,6 +2,7 @@ package scripted
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -180,10 +181,7 @@ func (k Kind) check(d *demand) *apiError {
 		return d.checkTurns(1, "After the optional system message, conversation roles must alternate user and assistant roles "+
 			"except for tool calls and results.")
 	case KindMistralAPI:
-		if e := d.checkMistral(); e != nil {
-			return e
-		}
-		return d.checkShortIDs()
+		return cmp.Or(d.checkMistral(), d.checkShortIDs())
 	case KindKimi, KindDeepSeek:
 		return k.checkThinking(d)
 	case KindBedrock:
@@ -192,10 +190,7 @@ func (k Kind) check(d *demand) *apiError {
 		}
 		return d.checkToolless("Bedrock")
 	case KindAnthropic:
-		if e := d.checkIDs(); e != nil {
-			return e
-		}
-		return d.checkToolless("Anthropic")
+		return cmp.Or(d.checkIDs(), d.checkToolless("Anthropic"))
 	case KindGemini:
 		return d.checkGemini()
 	default:

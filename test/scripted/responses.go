@@ -158,13 +158,7 @@ func serveResponses(k *sink, body []byte) error {
 
 	history, e := s.memory.resolve(&req, append(context, input...))
 	if e == nil {
-		e = k.kind.check(responsesDemand(&req, history, body))
-	}
-	if e == nil {
-		e = checkResponses(&req, history, s)
-	}
-	if e == nil {
-		e = checkCaching(body)
+		e = cmp.Or(k.kind.check(responsesDemand(&req, history, body)), checkResponses(&req, history, s), checkCaching(body))
 	}
 	if e != nil {
 		return k.fail(e)

@@ -139,68 +139,46 @@ func (o *responsesAnswer) object(status string, output []raw, usage raw) raw {
 }
 
 // send sends the next event, with its type, number and members.
-func (o *responsesAnswer) send(name string, kv ...any) error {
+func (o *responsesAnswer) send(name string, kv ...any) {
 	data := obj(append([]any{"type", name, "sequence_number", o.seq}, kv...)...)
 	o.seq++
-	return o.k.event(name, data)
+	o.k.event(name, data)
 }
 
 // stream sends the response as events. whole is the content of the terminal event. It calls keep before sending that.
 func (o *responsesAnswer) stream(status string, whole raw, keep func()) error {
-	if err := o.k.stream(o.inline); err != nil {
-		return err
-	}
+	o.k.stream(o.inline)
 	begun := o.object("in_progress", nil, jnull())
-	for _, name := range [...]string{"response.created", "response.in_progress"} {
-		if err := o.send(name, "response", begun); err != nil {
-			return err
-		}
-	}
-	if err := o.streamItems(); err != nil {
-		return err
-	}
-	if !o.k.f.noDone {
+	o.send("response.created", "response", begun)
+	o.send("response.in_progress", "response", begun)
+	o.streamItems()
+	if o.k.err == nil && !o.k.f.noDone {
 		keep()
-		if err := o.send("response."+status, "response", whole); err != nil {
-			return err
-		}
+		o.send("response."+status, "response", whole)
 	}
 	return o.k.end()
 }
 
-func (o *responsesAnswer) streamItems() error {
+func (o *responsesAnswer) streamItems() {
 	calls := 0
 	for i, it := range o.items() {
-		var (
-			begun raw
-			body  func() error
-		)
+		add := func(begun raw) { o.send("response.output_item.added", "output_index", i, "item", begun) }
 		switch it.Type {
 		case "reasoning":
-			begun = obj("id", it.ID, "type", "reasoning", "summary", raw("[]"))
-			body = func() error { return o.streamSummary(i, it.ID) }
+			add(obj("id", it.ID, "type", "reasoning", "summary", raw("[]")))
+			o.streamSummary(i, it.ID)
 		case "message":
-			begun = o.message(it.ID, "in_progress", raw("[]"))
-			body = func() error { return o.streamMessage(i, it.ID) }
+			add(o.message(it.ID, "in_progress", raw("[]")))
+			o.streamMessage(i, it.ID)
 		case "function_call", "custom_tool_call":
-			n := calls
+			add(o.call(calls, it.ID, "in_progress", ""))
+			o.streamCall(i, it, o.answer.Calls[calls].Arguments)
 			calls++
-			begun = o.call(n, it.ID, "in_progress", "")
-			body = func() error { return o.streamCall(i, it, o.answer.Calls[n].Arguments) }
 		default:
-			begun, body = it.raw, func() error { return nil }
+			add(it.raw)
 		}
-		if err := o.send("response.output_item.added", "output_index", i, "item", begun); err != nil {
-			return err
-		}
-		if err := body(); err != nil {
-			return err
-		}
-		if err := o.send("response.output_item.done", "output_index", i, "item", it.raw); err != nil {
-			return err
-		}
+		o.send("response.output_item.done", "output_index", i, "item", it.raw)
 	}
-	return nil
 }
 
 // part is a part of an item that is sent in deltas.
@@ -214,12 +192,10 @@ type part struct {
 	logprobs    bool
 }
 
-func (o *responsesAnswer) streamPart(p part) error {
-	send := func(name string, kv ...any) error { return o.send(name, append(slices.Clone(p.where), kv...)...) }
+func (o *responsesAnswer) streamPart(p part) {
+	send := func(name string, kv ...any) { o.send(name, append(slices.Clone(p.where), kv...)...) }
 	if p.added != "" {
-		if err := send(p.added, "part", p.empty); err != nil {
-			return err
-		}
+		send(p.added, "part", p.empty)
 	}
 	var logprobs any
 	if p.logprobs {
@@ -230,21 +206,16 @@ func (o *responsesAnswer) streamPart(p part) error {
 		if wantsObfuscation(o.req.StreamOptions) {
 			obfuscation = o.id.obfuscation(o.seq)
 		}
-		if err := send(p.deltas+".delta", "delta", piece, "logprobs", logprobs, "obfuscation", obfuscation); err != nil {
-			return err
-		}
+		send(p.deltas+".delta", "delta", piece, "logprobs", logprobs, "obfuscation", obfuscation)
 	}
-	if err := send(p.deltas+".done", p.member, p.text, "logprobs", logprobs); err != nil {
-		return err
-	}
+	send(p.deltas+".done", p.member, p.text, "logprobs", logprobs)
 	if p.done != "" {
-		return send(p.done, "part", p.full)
+		send(p.done, "part", p.full)
 	}
-	return nil
 }
 
-func (o *responsesAnswer) streamSummary(index int, id string) error {
-	return o.streamPart(part{
+func (o *responsesAnswer) streamSummary(index int, id string) {
+	o.streamPart(part{
 		where: []any{"item_id", id, "output_index", index, "summary_index", 0},
 		added: "response.reasoning_summary_part.added", done: "response.reasoning_summary_part.done",
 		deltas: "response.reasoning_summary_text", member: "text", text: o.answer.Reasoning,
@@ -252,7 +223,7 @@ func (o *responsesAnswer) streamSummary(index int, id string) error {
 	})
 }
 
-func (o *responsesAnswer) streamMessage(index int, id string) error {
+func (o *responsesAnswer) streamMessage(index int, id string) {
 	p := part{added: "response.content_part.added", done: "response.content_part.done"}
 	content := 0
 	where := func() []any {
@@ -262,19 +233,16 @@ func (o *responsesAnswer) streamMessage(index int, id string) error {
 	if text := o.answer.Text; text != "" || o.answer.Refusal == "" {
 		p.where, p.deltas, p.member, p.text, p.logprobs = where(), "response.output_text", "text", text, true
 		p.empty, p.full = textPart(""), textPart(text)
-		if err := o.streamPart(p); err != nil {
-			return err
-		}
+		o.streamPart(p)
 	}
 	if refusal := o.answer.Refusal; refusal != "" {
 		p.where, p.deltas, p.member, p.text, p.logprobs = where(), "response.refusal", "refusal", refusal, false
 		p.empty, p.full = refusalPart(""), refusalPart(refusal)
-		return o.streamPart(p)
+		o.streamPart(p)
 	}
-	return nil
 }
 
-func (o *responsesAnswer) streamCall(index int, it item, arguments string) error {
+func (o *responsesAnswer) streamCall(index int, it item, arguments string) {
 	p := part{
 		where:  []any{"item_id", it.ID, "output_index", index},
 		deltas: "response.function_call_arguments", member: "arguments", text: arguments,
@@ -282,7 +250,7 @@ func (o *responsesAnswer) streamCall(index int, it item, arguments string) error
 	if it.Type == "custom_tool_call" {
 		p.deltas, p.member = "response.custom_tool_call_input", "input"
 	}
-	return o.streamPart(p)
+	o.streamPart(p)
 }
 
 // inline returns the event of an error within the stream.

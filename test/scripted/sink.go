@@ -2,6 +2,7 @@ package scripted
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"errors"
 	"io"
@@ -32,6 +33,7 @@ type sink struct {
 	zip    *gzip.Writer  // the compressor in out; nil without
 	inline func() []byte // returns the event of an error in the stream
 	events int
+	err    error // of the first event of a stream that failed: none follows it
 }
 
 // json writes a whole body.
@@ -152,7 +154,7 @@ func (k *sink) vendorHeaders() {
 }
 
 // stream begins a stream of events. It sends the head immediately.
-func (k *sink) stream(inline func() []byte) error {
+func (k *sink) stream(inline func() []byte) {
 	k.header(http.StatusOK, "text/event-stream; charset=utf-8")
 	k.inline = inline
 	k.out = pieces{k.w, http.NewResponseController(k.w), k.f.chunk}
@@ -160,46 +162,41 @@ func (k *sink) stream(inline func() []byte) error {
 		k.zip = gzip.NewWriter(k.out)
 		k.out = k.zip
 	}
-	if err := http.NewResponseController(k.w).Flush(); err != nil {
-		return errGone
+	if http.NewResponseController(k.w).Flush() != nil {
+		k.err = errGone
 	}
-	return nil
 }
 
-// event writes one event; name is empty in Chat.
-func (k *sink) event(name string, data []byte) error {
-	if k.f.errorInStream && k.events == 2 {
-		if err := k.emit(k.inline()); err != nil {
-			return err
-		}
-		return errStop
-	}
-	if k.f.comments && k.events%3 == 0 {
-		if err := k.comment(); err != nil {
-			return err
-		}
+// event writes one event, unless one before it failed; name is empty in Chat.
+func (k *sink) event(name string, data []byte) {
+	switch {
+	case k.err != nil:
+		return
+	case k.f.errorInStream && k.events == 2:
+		k.err = cmp.Or(k.emit(k.inline()), errStop)
+		return
+	case k.f.comments && k.events%3 == 0:
+		k.err = k.push([]byte(": OPENROUTER PROCESSING\n\n"))
 	}
 	b := make([]byte, 0, len(name)+len(data)+24)
 	if name != "" {
 		b = append(append(append(b, "event: "...), name...), '\n')
 	}
 	b = append(append(append(b, "data: "...), data...), "\n\n"...)
-	return k.emit(b)
+	if k.err == nil {
+		k.err = k.emit(b)
+	}
 }
 
-func (k *sink) comment() error { return k.push([]byte(": OPENROUTER PROCESSING\n\n")) }
-
-// end completes a stream.
+// end completes a stream. Its error is that of the first event that failed.
 func (k *sink) end() error {
-	if err := k.check(); err != nil {
-		return err
+	if k.err == nil {
+		k.err = k.check()
 	}
-	if k.zip != nil {
-		if err := k.zip.Close(); err != nil {
-			return errGone
-		}
+	if k.err == nil && k.zip != nil && k.zip.Close() != nil {
+		return errGone
 	}
-	return nil
+	return k.err
 }
 
 // emit writes one event or one piece of a body and flushes it.
