@@ -156,6 +156,14 @@ type Recalled struct {
 	NoRoom bool
 }
 
+// OneBlock returns a recall of one block with its tokens; an empty block is one that had no room.
+func OneBlock(block string, tokens int) Recalled {
+	if block == "" {
+		return Recalled{NoRoom: true}
+	}
+	return Recalled{Messages: []string{block}, Tokens: tokens}
+}
+
 // HistoryProjector chooses the part of the history to send. It returns some of its input items, in order, and cannot make new
 // ones.
 type HistoryProjector interface {

@@ -69,10 +69,7 @@ func New(o Options) (*Layer, error) {
 		age("details_for", &o.DetailsFor, defaultDetails),
 		age("keep_for", &o.KeepFor, defaultKept),
 	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	return &Layer{o, layer.NewDecoded(decode)}, nil
+	return &Layer{o, layer.NewDecoded(decode)}, errors.Join(errs...)
 }
 
 // age sets zero to the default and refuses values out of range.

@@ -91,10 +91,7 @@ func New(o Options) (*Layer, error) {
 		l.allowed[e] = true
 	}
 	l.o = o
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	return l, nil
+	return l, errors.Join(errs...)
 }
 
 // AppendItems turns references in user messages into links, and checks every file of the session. If one is new or has changed,

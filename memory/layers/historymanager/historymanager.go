@@ -72,10 +72,7 @@ func NewWith(o Options, backend Opener) (*Layer, error) {
 	if o.MemoryTools && !o.EnableLongTermMemory {
 		errs = append(errs, errors.New("memory_tools: want enable_long_term_memory with it"))
 	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	return l, nil
+	return l, errors.Join(errs...)
 }
 
 // summarises reports whether what falls out of views is summarised.

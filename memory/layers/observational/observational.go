@@ -117,10 +117,7 @@ func New(o Options) (*Layer, error) {
 		errs = append(errs, errors.New("observer: want extractive, model or count"))
 	}
 	l.o = o
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	return l, nil
+	return l, errors.Join(errs...)
 }
 
 // Has reports whether the layer uses a hook (layer.Selective): it does not read input items if it only reads the model's text.
@@ -298,10 +295,7 @@ func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget i
 	if !fits(0) {
 		sort.Search(len(observations)-1, func(i int) bool { return fits(i + 1) })
 	}
-	if text == "" {
-		return layer.Recalled{NoRoom: true}, nil
-	}
-	return layer.Recalled{Messages: []string{text}, Tokens: cost}, nil
+	return layer.OneBlock(text, cost), nil
 }
 
 // intro introduces what was said as quotations, so that no line is taken for an instruction.

@@ -161,11 +161,7 @@ func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget i
 	default:
 		return st.outcome(t, budget), nil
 	}
-	block, tokens := layer.BlockWithin(t.Count, tag, text, budget)
-	if block == "" {
-		return layer.Recalled{NoRoom: true}, nil
-	}
-	return layer.Recalled{Messages: []string{block}, Tokens: tokens}, nil
+	return layer.OneBlock(layer.BlockWithin(t.Count, tag, text, budget)), nil
 }
 
 // outcome recalls how the plan ended.

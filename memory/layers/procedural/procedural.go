@@ -110,10 +110,7 @@ func New(o Options) (*Layer, error) {
 		}
 		l.procedures = append(l.procedures, known)
 	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	return l, nil
+	return l, errors.Join(errs...)
 }
 
 // text trims a text and refuses an empty, too long or non-UTF-8 one.

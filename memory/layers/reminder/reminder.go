@@ -70,10 +70,7 @@ func New(o Options) (*Layer, error) {
 		}
 		l.reminders = append(l.reminders, r)
 	}
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
-	}
-	return l, nil
+	return l, errors.Join(errs...)
 }
 
 // state counts the user messages of the session, and the results of tools since the last one.

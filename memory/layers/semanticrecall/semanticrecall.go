@@ -64,10 +64,7 @@ func New(o Options) (*Layer, error) {
 		layer.Share("min_share", &o.MinShare, defaultShare),
 		o.Embeddings.check(),
 	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	return &Layer{o: o}, nil
+	return &Layer{o: o}, errors.Join(errs...)
 }
 
 // Stateless returns true: the layer has no state (layer.Stateless).

@@ -93,10 +93,7 @@ func New(o Options) (*Layer, error) {
 		errs = append(errs, named(i, r.ID, err))
 		l.rules = append(l.rules, compiled)
 	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	return l, nil
+	return l, errors.Join(errs...)
 }
 
 // named prefixes each error of a rule with the rule.

@@ -177,11 +177,7 @@ func (*Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget int
 			return layer.Recalled{}, err
 		}
 	}
-	block, tokens := layer.BlockWithin(t.Count, tag, body, budget)
-	if block == "" {
-		return layer.Recalled{NoRoom: true}, nil
-	}
-	return layer.Recalled{Messages: []string{block}, Tokens: tokens}, nil
+	return layer.OneBlock(layer.BlockWithin(t.Count, tag, body, budget)), nil
 }
 
 // pretty is the state as JSON with two spaces of indentation.

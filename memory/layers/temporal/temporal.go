@@ -82,10 +82,7 @@ func New(o Options) (*Layer, error) {
 	if err != nil {
 		errs = append(errs, errors.New("time_zone: want a name such as Europe/Lisbon, UTC or Local"))
 	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	return &Layer{o: o, zone: zone}, nil
+	return &Layer{o: o, zone: zone}, errors.Join(errs...)
 }
 
 // Has reports whether the layer uses a hook (layer.Selective): without a model there is nothing to buffer and to search.

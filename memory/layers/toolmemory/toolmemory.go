@@ -88,10 +88,7 @@ func New(o Options) (*Layer, error) {
 		}
 		l.tools[t.Name] = l.ids[at]
 	}
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
-	}
-	return l, nil
+	return l, errors.Join(errs...)
 }
 
 func (t *Tool) complete() {

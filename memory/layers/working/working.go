@@ -85,10 +85,7 @@ func New(o Options) (*Layer, error) {
 		}
 		l.schema = s
 	}
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
-	}
-	return l, nil
+	return l, errors.Join(errs...)
 }
 
 // Inline reports that no hook waits (layer.Inline).
@@ -150,11 +147,7 @@ func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget i
 			body = string(newest)
 		}
 	}
-	block, tokens := layer.BlockWithin(t.Count, tag, body, budget)
-	if block == "" {
-		return layer.Recalled{NoRoom: true}, nil
-	}
-	return layer.Recalled{Messages: []string{block}, Tokens: tokens}, nil
+	return layer.OneBlock(layer.BlockWithin(t.Count, tag, body, budget)), nil
 }
 
 // Store applies the first call of updateWorkingMemory whose arguments are a JSON object. A refused update is an error
