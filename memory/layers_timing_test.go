@@ -29,7 +29,7 @@ func layeredShape(tb testing.TB) memory.Shape {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	w, o, counter := working.Defaults(working.Options{}), observational.Defaults(observational.Options{}), tokens.New(tokens.Options{})
+	w, o, counter := working.Defaults(working.Options{}), observational.Defaults(observational.Options{}), tokens.New()
 	opts := pipeline.Options{Count: counter.Count, CountItem: counter.CountItem}
 	opts.Policy.Budget, opts.Policy.Reserve = 128_000, 4000
 	p, err := pipeline.New([]pipeline.Layer{

@@ -34,7 +34,7 @@ func shippedShape(tb testing.TB, price func(string, wire.Item) int) memory.Shape
 
 // BenchmarkTurn is Begin and Commit of one turn on the in-memory store, by the size of the request.
 func BenchmarkTurn(b *testing.B) {
-	counter := tokens.New(tokens.Options{})
+	counter := tokens.New()
 	defer counter.Close()
 	if err := counter.Load("m"); err != nil {
 		b.Fatal(err)

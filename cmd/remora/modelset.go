@@ -53,7 +53,7 @@ func openModels(c *Config, upstreams *providers.Set, log *slog.Logger, t *teleme
 	if before != nil {
 		m.counter, m.client, m.words, o.Previous = before.counter, before.client, before.words, before.layers
 	} else {
-		m.counter, m.client = tokens.New(tokens.Options{}), providers.NewClient(c.Server.Upstream)
+		m.counter, m.client = tokens.New(), providers.NewClient(c.Server.Upstream)
 	}
 	m.catalog = models.New(m.client, upstreams, c.Models, log, time.Now)
 	o.Count, o.CountItem = m.counter.Count, m.counter.CountItem

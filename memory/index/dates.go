@@ -37,7 +37,6 @@ const (
 	unitMonth
 	unitYear
 	unitDecade
-	unitHour
 )
 
 var dateWords = sync.OnceValue(func() map[string]dateWord {

@@ -93,7 +93,7 @@ func TestItemsThatAreNoStrictJSON(t *testing.T) {
 func TestEqualBytesOfTwoKinds(t *testing.T) {
 	c := newCounter(t, "gpt-5", "gpt-4")
 	raw := `{"role":"assistant","custom_member":"value","content":"日本語の文章です。メモリー・プロキシは会話を覚えています。"}`
-	memoless := New(Options{MemoCounts: -1})
+	memoless := withMemo(-1)
 	t.Cleanup(memoless.Close)
 	if err := memoless.Load("gpt-5", "gpt-4"); err != nil {
 		t.Fatal(err)

@@ -7,7 +7,6 @@
 package tokens
 
 import (
-	"cmp"
 	"errors"
 	"hash/maphash"
 	"sync"
@@ -25,12 +24,6 @@ const (
 	// maxScratch is the largest text buffer that is kept for later use, in bytes.
 	maxScratch = 1 << 20
 )
-
-// Options configure counting. The zero value is the proxy's.
-type Options struct {
-	// MemoCounts is how many counts are remembered, 8 bytes each; 65,536 if 0, none if negative.
-	MemoCounts int
-}
 
 // Counter counts tokens. It is safe for concurrent use and must be closed.
 type Counter struct {
@@ -54,11 +47,13 @@ type lazy struct {
 }
 
 // New returns a Counter that has loaded nothing yet.
-func New(o Options) *Counter {
-	o.MemoCounts = cmp.Or(o.MemoCounts, defaultMemo)
+func New() *Counter { return withMemo(defaultMemo) }
+
+// withMemo is New with another number of remembered counts, 8 bytes each.
+func withMemo(counts int) *Counter {
 	return &Counter{
 		seed:    maphash.MakeSeed(),
-		memo:    newMemo(o.MemoCounts),
+		memo:    newMemo(counts),
 		classes: sync.OnceValue(newClasses),
 		walkers: sync.Pool{New: func() any { return new(walker) }},
 	}

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { os.Exit(kit.RunWithoutLeaks(m)) }
 
 func newCounter(tb testing.TB, models ...string) *Counter {
 	tb.Helper()
-	c := New(Options{})
+	c := New()
 	tb.Cleanup(c.Close)
 	if err := c.Load(models...); err != nil {
 		tb.Fatal(err)
@@ -75,7 +75,7 @@ func TestCountOfBadBytes(t *testing.T) {
 }
 
 func TestCountBeforeTheVocabularyIsThere(t *testing.T) {
-	c := New(Options{})
+	c := New()
 	c.Close() // so that nothing is loaded in the background
 	if got := c.Count("gpt-5", strings.Repeat("a", 360)); got != 100 {
 		t.Errorf("360 bytes are %d tokens, want 100", got)
@@ -95,7 +95,7 @@ func TestCountBeforeTheVocabularyIsThere(t *testing.T) {
 }
 
 func TestFirstUseLoads(t *testing.T) {
-	c := New(Options{})
+	c := New()
 	c.Count("gpt-4", "text")
 	c.Close()
 	if c.vocabularies[Cl100kBase].v.Load() == nil {
@@ -110,7 +110,7 @@ func TestFirstUseLoads(t *testing.T) {
 }
 
 func TestCountersAreSafeForConcurrentUse(t *testing.T) {
-	c := New(Options{MemoCounts: 64}) // small, so that entries push each other out
+	c := withMemo(64) // small, so that entries push each other out
 	var texts []string
 	var want []int
 	for i := range 200 {
@@ -201,7 +201,7 @@ func TestNoAllocationsInSteadyState(t *testing.T) {
 	prose := strings.Repeat("The quick brown fox jumps over the lazy dog. ", 100)
 	letters := strings.Repeat("a", 2*maxPiece)
 	it := wiretest.Parse(t, dialects.Chat, `{"role":"user","content":"`+prose+`\n"}`)
-	noMemo := New(Options{MemoCounts: -1})
+	noMemo := withMemo(-1)
 	t.Cleanup(noMemo.Close)
 	if err := noMemo.Load("gpt-5"); err != nil {
 		t.Fatal(err)

@@ -134,9 +134,9 @@ type transcript struct {
 }
 
 type turn struct {
-	id, session, text string
-	number            int // in its session, from 1: the number of the imported item
-	day               string
+	id, text string
+	number   int // in its session, from 1: the number of the imported item
+	day      string
 }
 
 func newTranscript(c *corpus.Conversation) *transcript {
@@ -148,7 +148,7 @@ func newTranscript(c *corpus.Conversation) *transcript {
 			said := &s.Turns[n]
 			t.session[said.ID] = s.Name
 			t.turns = append(t.turns, turn{
-				id: said.ID, session: s.Name, number: n + 1, day: s.At.Format(time.DateOnly),
+				id: said.ID, number: n + 1, day: s.At.Format(time.DateOnly),
 				text: flat(cmp.Or(said.Text, said.Caption)),
 			})
 		}

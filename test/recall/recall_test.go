@@ -25,7 +25,7 @@ func conversation() *corpus.Conversation {
 	} {
 		s := corpus.Session{Name: fmt.Sprintf("session_%d", i+1), At: day(1 + 7*i)}
 		for n, text := range texts {
-			s.Turns = append(s.Turns, corpus.Turn{ID: fmt.Sprintf("D%d:%d", i+1, n+1), Speaker: c.Speakers[n%2], Text: text, At: s.At})
+			s.Turns = append(s.Turns, corpus.Turn{ID: fmt.Sprintf("D%d:%d", i+1, n+1), Speaker: c.Speakers[n%2], Text: text})
 		}
 		c.Sessions = append(c.Sessions, s)
 	}

@@ -42,7 +42,6 @@ type agent struct {
 type entry struct {
 	raw    []byte
 	answer int
-	said   *string // its text, cached
 }
 
 // play sends every request of the session. It returns transport errors; other problems of answers are counted.
@@ -106,16 +105,8 @@ func (a *agent) body() []byte {
 // said returns the texts of the history's items.
 func (a *agent) said(t *texts) []string {
 	all := make([]string, len(a.history))
-	for i := range a.history {
-		e := &a.history[i]
-		if e.said == nil {
-			text := ""
-			if it, err := wire.ParseItem(a.dialect, e.raw); err == nil {
-				text = t.of(&it)
-			}
-			e.said = &text
-		}
-		all[i] = *e.said
+	for i, e := range a.history {
+		all[i] = t.of(a.dialect, e.raw)
 	}
 	return all
 }

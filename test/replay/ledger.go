@@ -2,9 +2,7 @@ package main
 
 import (
 	"bytes"
-	"hash/maphash"
 	"slices"
-	"sync"
 
 	"remora/memory/tokens"
 	"remora/test/scripted"
@@ -59,7 +57,7 @@ type ledger struct {
 
 // enter counts a request, and returns the usage that a provider would report. cold means that the session's prompt cache has
 // expired.
-func (l *ledger) enter(m *meter, req *wire.Request, cold bool) scripted.Usage {
+func (l *ledger) enter(m *tokens.Counter, req *wire.Request, cold bool) scripted.Usage {
 	all := req.Items()
 	l.requests++
 	l.orphans += len(wiretest.Check(req.Dialect, all))
@@ -70,7 +68,7 @@ func (l *ledger) enter(m *meter, req *wire.Request, cold bool) scripted.Usage {
 	fixed, items := l.split(req)
 	head, same := l.more, l.items != nil && !cold
 	for i, part := range fixed {
-		head += m.text(part)
+		head += m.Count(model, string(part))
 		same = same && bytes.Equal(part, l.fixed[i])
 	}
 	head = max(0, head)
@@ -80,7 +78,7 @@ func (l *ledger) enter(m *meter, req *wire.Request, cold bool) scripted.Usage {
 		cached = head
 	}
 	for i, it := range items {
-		n := m.item(it)
+		n := m.CountItem(model, it)
 		total += n
 		if same = same && i < len(l.items) && bytes.Equal(it.Raw, l.items[i]); same {
 			cached += n
@@ -108,11 +106,11 @@ func (l *ledger) split(req *wire.Request) (fixed [3][]byte, items []wire.Item) {
 }
 
 // price sets the cost of a request's instructions and tools, in tokens, for this request and all with equal ones.
-func (l *ledger) price(m *meter, req *wire.Request, tokens int) {
+func (l *ledger) price(m *tokens.Counter, req *wire.Request, whole int) {
 	fixed, _ := l.split(req)
-	l.more = tokens
+	l.more = whole
 	for _, part := range fixed {
-		l.more -= m.text(part)
+		l.more -= m.Count(model, string(part))
 	}
 }
 
@@ -128,58 +126,12 @@ func hasUser(items []wire.Item) bool {
 	return slices.ContainsFunc(items, func(it wire.Item) bool { return it.Kind == wire.Message && it.Role == wire.User })
 }
 
-// meter counts tokens, and caches the count of each text.
-type meter struct {
-	counter *tokens.Counter
-	counts  memo[int]
-}
-
-// memo caches what is made of texts, by their hash and size. It is safe for concurrent use.
-type memo[V any] struct {
-	seed  maphash.Seed
-	known sync.Map // V by fingerprint
-}
-
-type fingerprint struct {
-	hash uint64
-	size int
-}
-
-func newMemo[V any]() memo[V] { return memo[V]{seed: maphash.MakeSeed()} }
-
-func (m *memo[V]) get(raw []byte, compute func() V) V {
-	key := fingerprint{maphash.Bytes(m.seed, raw), len(raw)}
-	v, ok := m.known.Load(key)
-	if !ok {
-		v = compute()
-		m.known.Store(key, v)
-	}
-	return v.(V) //nolint:forcetypeassert // it has no others
-}
-
-// newMeter returns a meter with exact counts. The caller must close it.
-func newMeter() (*meter, error) {
-	m := &meter{counter: tokens.New(tokens.Options{MemoCounts: -1}), counts: newMemo[int]()}
-	if err := m.counter.Load(model); err != nil {
-		m.counter.Close()
+// newMeter returns a counter with exact counts. The caller must close it.
+func newMeter() (*tokens.Counter, error) {
+	c := tokens.New()
+	if err := c.Load(model); err != nil {
+		c.Close()
 		return nil, err
 	}
-	return m, nil
-}
-
-func (m *meter) close() { m.counter.Close() }
-
-func (m *meter) item(it wire.Item) int {
-	return m.count(it.Raw, func() int { return m.counter.CountItem(model, it) })
-}
-
-func (m *meter) text(raw []byte) int {
-	return m.count(raw, func() int { return m.counter.Count(model, string(raw)) })
-}
-
-func (m *meter) count(raw []byte, count func() int) int {
-	if len(raw) == 0 {
-		return 0
-	}
-	return m.counts.get(raw, count)
+	return c, nil
 }

@@ -198,7 +198,7 @@ func compare(ctx context.Context, o *options, sessions []*session, measure func(
 	if l.meter, err = newMeter(); err != nil {
 		return nil, err
 	}
-	defer l.meter.close()
+	defer l.meter.Close()
 	results, err := measure(l)
 	if err != nil {
 		return nil, err

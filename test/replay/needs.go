@@ -2,9 +2,11 @@ package main
 
 import (
 	"encoding/json"
+	"hash/maphash"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"remora/test/scripted"
 	"remora/wire"
@@ -149,27 +151,28 @@ func unescaped(text string) string {
 	return strings.Join(all, "\n")
 }
 
-// texts caches the texts of items.
-type texts struct{ memo[string] }
+// texts caches the texts of items, by a hash of their bytes. It is safe for concurrent use.
+type texts struct {
+	seed  maphash.Seed
+	known sync.Map // string by hash
+}
 
-func newTexts() *texts { return &texts{newMemo[string]()} }
+func newTexts() *texts { return &texts{seed: maphash.MakeSeed()} }
 
-// of returns the text of an item, with its calls.
-func (t *texts) of(it *wire.Item) string {
-	return t.get(it.Raw, func() string {
-		all := []string{unescaped(it.Text())}
+// of returns the text of an item, with its calls; "" if it is no item.
+func (t *texts) of(d wire.Dialect, raw []byte) string {
+	key := maphash.Bytes(t.seed, raw)
+	if text, ok := t.known.Load(key); ok {
+		return text.(string) //nolint:forcetypeassert // it has no others
+	}
+	var all []string
+	if it, err := wire.ParseItem(d, raw); err == nil {
+		all = append(all, unescaped(it.Text()))
 		for i := range it.Calls() {
 			all = append(all, unescaped(it.Input(i)))
 		}
-		return strings.Join(all, "\n")
-	})
-}
-
-// ofAll returns the texts of items, one per item.
-func (t *texts) ofAll(items []wire.Item) []string {
-	all := make([]string, len(items))
-	for i := range items {
-		all[i] = t.of(&items[i])
 	}
-	return all
+	text := strings.Join(all, "\n")
+	t.known.Store(key, text)
+	return text
 }

@@ -56,7 +56,7 @@ func TestPrice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(m.close)
+	t.Cleanup(m.Close)
 	req, err := wire.Parse(dialects.Chat, []byte(`{"tools":[{"type":"function","name":"f"}],"messages":[{"role":"user","content":"go"}]}`))
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func TestPrice(t *testing.T) {
 	const head = 28_000
 	var l ledger
 	l.price(m, req, head)
-	items := m.item(req.Items()[0])
+	items := m.CountItem(model, req.Items()[0])
 	first, second, late := l.enter(m, req, false), l.enter(m, req, false), l.enter(m, req, true)
 	cached := (head + items) / cacheStep * cacheStep
 	for i, u := range []scripted.Usage{first, second, late} {

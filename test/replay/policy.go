@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 
+	"remora/memory/tokens"
 	"remora/test/process"
 	"remora/wire"
 )
@@ -72,7 +73,7 @@ type result struct {
 type lab struct {
 	dir, binary string
 	sessions    []*session
-	meter       *meter
+	meter       *tokens.Counter
 	texts       *texts
 	head        int  // cost of the client's instructions and tools in tokens, 0 for their own
 	idle        bool // the prompt cache expires before each user message

@@ -21,7 +21,7 @@ func newLab(t *testing.T, sessions []*session) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(m.close)
+	t.Cleanup(m.Close)
 	return &lab{dir: t.TempDir(), binary: kit.BuildProxy(t), sessions: sessions, meter: m, texts: newTexts()}
 }
 

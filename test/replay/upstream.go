@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 
+	"remora/memory/tokens"
 	"remora/test/scripted"
 	"remora/wire"
 	"remora/wire/dialects"
@@ -13,7 +14,7 @@ import (
 // upstream is the strict scripted API. It gives the recorded answers, and counts the tokens of requests.
 type upstream struct {
 	server *scripted.Server
-	meter  *meter
+	meter  *tokens.Counter
 	texts  *texts
 	talks  map[string]*talk // by session; never modified
 }
@@ -70,8 +71,11 @@ func (u *upstream) respond(p scripted.Prompt) (scripted.Answer, bool) {
 	t.cold = false
 	a, own := t.answer(req.Tools())
 	if own && t.step != nil {
-		prompt := strings.Join(u.texts.ofAll(req.Items()), "\n")
-		t.ledger.needs.add(needsOf(&t.step.answer, t.history, prompt))
+		var prompt strings.Builder
+		for _, it := range req.Items() {
+			prompt.WriteString(u.texts.of(d, it.Raw) + "\n")
+		}
+		t.ledger.needs.add(needsOf(&t.step.answer, t.history, prompt.String()))
 	}
 	a.Usage = usage
 	if d == dialects.Chat {

@@ -27,7 +27,6 @@ type chatRequest struct {
 
 type chatCall struct {
 	ID     string `json:"id"`
-	Type   string `json:"type"`
 	Custom struct {
 		Name string `json:"name"`
 	} `json:"custom"`

@@ -44,8 +44,6 @@ type Recorded struct {
 	RawHeader []byte
 	// Body is the body without transfer coding, but with its content coding.
 	Body []byte
-	// Status is the answer's status, 0 before its header is sent.
-	Status int
 	// Events is the number of events written so far.
 	Events int
 	// End is how the request ended.

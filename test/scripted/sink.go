@@ -132,7 +132,6 @@ func (k *sink) header(status int, contentType string) {
 		h.Set("Retry-After", k.f.retryAfter)
 	}
 	k.w.WriteHeader(status)
-	k.s.rec.update(k.rec, func(r *Recorded) { r.Status = status })
 }
 
 // vendorHeaders sets the vendor's headers. They depend only on the request.

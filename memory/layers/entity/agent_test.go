@@ -327,7 +327,7 @@ func (m *meter) names(it wire.Item) map[string]bool {
 // much of them here as was seen of real agents, about one in twelve.
 func TestCodingAgent(t *testing.T) {
 	t.Parallel()
-	m := &meter{tokens.New(tokens.Options{}), make(map[string]float64), make(map[string]map[string]bool)}
+	m := &meter{tokens.New(), make(map[string]float64), make(map[string]map[string]bool)}
 	defer m.counter.Close()
 	if err := m.counter.Load("gpt-5"); err != nil {
 		t.Fatal(err)

@@ -20,7 +20,7 @@ type Conversation struct {
 // Session is one sitting.
 type Session struct {
 	Name  string    // unique in its conversation
-	At    time.Time // of its first turn, in UTC
+	At    time.Time // in UTC
 	Turns []Turn
 }
 
@@ -30,7 +30,6 @@ type Turn struct {
 	Speaker string
 	Text    string
 	Caption string // description of its picture; "" without a picture
-	At      time.Time
 }
 
 // Said returns the turn as the text of a message: the speaker, the text, and the caption.

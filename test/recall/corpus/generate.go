@@ -273,8 +273,7 @@ func (a *author) frame(s *Session, lines [][]string, first int) {
 // say adds a turn and returns its id.
 func (a *author) say(s *Session, who int, text string) string {
 	id := fmt.Sprintf("D%d:%d", len(a.c.Sessions)+1, len(s.Turns)+1)
-	at := s.At.Add(time.Duration(len(s.Turns)) * turnGap)
-	s.Turns = append(s.Turns, Turn{ID: id, Speaker: a.c.Speakers[who], Text: a.spell(text), At: at})
+	s.Turns = append(s.Turns, Turn{ID: id, Speaker: a.c.Speakers[who], Text: a.spell(text)})
 	return id
 }
 

@@ -18,9 +18,6 @@ const (
 	maxSessions = 10_000    // of a conversation
 )
 
-// turnGap is the assumed time between two turns of a session: the format only has the time of the session.
-const turnGap = 30 * time.Second
-
 // sessionTime is LoCoMo's format of the start of a session.
 const sessionTime = "3:04 pm on 2 January, 2006"
 
@@ -130,14 +127,12 @@ func readSession(name string, raw, at json.RawMessage) (Session, error) {
 	if s.At, err = time.Parse(sessionTime, when); err != nil {
 		return s, fmt.Errorf("date_time: want the form %q", sessionTime)
 	}
-	for i, t := range turns {
+	for _, t := range turns {
 		id := t.ID
 		if ids := evidenceIDs(id); len(ids) == 1 {
 			id = ids[0]
 		}
-		s.Turns = append(s.Turns, Turn{
-			ID: id, Speaker: t.Speaker, Text: strings.TrimSpace(t.Text), Caption: strings.TrimSpace(t.Caption), At: s.At.Add(time.Duration(i) * turnGap),
-		})
+		s.Turns = append(s.Turns, Turn{ID: id, Speaker: t.Speaker, Text: strings.TrimSpace(t.Text), Caption: strings.TrimSpace(t.Caption)})
 	}
 	return s, nil
 }

@@ -38,10 +38,10 @@ func TestRead(t *testing.T) {
 		Name: "c1", Speakers: [2]string{"Ada", "Ben"},
 		Sessions: []corpus.Session{
 			{Name: "session_1", At: may, Turns: []corpus.Turn{
-				{ID: "D1:1", Speaker: "Ada", Text: "Hello!", At: may},
-				{ID: "D1:2", Speaker: "Ben", Text: "Look.", Caption: "a boat", At: may.Add(30 * time.Second)},
+				{ID: "D1:1", Speaker: "Ada", Text: "Hello!"},
+				{ID: "D1:2", Speaker: "Ben", Text: "Look.", Caption: "a boat"},
 			}},
-			{Name: "session_2", At: december, Turns: []corpus.Turn{{ID: "D2:1", Speaker: "Ben", Text: "I sold it.", At: december}}},
+			{Name: "session_2", At: december, Turns: []corpus.Turn{{ID: "D2:1", Speaker: "Ben", Text: "I sold it."}}},
 		},
 		Questions: []corpus.Question{
 			{Text: "What did Ben show?", Category: corpus.SingleHop, Answer: "a boat", Evidence: []string{"D1:2"}},
