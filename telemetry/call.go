@@ -74,9 +74,6 @@ func (c *Call) Turn(m Turn) {
 
 func (c *Call) count(m Turn) {
 	in := c.t.in
-	if in == nil {
-		return
-	}
 	in.turns.Add(c.ctx, 1, c.t.rows.turns.get(eventKey{what: statusOf(m.Status)}).add...)
 	if m.Windowed > 0 {
 		in.windowed.Add(c.ctx, int64(m.Windowed))
@@ -129,10 +126,8 @@ func (s *Step) End(err error) {
 		return
 	}
 	class := failureOf(err)
-	if s.t.in != nil {
-		took := s.t.now().Sub(s.begun)
-		s.t.in.steps.Record(s.ctx, took.Seconds(), s.t.rows.steps.get(eventKey{what: s.name, failure: class}).rec...)
-	}
+	took := s.t.now().Sub(s.begun)
+	s.t.in.steps.Record(s.ctx, took.Seconds(), s.t.rows.steps.get(eventKey{what: s.name, failure: class}).rec...)
 	if s.span != nil {
 		fail(s.span, class)
 		s.span.End()
@@ -222,7 +217,7 @@ func (c *Call) Answered(a Answer) {
 	x.open = false
 	x.round++
 	failure := a.failure()
-	if x.send.Operation != "" && c.t.in != nil {
+	if x.send.Operation != "" {
 		c.measure(&a, failure)
 	}
 	if x.span == nil {
@@ -304,9 +299,7 @@ func (c *Call) End(status int) {
 	if c.open {
 		t.streams.Add(-1)
 	}
-	if t.in != nil {
-		t.in.requests.Add(c.ctx, 1, t.rows.requests.get(eventKey{what: classOf(status)}).add...)
-	}
+	t.in.requests.Add(c.ctx, 1, t.rows.requests.get(eventKey{what: classOf(status)}).add...)
 	if c.span != nil {
 		if c.span.IsRecording() {
 			c.span.SetAttributes(semconv.HTTPResponseStatusCode(status))

@@ -58,9 +58,7 @@ func (f *failures) Handle(err error) {
 	if err == nil {
 		return
 	}
-	if f.t.in != nil {
-		f.t.in.dropped.Add(context.Background(), 1)
-	}
+	f.t.in.dropped.Add(context.Background(), 1)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := f.t.now()

@@ -45,7 +45,7 @@ type Telemetry struct {
 	context propagation.TraceContext
 	handler http.Handler // nil without Prometheus
 
-	in   *instruments // nil without metrics
+	in   *instruments
 	rows tables
 
 	models, providers, operations, layers *names
@@ -169,10 +169,6 @@ func (t *Telemetry) openMetrics(ctx context.Context, o Options, about *resource.
 		}
 		opts = append(opts, sdkmetric.WithReader(sdkmetric.NewPeriodicReader(exporter, sdkmetric.WithInterval(o.Metrics.Interval))))
 	}
-	if !o.Metrics.Prometheus && o.Metrics.Endpoint == "" {
-		return nothing, nil
-	}
-
 	p := sdkmetric.NewMeterProvider(opts...)
 	meter := p.Meter(scope)
 	in, err := newInstruments(meter)
@@ -285,11 +281,9 @@ func (t *Telemetry) Hook(ctx context.Context, h Hook) {
 	if h.Class != "" {
 		class = t.layers.bound(h.Class, true)
 	}
-	if t.in != nil {
-		t.in.hooks.Record(ctx, h.Took.Seconds(), t.rows.hooks.get(eventKey{what: layer, which: name}).rec...)
-		if class != "" {
-			t.in.hookErrors.Add(ctx, 1, t.rows.hooks.get(eventKey{layer, name, class}).add...)
-		}
+	t.in.hooks.Record(ctx, h.Took.Seconds(), t.rows.hooks.get(eventKey{what: layer, which: name}).rec...)
+	if class != "" {
+		t.in.hookErrors.Add(ctx, 1, t.rows.hooks.get(eventKey{layer, name, class}).add...)
 	}
 	if h.Took < hookFloor && class == "" && h.Name != "tools" || !t.traced(ctx) {
 		return
@@ -305,11 +299,9 @@ func (t *Telemetry) Store(ctx context.Context, operation string, begun time.Time
 		return
 	}
 	operation, class := t.operations.bound(operation, true), failureOf(err)
-	if t.in != nil {
-		t.in.stores.Record(ctx, took.Seconds(), t.rows.store.get(eventKey{what: operation}).rec...)
-		if class != "" {
-			t.in.storeErrors.Add(ctx, 1, t.rows.store.get(eventKey{what: operation, failure: class}).add...)
-		}
+	t.in.stores.Record(ctx, took.Seconds(), t.rows.store.get(eventKey{what: operation}).rec...)
+	if class != "" {
+		t.in.storeErrors.Add(ctx, 1, t.rows.store.get(eventKey{what: operation, failure: class}).add...)
 	}
 	if t.traced(ctx) {
 		t.span(ctx, "store "+operation, begun, took, class, attribute.String("remora.store.operation", operation))
@@ -345,14 +337,14 @@ func failureOf(err error) string {
 
 // Lost counts turns that neither the store nor the spool accepted.
 func (t *Telemetry) Lost(turns int) {
-	if t != nil && t.in != nil {
+	if t != nil {
 		t.in.lost.Add(context.Background(), int64(turns))
 	}
 }
 
 // Panic counts a recovered panic.
 func (t *Telemetry) Panic() {
-	if t != nil && t.in != nil {
+	if t != nil {
 		t.in.panics.Add(context.Background(), 1)
 	}
 }
