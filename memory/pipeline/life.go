@@ -51,7 +51,7 @@ func (r *lifecycle) Concludes() bool {
 }
 
 func (r *lifecycle) evictAll(ctx context.Context, items []wire.Item, which func(*member) bool) {
-	if r.none() || len(items) == 0 {
+	if len(items) == 0 {
 		return
 	}
 	r.together(func(m *member) bool { return m.evicted != nil && which(m) }, func(m *member) {
@@ -62,7 +62,7 @@ func (r *lifecycle) evictAll(ctx context.Context, items []wire.Item, which func(
 }
 
 func (r *lifecycle) storeAll(ctx context.Context, resp *layer.Response, which func(*member) bool) {
-	if r.none() {
+	if r.Empty() {
 		return
 	}
 	r.together(func(m *member) bool { return m.store != nil && which(m) }, func(m *member) {
@@ -90,7 +90,7 @@ func (r *lifecycle) together(which func(*member) bool, call func(*member)) {
 // Complete ends the execution, in slot order, after Store and Settle. States of scope Execution are gone with it; of names
 // the execution, or else it is the run's.
 func (r *lifecycle) Complete(ctx context.Context, of layer.Outcome) {
-	if r.none() {
+	if r.Empty() {
 		return
 	}
 	o := of

@@ -23,8 +23,8 @@ type roster struct {
 	mu sync.Mutex // guards what members and the parts of a run collect
 }
 
-// none reports whether there is no layer to call.
-func (r *roster) none() bool { return len(r.members) == 0 }
+// Empty reports whether there is no layer to call. Then the run only fits the view to its budget.
+func (r *roster) Empty() bool { return len(r.members) == 0 }
 
 // any reports whether an enabled layer satisfies the condition.
 func (r *roster) any(is func(*member) bool) bool {

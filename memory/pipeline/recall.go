@@ -38,7 +38,7 @@ type preparation struct {
 // decides. An eventual layer is called again if any replica changed its state, an append hook requests it, or its earlier text
 // no longer fits. held lists layers that are not called, since their earlier blocks are used.
 func (r *preparation) Recall(ctx context.Context, system int, held ...string) []view.Block {
-	if r.none() {
+	if r.Empty() {
 		return nil
 	}
 	r.overhead = max(0, system)
@@ -99,7 +99,7 @@ type ViewOf struct {
 // RecallOfView calls the layers again whose recall depends on the view, and returns the blocks of all layers. held is as in
 // Recall.
 func (r *preparation) RecallOfView(ctx context.Context, system int, of ViewOf, held ...string) []view.Block {
-	if r.none() {
+	if r.Empty() {
 		return nil
 	}
 	for _, s := range r.shares(system) {
@@ -133,7 +133,7 @@ func (r *preparation) RecallOfView(ctx context.Context, system int, of ViewOf, h
 
 // Said lists all layers with a recall hook, in slot order, with their blocks from the last Recall.
 func (r *preparation) Said() []view.Said {
-	if r.none() {
+	if r.Empty() {
 		return nil
 	}
 	r.mu.Lock()

@@ -26,7 +26,7 @@ func (r *review) HoldsResponse() bool {
 // reviewer that fails decides nothing.
 func (r *review) ReviewCall(ctx context.Context, c layer.ToolCall) layer.Verdict {
 	var all decision
-	if r.none() {
+	if r.Empty() {
 		return all.verdict()
 	}
 	for _, m := range r.members {

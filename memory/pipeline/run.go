@@ -67,21 +67,15 @@ func (e *InitError) Unwrap() error { return e.cause }
 
 // Completed returns how the work of the session has ended in this turn, empty if it has not.
 func (r *Run) Completed() layer.Result {
-	if r.none() {
-		return ""
-	}
 	if result := r.completed.Load(); result != nil {
 		return *result
 	}
 	return ""
 }
 
-// Empty reports whether there is no layer to call. Then the run only fits the view to its budget.
-func (r *Run) Empty() bool { return r.none() }
-
 // Report returns the reports of all layers, in slot order.
 func (r *Run) Report() []Report {
-	if r.none() {
+	if r.Empty() {
 		return nil
 	}
 	r.mu.Lock()

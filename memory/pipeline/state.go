@@ -115,7 +115,7 @@ type states struct{ *roster }
 // Changes lists the states that hooks have changed since Begin or the last Written. A change by init alone does not count: init
 // repeats it.
 func (r *states) Changes() []Change {
-	if r.none() {
+	if r.Empty() {
 		return nil
 	}
 	r.mu.Lock()
@@ -148,7 +148,7 @@ func (r *states) States() map[Cell]layer.State {
 
 // Written records that the states of the last Changes are written.
 func (r *states) Written() {
-	if r.none() {
+	if r.Empty() {
 		return
 	}
 	r.mu.Lock()
@@ -165,9 +165,6 @@ func (r *states) Written() {
 // both cases the next Written does not mark these cells as written: Changes lists them again. Do not call other methods of the
 // run concurrently.
 func (r *states) Rebase(ctx context.Context, fresh map[Cell]layer.State) {
-	if r.none() {
-		return
-	}
 	for _, m := range r.members {
 		s, ok := fresh[m.cell]
 		if !ok || m.off || m.cell.Scope == layer.Execution {
