@@ -71,7 +71,6 @@ var arrows = []struct {
 	{2, "providers/models", []string{"providers"}},
 	{2, "providers/retry", []string{"providers", "wire"}},
 	{2, "providers/complete", []string{"providers", "secret", "wire"}},
-	{2, "providers/providertest", []string{"providers", "test/scripted", "wire"}},
 
 	{3, "memory/layer/layertest", []string{"memory/layer", "wire", "wire/dialects"}},
 	{4, "memory/layers/<kind>", []string{"memory/index", "memory/layer", "memory/layer/schema", "memory/ownwords", "memory/redact", "memory/summary", "memory/view", "secret", "wire"}},

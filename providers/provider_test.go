@@ -13,14 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"remora/providers"
-	"remora/providers/providertest"
 )
-
-func TestKinds(t *testing.T) {
-	for _, k := range providers.Kinds() {
-		t.Run(k.Name, func(t *testing.T) { providertest.Run(t, k.Name) })
-	}
-}
 
 func TestUpstream(t *testing.T) {
 	f := func(o providers.Options, want providers.Upstream, host string) {

@@ -1,12 +1,10 @@
-// Package providertest is the conformance suite for kinds of providers.
-package providertest
+package providers_test
 
 import (
 	"bufio"
 	"bytes"
 	"net"
 	"net/url"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,37 +16,41 @@ import (
 	"remora/test/scripted"
 )
 
-// Run checks kind against a real upstream on loopback: what arrives there is looked at byte by byte.
-func Run(t *testing.T, kind string) {
-	t.Helper()
-	s, err := scripted.Start(scripted.Options{})
-	if err != nil {
-		t.Fatal(err)
+// TestKinds checks each kind against a real upstream on loopback: what arrives there is looked at byte by byte.
+func TestKinds(t *testing.T) {
+	for _, k := range providers.Kinds() {
+		t.Run(k.Name, func(t *testing.T) {
+			s, err := scripted.Start(scripted.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			b := &bench{Server: s, Kind: k}
+			t.Run("default base URL", b.defaultBaseURL)
+			t.Run("target", b.target)
+			t.Run("refused target", b.refusedTarget)
+			t.Run("credential", b.credential)
+			t.Run("headers", b.headers)
+			t.Run("everything else is untouched", b.untouched)
+			t.Run("concurrent use", b.concurrent)
+			t.Run("allocations", b.allocations)
+		})
 	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	b := &bench{Server: s, kind: kind}
-	t.Run("default base URL", b.defaultBaseURL)
-	t.Run("target", b.target)
-	t.Run("refused target", b.refusedTarget)
-	t.Run("credential", b.credential)
-	t.Run("headers", b.headers)
-	t.Run("everything else is untouched", b.untouched)
-	t.Run("concurrent use", b.concurrent)
-	t.Run("allocations", b.allocations)
 }
 
+// bench is an upstream, and the kind of provider that is in front of it.
 type bench struct {
 	*scripted.Server
-	kind string
+	providers.Kind
 }
 
 func (b *bench) open(t *testing.T, o providers.Options) *providers.Provider {
 	t.Helper()
-	o.Kind = b.kind
+	o.Kind = b.Name
 	if o.BaseURL == "" {
 		o.BaseURL = b.URL() + "/v1"
 	}
@@ -98,10 +100,8 @@ func (b *bench) send(t *testing.T, p *providers.Provider, req *fasthttp.Request)
 
 // defaultBaseURL: without an operator's base URL, requests go to the kind's; a kind without one demands it.
 func (b *bench) defaultBaseURL(t *testing.T) {
-	kinds := providers.Kinds()
-	row := kinds[slices.IndexFunc(kinds, func(k providers.Kind) bool { return k.Name == b.kind })]
-	p, err := providers.Open(providers.Options{Kind: b.kind})
-	if row.BaseURL == "" {
+	p, err := providers.Open(providers.Options{Kind: b.Name})
+	if b.BaseURL == "" {
 		if err == nil {
 			t.Error("opened without a base URL")
 		}
@@ -110,7 +110,7 @@ func (b *bench) defaultBaseURL(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	base, err := url.Parse(row.BaseURL)
+	base, err := url.Parse(b.BaseURL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,10 +119,10 @@ func (b *bench) defaultBaseURL(t *testing.T) {
 		port = map[string]string{"http": "80", "https": "443"}[base.Scheme]
 	}
 	want := providers.Upstream{
-		Kind: b.kind, Addr: net.JoinHostPort(base.Hostname(), port), ServerName: base.Hostname(), TLS: base.Scheme == "https",
-		BodySessionWins: row.BodySessionWins, Path: base.Path,
+		Kind: b.Name, Addr: net.JoinHostPort(base.Hostname(), port), ServerName: base.Hostname(), TLS: base.Scheme == "https",
+		BodySessionWins: b.BodySessionWins, Path: base.Path,
 	}
-	if got := p.Upstream(); got != want || p.Name() != b.kind {
+	if got := p.Upstream(); got != want || p.Name() != b.Name {
 		t.Errorf("%s at %+v, want %+v", p.Name(), got, want)
 	}
 }
