@@ -34,12 +34,7 @@ func newForgetCommand(p console) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&resource, "resource", "", "the resource's `ID`, as in X-Resource-Id")
-	all := cmd.Flags()
-	all.StringVar(&f.config, "config", "", "read `FILE` over the built-in defaults")
-	all.StringVar(&f.owner.keyEnv, "key-env", "", "the resource of the credential in the environment variable `NAME`")
-	all.StringVar(&f.owner.key, "key", "", "the resource of `CREDENTIAL`; - reads it from stdin, which no shell history keeps")
-	all.StringVar(&f.owner.tenant, "tenant", "", "the resource of the tenant `HEX`, as it is stored")
-	cmd.MarkFlagsMutuallyExclusive("key", "key-env", "tenant")
+	f.common(cmd, "the resource")
 	return cmd
 }
 

@@ -194,8 +194,8 @@ func (o *layerOptions) choose(path string, d layer.Defaults, out *configuredLaye
 		words     []string
 		apply     func(i int)
 	}{
-		{"scope", o.Scope, scopeNames, func(i int) { out.Scope = layer.Scope(i + 1) }},                                           //nolint:gosec // one of four
-		{"on_init_error", o.OnInitError, []string{"throw", "disable"}, func(i int) { out.OnInitError = pipeline.InitPolicy(i) }}, //nolint:gosec // one of two
+		{"scope", o.Scope, scopeNames, func(i int) { out.Scope = layer.Scope(i + 1) }}, //nolint:gosec // one of four
+		{"on_init_error", o.OnInitError, []string{"throw", "disable"}, func(i int) { out.InitMayFail = i == 1 }},
 		{"recall_mode", o.RecallMode, []string{"atomic", "eventual"}, func(i int) { out.Eventual = i == 1 }},
 		{"placement", o.Placement, []string{"auto", "anchor", "live"}, func(i int) {
 			out.Live, out.Placed, out.Fresh = i == 2 || i == 0 && d.Live, i != 0 || d.Placed, d.Fresh

@@ -99,13 +99,7 @@ func newTranscriptCommand(p console) *cobra.Command {
 		},
 	}
 
-	all := cmd.PersistentFlags()
-	all.StringVar(&f.config, "config", "", "read `FILE` over the built-in defaults")
-	all.StringVar(&f.owner.keyEnv, "key-env", "", "sessions of the credential in the environment variable `NAME`")
-	all.StringVar(&f.owner.key, "key", "", "sessions of `CREDENTIAL`; - reads it from stdin, which no shell history keeps")
-	all.StringVar(&f.owner.tenant, "tenant", "", "sessions of the tenant `HEX`, as it is stored")
-	cmd.MarkFlagsMutuallyExclusive("key", "key-env", "tenant")
-
+	f.common(cmd, "sessions")
 	cmd.Flags().StringVar(&f.session, "session", "", "the session's `ID`, as in X-Session-Id")
 	cmd.Flags().StringVar(&f.importFile, "import", "", "import `FILE` instead of printing; - is stdin")
 	cmd.Flags().StringVar(&f.resource, "resource", "", "with --import of messages, the resource's `ID`, as in X-Resource-Id")
@@ -115,6 +109,16 @@ func newTranscriptCommand(p console) *cobra.Command {
 		"with --turn, print the record of the turn: how its view was chosen, the tokens of each part, the results of layers")
 	cmd.AddCommand(list, remove)
 	return cmd
+}
+
+// common adds the flags for the configuration and the owner of something.
+func (f *transcriptFlags) common(cmd *cobra.Command, what string) {
+	all := cmd.PersistentFlags()
+	all.StringVar(&f.config, "config", "", "read `FILE` over the built-in defaults")
+	all.StringVar(&f.owner.keyEnv, "key-env", "", what+" of the credential in the environment variable `NAME`")
+	all.StringVar(&f.owner.key, "key", "", what+" of `CREDENTIAL`; - reads it from stdin, which no shell history keeps")
+	all.StringVar(&f.owner.tenant, "tenant", "", what+" of the tenant `HEX`, as it is stored")
+	cmd.MarkFlagsMutuallyExclusive("key", "key-env", "tenant")
 }
 
 // archiveCall is one operation on an archive. As JSON it is also the request to a running proxy.

@@ -29,26 +29,18 @@ import (
 	"remora/wire"
 )
 
-// InitPolicy decides what happens when init fails.
-type InitPolicy uint8
-
-// Values of Layer.OnInitError.
-const (
-	Throw   InitPolicy = iota // the request fails
-	Disable                   // the request goes on without the layer
-)
-
 // Layer is a layer with its configuration.
 type Layer struct {
 	ID   string // begins the names of its tools: 1 to 48 of a-z, A-Z, 0-9, _ and -
 	Name string // a display name, "" for ID
 	Kind string
 	// Slot orders layers, from the smallest; equal slots stand in the order of configuration.
-	Slot        int
-	Scope       layer.Scope
-	Budget      layer.Budget
-	Timeouts    layer.Timeouts
-	OnInitError InitPolicy
+	Slot     int
+	Scope    layer.Scope
+	Budget   layer.Budget
+	Timeouts layer.Timeouts
+	// InitMayFail: the request goes on without the layer when its init fails. Otherwise the request fails.
+	InitMayFail bool
 	// Eventual serves what was recalled before, until the layer's state changes.
 	Eventual bool
 	// Live puts recalled blocks behind the history. Placed: the place is fixed; otherwise it depends on how often the block
@@ -248,7 +240,7 @@ func (p *Pipeline) Begin(ctx context.Context, tenant string, t layer.Turn, state
 		r.members[i] = r.join(u, states, cred)
 	}
 	for _, m := range r.members {
-		if err := m.initState(ctx, m.stored); err != nil && m.OnInitError == Throw {
+		if err := m.initState(ctx, m.stored); err != nil && !m.InitMayFail {
 			return nil, &InitError{m.ID, classOf(err), err}
 		}
 	}

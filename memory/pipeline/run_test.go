@@ -102,7 +102,7 @@ func TestExecutionStates(t *testing.T) {
 }
 
 func TestInit(t *testing.T) {
-	throws := func(policy InitPolicy) Layer {
+	throws := func(mayFail bool) Layer {
 		f := says("never")
 		f.init = func(ctx, *layer.Turn, layer.State) (layer.State, error) { return nil, errors.New("secret words") }
 		f.dispose = func(ctx, layer.State) error { t.Error("dispose of a disabled layer"); return nil }
@@ -110,14 +110,14 @@ func TestInit(t *testing.T) {
 			return "", nil, nil
 		}}}
 		l := at("a", 1, f)
-		l.OnInitError = policy
+		l.InitMayFail = mayFail
 		return l
 	}
-	_, err := build(t, Options{}, throws(Throw)).Begin(t.Context(), "tenant", turn(), nil, Credential{})
+	_, err := build(t, Options{}, throws(false)).Begin(t.Context(), "tenant", turn(), nil, Credential{})
 	if e, ok := errors.AsType[*InitError](err); !ok || e.Layer != "a" || e.Class != ClassError || strings.Contains(err.Error(), "secret") {
 		t.Errorf("init that fails: %v", err)
 	}
-	r := start(t, Options{}, throws(Disable), at("b", 2, says("x")))
+	r := start(t, Options{}, throws(true), at("b", 2, says("x")))
 	if got := names(r.Recall(t.Context(), 0)); got != "b" || len(r.Definitions(dialects.Chat)) != 0 || r.Owns("a_f") {
 		t.Errorf("%q is recalled, %s offered", got, r.Definitions(dialects.Chat))
 	}
