@@ -84,6 +84,14 @@ func (c *conn) receive(into *reply, each func(piece []byte)) error {
 	}
 }
 
+// exchange sends a request and receives its answer.
+func (c *conn) exchange(request []byte, into *reply, each func(piece []byte)) error {
+	if _, err := c.net.Write(request); err != nil {
+		return fmt.Errorf("send request: %w", err)
+	}
+	return c.receive(into, each)
+}
+
 // stampMark precedes the time in nanoseconds at which upstream wrote a piece of a stream.
 const stampMark = `"obfuscation":"`
 

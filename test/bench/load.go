@@ -115,10 +115,7 @@ func (c *conn) talk(t *talker, into *tally, more func(sent int, now time.Time) b
 	for sent := 0; more(sent, now); sent++ {
 		buf = t.next(buf[:0])
 		begun := time.Now()
-		if _, err := c.net.Write(buf); err != nil {
-			return fmt.Errorf("send request: %w", err)
-		}
-		if err := c.receive(&r, nil); err != nil {
+		if err := c.exchange(buf, &r, nil); err != nil {
 			return err
 		}
 		now = time.Now()
@@ -267,10 +264,7 @@ func (c *conn) stream(t *talker, into *streamTally) error {
 	s := stamps{delays: into.delays}
 	var r reply
 	begun := time.Now()
-	if _, err := c.net.Write(buf); err != nil {
-		return fmt.Errorf("send request: %w", err)
-	}
-	if err := c.receive(&r, func(piece []byte) { s.take(piece, time.Now()) }); err != nil {
+	if err := c.exchange(buf, &r, func(piece []byte) { s.take(piece, time.Now()) }); err != nil {
 		return err
 	}
 	into.delays = s.delays

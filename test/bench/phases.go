@@ -183,11 +183,8 @@ func (t *trial) verify(c *crew) error {
 func (t *trial) expectItems(c *crew, i int, session string, message span, stored int) error {
 	talk := *c.talkers[i]
 	talk.header = "X-History: server\r\n"
-	if _, err := c.conns[i].net.Write(talk.request(nil, session, message)); err != nil {
-		return err
-	}
 	var r reply
-	if err := c.conns[i].receive(&r, nil); err != nil {
+	if err := c.conns[i].exchange(talk.request(nil, session, message), &r, nil); err != nil {
 		return err
 	}
 	want := 1 + stored + 1 // the system message, the stored items, the new message

@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -22,7 +21,6 @@ import (
 type child struct {
 	*process.Child
 
-	name  string
 	begun time.Time
 }
 
@@ -34,7 +32,7 @@ func start(cmd *exec.Cmd) (*child, error) {
 	process.DieWithParent(cmd)
 	begun := time.Now()
 	c, err := process.Launch(cmd)
-	return &child{Child: c, name: filepath.Base(cmd.Path), begun: begun}, err
+	return &child{c, begun}, err
 }
 
 // launchRole starts this program in another role, and returns the address on which it serves.
@@ -125,11 +123,11 @@ func (p *child) firstAnswer(addr string) (time.Time, error) {
 		}
 		select {
 		case <-p.Ended():
-			return time.Time{}, fmt.Errorf("%s ended before its first answer: %s", p.name, p.printed())
+			return time.Time{}, fmt.Errorf("%s ended before its first answer: %s", p.Name(), p.printed())
 		case <-time.After(200 * time.Microsecond):
 		}
 		if time.Since(p.begun) > within {
-			return time.Time{}, fmt.Errorf("wait for the first answer of %s: %w: %s", p.name, err, p.printed())
+			return time.Time{}, fmt.Errorf("wait for the first answer of %s: %w: %s", p.Name(), err, p.printed())
 		}
 	}
 }
@@ -141,11 +139,8 @@ func ask(addr string, req []byte) (time.Time, error) {
 	}
 	defer func() { _ = c.net.Close() }()
 	_ = c.net.SetDeadline(time.Now().Add(5 * time.Second)) // fails only for a closed socket
-	if _, err := c.net.Write(req); err != nil {
-		return time.Time{}, err
-	}
 	var r reply
-	if err := c.receive(&r, nil); err != nil {
+	if err := c.exchange(req, &r, nil); err != nil {
 		return time.Time{}, err
 	}
 	if r.status != 200 {

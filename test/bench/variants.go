@@ -151,6 +151,18 @@ func awaitInstance(p *child, addr string) (*instance, error) {
 	return &instance{addr: addr, proc: p, startup: at.Sub(p.begun)}, nil
 }
 
+// startProgram writes a configuration and starts a program with it. The file is the last argument.
+func startProgram(ctx context.Context, addr, file, conf, program string, args ...string) (*instance, error) {
+	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
+		return nil, err
+	}
+	p, err := launch(ctx, program, append(args, file)...)
+	if err != nil {
+		return nil, err
+	}
+	return awaitInstance(p, addr)
+}
+
 const nginxConf = `
 daemon off;
 %s
@@ -191,15 +203,7 @@ func startNginx(ctx context.Context, l *lab, dir string) (*instance, error) {
 	if os.Getuid() == 0 {
 		user = "user root;" // only this user can read the temporary folder
 	}
-	file := filepath.Join(dir, "nginx.conf")
-	if err := os.WriteFile(file, fmt.Appendf(nil, nginxConf, user, dir, l.upstream, addr), 0o600); err != nil {
-		return nil, err
-	}
-	p, err := launch(ctx, "nginx", "-c", file, "-e", "stderr")
-	if err != nil {
-		return nil, err
-	}
-	return awaitInstance(p, addr)
+	return startProgram(ctx, addr, filepath.Join(dir, "nginx.conf"), fmt.Sprintf(nginxConf, user, dir, l.upstream, addr), "nginx", "-e", "stderr", "-c")
 }
 
 const remoraConf = `
@@ -234,17 +238,8 @@ func remoraOn(store, layers string) starter {
 		if path, onDisk := strings.CutPrefix(store, "bolt:"); onDisk {
 			url = "bolt:" + filepath.Join(dir, path)
 		}
-		file := filepath.Join(dir, "remora.yaml")
-		conf := fmt.Appendf(nil, remoraConf, addr, url, filepath.Join(dir, "spool"), l.upstream)
-		conf = append(conf, layers...)
-		if err := os.WriteFile(file, conf, 0o600); err != nil {
-			return nil, err
-		}
-		p, err := launch(ctx, l.remora, "--config", file)
-		if err != nil {
-			return nil, err
-		}
-		return awaitInstance(p, addr)
+		conf := fmt.Sprintf(remoraConf, addr, url, filepath.Join(dir, "spool"), l.upstream) + layers
+		return startProgram(ctx, addr, filepath.Join(dir, "remora.yaml"), conf, l.remora, "--config")
 	}
 }
 

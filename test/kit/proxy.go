@@ -74,6 +74,8 @@ const maxTries = 5
 
 // Proxy is a proxy process of a test.
 type Proxy struct {
+	*process.Proxy // the last process
+
 	// URL is the origin of the proxy, without a path. Restarts do not change it.
 	URL string
 	// Dir is its working directory; Config the path of its configuration there.
@@ -81,8 +83,7 @@ type Proxy struct {
 
 	tb      testing.TB
 	addr    string
-	environ []string       // additional variables
-	process *process.Proxy // the last one
+	environ []string // additional variables
 	running bool
 }
 
@@ -128,7 +129,7 @@ func (p *Proxy) start() error {
 	process.DieWithParent(cmd)
 
 	var err error
-	p.process, err = process.Start(cmd)
+	p.Proxy, err = process.Start(cmd)
 	p.running = err == nil
 	return err
 }
@@ -140,7 +141,7 @@ func (p *Proxy) Stop() {
 		return
 	}
 	p.running = false
-	if err := p.process.Stop(); err != nil {
+	if err := p.Proxy.Stop(); err != nil {
 		p.tb.Errorf("%v\n%s", err, p.Log())
 	}
 }
@@ -149,13 +150,10 @@ func (p *Proxy) Stop() {
 func (p *Proxy) Kill() {
 	p.tb.Helper()
 	p.running = false
-	if err := p.process.Kill(); err != nil {
+	if err := p.Proxy.Kill(); err != nil {
 		p.tb.Error(err)
 	}
 }
-
-// Log returns the process's stderr. It may be called after the process has ended.
-func (p *Proxy) Log() string { return p.process.Log() }
 
 // Logged waits until the log contains want a number of times, and returns it: an answer may arrive before the lines about it.
 func (p *Proxy) Logged(want string, times int) (log string) {
@@ -168,6 +166,3 @@ func (p *Proxy) Logged(want string, times int) (log string) {
 	})
 	return log
 }
-
-// PID returns the process id of the running proxy.
-func (p *Proxy) PID() int { return p.process.PID() }

@@ -49,6 +49,16 @@ type Redis struct {
 // StartRedis starts a server and waits until it answers. It stores nothing on disk unless opts change that.
 func StartRedis(tb testing.TB, opts ...Option) *Redis {
 	tb.Helper()
+	return start(tb, func(s *Redis) {
+		for _, o := range opts {
+			o(s)
+		}
+	})
+}
+
+// start starts a server on a free port. configure sets its arguments, which may contain the port.
+func start(tb testing.TB, configure func(*Redis)) *Redis {
+	tb.Helper()
 	s := &Redis{tb: tb, dir: tb.TempDir()}
 	tb.Cleanup(s.Kill)
 	const tries = 5
@@ -56,9 +66,7 @@ func StartRedis(tb testing.TB, opts ...Option) *Redis {
 	for range tries {
 		// Another process may take the port before the server does.
 		s.port, s.args = FreePort(tb), nil
-		for _, o := range opts {
-			o(s)
-		}
+		configure(s)
 		if err = s.launch(); err == nil {
 			return s
 		}

@@ -235,12 +235,7 @@ const tilt = time.Second
 // startSentinel starts a Sentinel. It needs a writable configuration file.
 func startSentinel(tb testing.TB, master int) *Redis {
 	tb.Helper()
-	s := &Redis{tb: tb, dir: tb.TempDir()}
-	tb.Cleanup(s.Kill)
-	const tries = 5
-	var err error
-	for range tries {
-		s.port = FreePort(tb)
+	s := start(tb, func(s *Redis) {
 		file := filepath.Join(s.dir, "sentinel.conf")
 		conf := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nlogfile %s\n"+
 			"sentinel monitor mymaster 127.0.0.1 %d 2\n"+
@@ -250,13 +245,9 @@ func startSentinel(tb testing.TB, master int) *Redis {
 			tb.Fatalf("write sentinel.conf: %v", err)
 		}
 		s.args = []string{file}
-		if err = s.launch(); err == nil {
-			_, _ = s.Do("SENTINEL", "DEBUG", "tilt-period", fmt.Sprint(tilt.Milliseconds())) // older ones keep the default
-			return s
-		}
-	}
-	tb.Fatalf("start sentinel: %v", err)
-	return nil
+	})
+	_, _ = s.Do("SENTINEL", "DEBUG", "tilt-period", fmt.Sprint(tilt.Milliseconds())) // older ones keep the default
+	return s
 }
 
 func must(tb testing.TB, s *Redis, args ...string) string {

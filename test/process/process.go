@@ -59,7 +59,7 @@ func Launch(cmd *exec.Cmd) (*Child, error) {
 		cmd.Stdout = c.log
 	}
 	if err := cmd.Start(); err != nil {
-		return c, fmt.Errorf("start %s: %w", c.name(), err)
+		return c, fmt.Errorf("start %s: %w", c.Name(), err)
 	}
 	go func() {
 		defer close(c.ended)
@@ -99,7 +99,8 @@ func (c *Child) Await() (url string, err error) {
 	}
 }
 
-func (c *Child) name() string { return filepath.Base(c.cmd.Path) }
+// Name returns the name of the program.
+func (c *Child) Name() string { return filepath.Base(c.cmd.Path) }
 
 // PID returns the process id.
 func (c *Child) PID() int { return c.cmd.Process.Pid }
@@ -132,7 +133,7 @@ func (c *Child) Explain(err error) error {
 // Kill kills the process with SIGKILL, and waits for its end. It does nothing if the process has ended.
 func (c *Child) Kill() error {
 	if err := c.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("kill %s: %w", c.name(), err)
+		return fmt.Errorf("kill %s: %w", c.Name(), err)
 	}
 	<-c.ended
 	return nil
@@ -152,7 +153,7 @@ func (c *Child) StopWithin(d time.Duration) error {
 	err := c.Signal(syscall.SIGTERM)
 	<-c.ended
 	if err = cmp.Or(err, c.err); err != nil {
-		return fmt.Errorf("stop %s: %w", c.name(), c.Explain(err))
+		return fmt.Errorf("stop %s: %w", c.Name(), c.Explain(err))
 	}
 	return nil
 }
