@@ -7,10 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"time"
 
 	"remora/memory"
 	"remora/test/process"
@@ -31,19 +29,16 @@ const (
 // rule is the condition of the demo's steering layer, in CEL.
 var rule = fmt.Sprintf(`tool.name == "order" && tool.arguments.copies > %d`, maxCopies)
 
-// shutdownGrace bounds the shutdown of a proxy.
-const shutdownGrace = time.Minute
-
 // machine runs the proxy and its transcript command as processes, with one configuration and one store.
 type machine struct {
-	binary string
-	config string // path of the configuration
+	binary, dir string
+	config      []byte
 }
 
-// newMachine writes a configuration into dir. The waits for the store are long: with a slow disk, turns would otherwise go to the
-// spool, which is correct but hard to follow in a demo.
-func newMachine(binary, dir, upstream string) (*machine, error) {
-	config := fmt.Sprintf(`server:
+// newMachine returns a machine with its files in dir. The waits for the store are long: with a slow disk, turns would otherwise go
+// to the spool, which is correct but hard to follow in a demo.
+func newMachine(binary, dir, upstream string) *machine {
+	return &machine{binary, dir, fmt.Appendf(nil, `server:
   listen: 127.0.0.1:0
 store:
   url: %q
@@ -60,30 +55,20 @@ memory:
     - kind: steering
       rules: [{id: small-orders, applies_to: [before_tool_call], action: deny, when: %q, guidance: %q}]
 log: {level: warn}
-`, "bolt:"+filepath.Join(dir, "demo.db"), filepath.Join(dir, "spool"), upstream+"/v1", maxItems, evictBatch, rule, refusal)
-	m := &machine{binary: binary, config: filepath.Join(dir, "config.yaml")}
-	if err := os.WriteFile(m.config, []byte(config), 0o600); err != nil {
-		return nil, fmt.Errorf("write configuration: %w", err)
-	}
-	return m, nil
-}
-
-// command returns a command that runs the binary.
-func (m *machine) command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, m.binary, args...) //nolint:gosec // our own executable
-	cmd.Env = append(process.Environ(), keyVariable+"="+apiKey)
-	cmd.WaitDelay = shutdownGrace
-	return cmd
+`, "bolt:"+filepath.Join(dir, "demo.db"), filepath.Join(dir, "spool"), upstream+"/v1", maxItems, evictBatch, rule, refusal)}
 }
 
 // start starts a proxy and waits until it listens.
 func (m *machine) start(ctx context.Context) (*process.Proxy, error) {
-	return process.Start(m.command(ctx, "--config", m.config))
+	return process.Run(ctx, m.binary, m.dir, m.config)
 }
 
 // transcript reads a stored session with `remora transcript`. The store must not be in use.
 func (m *machine) transcript(ctx context.Context, session string) ([]memory.Line, error) {
-	cmd := m.command(ctx, "transcript", "--config", m.config, "--session", session, "--key-env", keyVariable)
+	file := filepath.Join(m.dir, "config.yaml")
+	//nolint:gosec // our own executable
+	cmd := exec.CommandContext(ctx, m.binary, "transcript", "--config", file, "--session", session, "--key-env", keyVariable)
+	cmd.Env = append(process.Environ(), keyVariable+"="+apiKey)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

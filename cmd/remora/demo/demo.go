@@ -57,13 +57,8 @@ func Run(ctx context.Context, o Options) (err error) {
 		return fmt.Errorf("demo: %w", err)
 	}
 	defer func() { err = errors.Join(err, upstream.Close()) }()
-	m, err := newMachine(o.Binary, dir, upstream.URL())
-	if err != nil {
-		return fmt.Errorf("demo: %w", err)
-	}
-
 	page := printer{out: o.Out, color: o.Color, full: o.Full}
-	s := &stage{machine: m, print: page}
+	s := &stage{machine: newMachine(o.Binary, dir, upstream.URL()), print: page}
 	table := o.Table || o.Full
 	if !table {
 		s.print.out = io.Discard
