@@ -34,15 +34,15 @@ func (*Layer) Tools() []layer.Tool {
 		tool("enterPlanMode", "Begin to plan before you act. Until the plan is executed only tools that read may be called.",
 			begin+`"goal":{"type":"string","description":"What is to be reached"}},"required":[`+end, enter),
 		tool("updatePrd", "Replace the text of the plan: why, what will change and where, how it will be checked. Markdown.",
-			begin+`"content":{"type":"string"}},"required":["content"`+end, updatePRD),
+			begin+`"content":{"type":"string"}},"required":["content"`+end, planned(updatePRD)),
 		tool("setPlanTree", "Replace the steps of the plan: a JSON object, whose steps may hold steps, at most 5 levels in all.",
-			begin+`"document":{}},"required":["document"`+end, setTree),
+			begin+`"document":{}},"required":["document"`+end, planned(setTree)),
 		tool("setWorkflow", "Keep a longer procedure of the plan under a name: text, or a JSON object.",
-			begin+named+`,"document":{}},"required":["name","document"`+end, setWorkflow),
-		tool("removeWorkflow", "Drop a procedure of the plan.", begin+named+`},"required":["name"`+end, removeWorkflow),
+			begin+named+`,"document":{}},"required":["name","document"`+end, planned(setWorkflow)),
+		tool("removeWorkflow", "Drop a procedure of the plan.", begin+named+`},"required":["name"`+end, planned(removeWorkflow)),
 		tool("getWorkflow", "Read a procedure of the plan.", begin+named+`},"required":["name"`+end, getWorkflow),
 		tool("exitPlanMode", "End planning: execute begins the work, cancel drops the plan.",
-			begin+`"action":{"type":"string","enum":["execute","cancel"]}},"required":["action"`+end, exit),
+			begin+`"action":{"type":"string","enum":["execute","cancel"]}},"required":["action"`+end, planned(exit)),
 		tool("completePlan", "End the plan that is being executed: when it is carried out, or with success false when it is given up.",
 			begin+`"success":{"type":"boolean"}},"required":[`+end, complete),
 	}
@@ -76,6 +76,16 @@ func tool(name, description, parameters string, f function) layer.Tool {
 	}
 }
 
+// planned is a function that may be called only while the model plans.
+func planned(f function) function {
+	return func(t *layer.Turn, st *state, a arguments) (string, bool) {
+		if st.Phase != planning {
+			return fmt.Sprintf("You are not planning; the phase is %s. Call enterPlanMode first.", st.Phase), false
+		}
+		return f(t, st, a)
+	}
+}
+
 func enter(_ *layer.Turn, st *state, a arguments) (string, bool) {
 	if st.Phase == planning || st.Phase == executing {
 		return fmt.Sprintf("There is a plan already; its phase is %s.", st.Phase), false
@@ -92,9 +102,6 @@ func enter(_ *layer.Turn, st *state, a arguments) (string, bool) {
 }
 
 func updatePRD(_ *layer.Turn, st *state, a arguments) (string, bool) {
-	if said, ok := st.mustPlan(); !ok {
-		return said, false
-	}
 	if utf8.RuneCountInString(a.Content) > maxPRD {
 		return tooLong("content", maxPRD), false
 	}
@@ -103,9 +110,6 @@ func updatePRD(_ *layer.Turn, st *state, a arguments) (string, bool) {
 }
 
 func setTree(_ *layer.Turn, st *state, a arguments) (string, bool) {
-	if said, ok := st.mustPlan(); !ok {
-		return said, false
-	}
 	tree := compact(a.Document)
 	var text string
 	if json.Unmarshal(tree, &text) == nil {
@@ -124,9 +128,6 @@ func setTree(_ *layer.Turn, st *state, a arguments) (string, bool) {
 }
 
 func setWorkflow(_ *layer.Turn, st *state, a arguments) (string, bool) {
-	if said, ok := st.mustPlan(); !ok {
-		return said, false
-	}
 	document := compact(a.Document)
 	_, had := st.Workflows[a.Name]
 	switch {
@@ -147,9 +148,6 @@ func setWorkflow(_ *layer.Turn, st *state, a arguments) (string, bool) {
 }
 
 func removeWorkflow(_ *layer.Turn, st *state, a arguments) (string, bool) {
-	if said, ok := st.mustPlan(); !ok {
-		return said, false
-	}
 	if _, ok := st.Workflows[a.Name]; !ok {
 		return noWorkflow, false
 	}
@@ -172,9 +170,6 @@ func getWorkflow(_ *layer.Turn, st *state, a arguments) (string, bool) {
 }
 
 func exit(_ *layer.Turn, st *state, a arguments) (string, bool) {
-	if said, ok := st.mustPlan(); !ok {
-		return said, false
-	}
 	switch {
 	case a.Action == "cancel":
 		*st = state{Phase: idle}
@@ -204,14 +199,6 @@ func complete(t *layer.Turn, st *state, a arguments) (string, bool) {
 		t.Complete(result)
 	}
 	return "The plan has ended: " + string(result) + ".", true
-}
-
-// mustPlan returns why nothing can be changed now.
-func (st *state) mustPlan() (string, bool) {
-	if st.Phase == planning {
-		return "", true
-	}
-	return fmt.Sprintf("You are not planning; the phase is %s. Call enterPlanMode first.", st.Phase), false
 }
 
 func tooLong(key string, limit int) string {
