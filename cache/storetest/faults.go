@@ -30,9 +30,8 @@ func testForeignValue(s *suite) {
 	wantFault(s.T, "read", err, cache.FaultKey)
 	_, err = s.Read(s.Context(), []cache.Query{{Group: good}, {Group: bad}})
 	wantFault(s.T, "read of two groups", err, cache.FaultKey)
-	first, second := put(bad, "a", "1"), put(good, "a", "1")
-	second.Listed = true
-	got := s.Commit(s.Context(), []cache.Batch{first, second})
+	first := put(bad, "a", "1")
+	got := s.Commit(s.Context(), []cache.Batch{first, listed(good, "a", "1")})
 	wantFault(s.T, "commit", got[0].Err, cache.FaultKey)
 	if got[1].Err != nil {
 		s.Errorf("commit of another group: %v", got[1].Err)
@@ -59,15 +58,11 @@ func deadServer(t *testing.T, s cache.Store) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	g := cache.Group{Owner: "o", Name: "n"}
-	pinged := s.Ping(ctx)
-	wantFault(t, "ping of a dead server", pinged, cache.FaultStore)
-	_, readErr := s.Read(ctx, []cache.Query{{Group: g}})
-	_, _, listErr := s.List(ctx, "o", "", 1)
-	commitErr := s.Commit(ctx, []cache.Batch{put(g, "a", "secret")})[0].Err
-	if errors.Is(commitErr, cache.ErrConflict) {
-		t.Errorf("commit to a dead server: %v", commitErr)
-	}
-	for name, err := range map[string]error{"read": readErr, "commit": commitErr, "delete": s.Delete(ctx, g), "list": listErr} {
+	wantFault(t, "ping of a dead server", s.Ping(ctx), cache.FaultStore)
+	for name, err := range callAll(ctx, s, g) {
+		if errors.Is(err, cache.ErrConflict) {
+			t.Errorf("%s on a dead server: %v", name, err)
+		}
 		wantFault(t, name+" on a dead server", err, cache.FaultStore, cache.FaultShard)
 	}
 	if ctx.Err() != nil {
@@ -98,8 +93,7 @@ func lostShard(t *testing.T, s cache.Store, lose func() string) {
 		isAway := s.Shard(g) == lost
 		_, readErr := s.Read(ctx, []cache.Query{{Group: g, Names: []string{"a"}}})
 		writeErr := s.Commit(ctx, []cache.Batch{put(g, "a", "2")})[0].Err
-		elsewhere := put(cache.Group{Owner: g.Name, Name: "n"}, "a", "1")
-		elsewhere.Listed = true
+		elsewhere := listed(cache.Group{Owner: g.Name, Name: "n"}, "a", "1")
 		listedErr := s.Commit(ctx, []cache.Batch{elsewhere})[0].Err
 		if s.Shard(elsewhere.Group) != lost && listedErr != nil {
 			t.Errorf("commit of a group that is there, with an index that may be away: %v", listedErr)

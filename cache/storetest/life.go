@@ -15,8 +15,7 @@ import (
 
 func testDeleteStartsAnew(s *suite) {
 	g := s.group("g")
-	b := put(g, "a", "1", "b", "1")
-	b.Listed = true
+	b := listed(g, "a", "1", "b", "1")
 	s.version(g, 1, s.commit(b))
 	s.version(g, 2, s.commit(b))
 	if err := s.Delete(s.Context(), g); err != nil {
@@ -82,8 +81,7 @@ func testExpiryLifted(s *suite) {
 
 func testExpiryOfListed(s *suite) {
 	for i := range 5 {
-		b := put(s.group(fmt.Sprint(i)), "a", "1")
-		b.Listed = true
+		b := listed(s.group(fmt.Sprint(i)), "a", "1")
 		if i%2 == 0 {
 			b.TTL = s.env.TTL
 		}
@@ -96,9 +94,7 @@ func testExpiryOfListed(s *suite) {
 			s.Fatalf("listed (-want +got):\n%s", d)
 		}
 	}
-	b := put(s.group("4"), "a", "1")
-	b.Listed = true
-	s.commit(b)
+	s.commit(listed(s.group("4"), "a", "1"))
 	if d := cmp.Diff([]string{"1", "3", "4"}, s.names(2)); d != "" {
 		s.Fatalf("listed after one came back (-want +got):\n%s", d)
 	}
@@ -110,17 +106,13 @@ func testList(s *suite) {
 	}
 	want := slices.Clone(awkward())
 	for i, name := range want {
-		b := put(s.group(name), "a", "1")
-		b.Listed = true
-		s.commit(b)
+		s.commit(listed(s.group(name), "a", "1"))
 		if i%3 == 0 {
 			s.commit(put(s.group(name), "b", "1")) // without Listed, the entry stays
 		}
 	}
 	s.commit(put(s.group("unlisted"), "a", "1"))
-	other := put(cache.Group{Owner: s.owner + "2", Name: "other"}, "a", "1")
-	other.Listed = true
-	s.commit(other)
+	s.commit(listed(cache.Group{Owner: s.owner + "2", Name: "other"}, "a", "1"))
 	slices.Sort(want)
 	for _, limit := range []int{1, 2, 7, len(want), len(want) + 1, 1000} {
 		if d := cmp.Diff(want, s.names(limit)); d != "" {
@@ -136,9 +128,7 @@ func testList(s *suite) {
 func testListUnderWrites(s *suite) {
 	stay := numbered("stay", 60)
 	for _, name := range stay {
-		b := put(s.group(name), "a", "1")
-		b.Listed = true
-		s.commit(b)
+		s.commit(listed(s.group(name), "a", "1"))
 	}
 	var stop atomic.Bool
 	s.together(3, func(i int) error {
@@ -152,8 +142,7 @@ func testListUnderWrites(s *suite) {
 			return nil
 		}
 		for n := 0; !stop.Load(); n++ {
-			b := put(s.group(fmt.Sprintf("stay%05d-%d", n%60, i)), "a", "1")
-			b.Listed = true
+			b := listed(s.group(fmt.Sprintf("stay%05d-%d", n%60, i)), "a", "1")
 			if err := s.Commit(s.Context(), []cache.Batch{b})[0].Err; err != nil {
 				return err
 			}
@@ -193,12 +182,7 @@ func testEndedContext(s *suite) {
 	s.commit(put(g, "a", "1"))
 	ctx, cancel := context.WithCancel(s.Context())
 	cancel()
-	_, readErr := s.Read(ctx, []cache.Query{{Group: g}})
-	_, _, listErr := s.List(ctx, s.owner, "", 1)
-	for name, err := range map[string]error{
-		"read": readErr, "list": listErr, "delete": s.Delete(ctx, g), "ping": s.Ping(ctx),
-		"commit": s.Commit(ctx, []cache.Batch{put(g, "a", "2")})[0].Err,
-	} {
+	for name, err := range callAll(ctx, s, g) {
 		if !errors.Is(err, context.Canceled) {
 			s.Errorf("%s with an ended context: %v", name, err)
 		}
@@ -236,12 +220,7 @@ func testClosed(s *suite) {
 		}
 	}
 	<-done
-	_, readErr := s.Read(s.Context(), []cache.Query{{Group: g}})
-	_, _, listErr := s.List(s.Context(), s.owner, "", 1)
-	for name, err := range map[string]error{
-		"read": readErr, "list": listErr, "ping": s.Ping(s.Context()), "delete": s.Delete(s.Context(), g),
-		"commit": s.Commit(s.Context(), []cache.Batch{put(g, "a", "1")})[0].Err,
-	} {
+	for name, err := range callAll(s.Context(), s, g) {
 		if !errors.Is(err, cache.ErrClosed) {
 			s.Errorf("%s after close: %v", name, err)
 		}

@@ -4,6 +4,7 @@ package storetest
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
@@ -169,6 +170,23 @@ func put(g cache.Group, namesAndValues ...string) cache.Batch {
 		b.Puts = append(b.Puts, cache.Put{Name: namesAndValues[i], Data: []byte(namesAndValues[i+1])})
 	}
 	return b
+}
+
+// listed is put for a group that is listed from then on.
+func listed(g cache.Group, namesAndValues ...string) cache.Batch {
+	b := put(g, namesAndValues...)
+	b.Listed = true
+	return b
+}
+
+// callAll makes each call of a store once, and returns the errors by the names of the calls.
+func callAll(ctx context.Context, s cache.Store, g cache.Group) map[string]error {
+	_, readErr := s.Read(ctx, []cache.Query{{Group: g}})
+	_, _, listErr := s.List(ctx, g.Owner, "", 1)
+	return map[string]error{
+		"read": readErr, "list": listErr, "ping": s.Ping(ctx), "delete": s.Delete(ctx, g),
+		"commit": s.Commit(ctx, []cache.Batch{put(g, "a", "secret")})[0].Err,
+	}
 }
 
 // want fails the test unless the group is at the version after that many commits and has exactly these values. A nil value must
