@@ -147,14 +147,17 @@ func TestPartlyDamagedBoltPages(t *testing.T) {
 	dir := t.TempDir()
 	whole := filled(t, filepath.Join(dir, "whole.db"))
 	failed := 0
-	for _, page := range []int{4, 27, 29, 31} {
+	for page := range len(whole) / os.Getpagesize() { // which of them are in use differs between runs
 		b := bytes.Clone(whole)
 		copy(b[page*os.Getpagesize()+64:], strings.Repeat("x", 64))
 		path := filepath.Join(dir, fmt.Sprintf("%d.db", page))
 		if err := os.WriteFile(path, b, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s := open(t, "bolt:"+path, cache.Options{})
+		s, err := stores.Open("bolt:"+path, cache.Options{})
+		if err != nil {
+			continue
+		}
 		failed += visit(t, s)
 		_ = s.Close() // it reports the damage
 	}
