@@ -48,12 +48,7 @@ type Header struct {
 	Value secret.String `mapstructure:"value"`
 }
 
-func (o Options) name() string {
-	if o.Name != "" {
-		return o.Name
-	}
-	return o.Kind
-}
+func (o Options) name() string { return cmp.Or(o.Name, o.Kind) }
 
 // Validate reports every problem of o, joined, each under its configuration path: "providers[1].base_url: ...". The
 // path of o itself is given by the caller.

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/valyala/fasthttp"
 )
@@ -88,6 +89,9 @@ func Open(o Options) (*Provider, error) {
 // Name is the operator's name for this provider, unique in its Set.
 func (p *Provider) Name() string { return p.name }
 
+// HasKey reports whether a key of the provider's own replaces the caller's credential.
+func (p *Provider) HasKey() bool { return p.bearer != nil }
+
 // Upstream returns the address and the habits of the API. They never change.
 func (p *Provider) Upstream() Upstream { return p.upstream }
 
@@ -112,7 +116,9 @@ func (p *Provider) Prepare(req *fasthttp.Request) error {
 	req.UseHostHeader = true
 	h.SetHostBytes(p.host)
 	if p.bearer != nil {
-		dropCredentials(h)
+		for _, name := range credentials {
+			dropHeader(h, name)
+		}
 		h.SetBytesV(fasthttp.HeaderAuthorization, p.bearer)
 	}
 	for i := range p.headers {
@@ -178,11 +184,12 @@ func lacksVersion(path []byte) bool {
 	})
 }
 
-// dropCredentials removes every header that may carry the caller's credential.
-func dropCredentials(h *fasthttp.RequestHeader) {
-	for _, name := range [...]string{"authorization", "x-api-key", "api-key", "x-goog-api-key", "ocp-apim-subscription-key"} {
-		dropHeader(h, name)
-	}
+// credentials are the headers that may carry the caller's credential.
+var credentials = [...]string{"authorization", "x-api-key", "api-key", "x-goog-api-key", "ocp-apim-subscription-key"}
+
+// CarriesCredential reports whether a header may carry a caller's credential.
+func CarriesCredential(header string) bool {
+	return slices.Contains(credentials[:], strings.ToLower(header))
 }
 
 // dropHeader removes a header in any spelling. With name normalizing off, as in a transparent proxy, fasthttp deletes

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"unicode/utf8"
@@ -179,7 +178,7 @@ func (m *Model) post(ctx context.Context, path string, body []byte, limit int) (
 	h.SetRequestURI(path)
 	h.SetContentType("application/json")
 	if c := m.credential; c.Value != "" && c.Provider == s.Provider() { // a provider with a key of its own drops it
-		if !slices.Contains(carriers(), strings.ToLower(c.Header)) || strings.ContainsAny(c.Value.Reveal(), "\r\n\x00") {
+		if !providers.CarriesCredential(c.Header) || strings.ContainsAny(c.Value.Reveal(), "\r\n\x00") {
 			return nil, errors.New("the caller's credential: want a header for keys, and one line")
 		}
 		h.Set(c.Header, c.Value.Reveal())
@@ -201,11 +200,6 @@ func (m *Model) post(ctx context.Context, path string, body []byte, limit int) (
 // namesParameter reports whether an error is about a parameter that can be left out.
 func namesParameter(refusal string) bool {
 	return strings.Contains(refusal, "temperature") || strings.Contains(refusal, "max_tokens")
-}
-
-// carriers are the headers that may carry a caller's credential to a provider.
-func carriers() []string {
-	return []string{"authorization", "x-api-key", "api-key", "x-goog-api-key", "ocp-apim-subscription-key"}
 }
 
 // content is the text of a Chat Completions answer.

@@ -78,12 +78,11 @@ type Catalog struct {
 	log    *slog.Logger
 	now    func() time.Time
 
-	lists  map[string]*modelList // by provider
-	life   context.Context       //nolint:containedctx // of the questions in the background
-	close  context.CancelFunc
-	mu     sync.Mutex // guards closed, so that no question begins after Close
-	closed bool
-	work   sync.WaitGroup
+	lists map[string]*modelList // by provider
+	life  context.Context       //nolint:containedctx // of the questions in the background
+	close context.CancelFunc
+	mu    sync.Mutex // held while a question begins, so that none does after Close
+	work  sync.WaitGroup
 }
 
 // modelList caches one provider's list of models.
@@ -111,9 +110,8 @@ func New(client *providers.Client, set *providers.Set, o Options, log *slog.Logg
 // Close ends requests under way and waits for them.
 func (c *Catalog) Close() {
 	c.mu.Lock()
-	c.closed = true
-	c.mu.Unlock()
 	c.close()
+	c.mu.Unlock()
 	c.work.Wait()
 }
 
@@ -199,7 +197,7 @@ func (s *modelList) done(now time.Time, refresh time.Duration, err error) {
 func (c *Catalog) start(s *modelList) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
+	if c.life.Err() != nil {
 		return
 	}
 	c.work.Go(func() {
@@ -219,12 +217,16 @@ var errNoKey = errors.New("it wants a key, and the provider has none of its own"
 // ask gets the list of a provider's models, with the provider's key or none. OpenAI wants a key, OpenRouter's list is public,
 // and most self-hosted servers want none.
 func (c *Catalog) ask(p *providers.Provider) (map[string]int, error) {
-	if p.Upstream().Kind == "openai" && !hasKey(p) {
+	if p.Upstream().Kind == "openai" && !p.HasKey() {
 		return nil, errNoKey
 	}
 	ctx, cancel := context.WithTimeout(c.life, askLimit)
 	defer cancel()
-	status, list, err := providers.Fetch(ctx, c.client, p, question(), maxList)
+	var req fasthttp.Request
+	req.Header.DisableNormalizing()
+	req.Header.SetMethod(fasthttp.MethodGet)
+	req.Header.SetRequestURI("/v1/models")
+	status, list, err := providers.Fetch(ctx, c.client, p, &req, maxList)
 	switch {
 	case status != fasthttp.StatusOK && status != 0:
 		return nil, fmt.Errorf("it answers with status %d", status)
@@ -232,18 +234,4 @@ func (c *Catalog) ask(p *providers.Provider) (map[string]int, error) {
 		return nil, err
 	}
 	return parse(list)
-}
-
-func question() *fasthttp.Request {
-	var req fasthttp.Request
-	req.Header.DisableNormalizing()
-	req.Header.SetMethod(fasthttp.MethodGet)
-	req.Header.SetRequestURI("/v1/models")
-	return &req
-}
-
-// hasKey reports whether a provider puts a key of its own into requests.
-func hasKey(p *providers.Provider) bool {
-	req := question()
-	return p.Prepare(req) == nil && len(req.Header.Peek(fasthttp.HeaderAuthorization)) > 0
 }

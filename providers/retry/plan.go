@@ -27,13 +27,11 @@ type Config struct {
 type Policy struct {
 	now      func() time.Time
 	rand     func() float64
-	routes   map[string]*route // by provider; those with something configured
+	routes   map[string][]step // by provider, itself and what to try after it; those with something configured
 	circuits map[string]*circuit
 }
 
-// route is a provider and what to try after it.
-type route struct{ steps []step }
-
+// step is a provider, or a model of one, that a request may go to.
 type step struct {
 	provider *providers.Provider
 	model    string
@@ -47,7 +45,7 @@ func New(c Config) (*Policy, error) {
 	if err := Validate(c.Entries); err != nil {
 		return nil, err
 	}
-	p := &Policy{now: c.Now, rand: c.Rand, routes: map[string]*route{}, circuits: map[string]*circuit{}}
+	p := &Policy{now: c.Now, rand: c.Rand, routes: map[string][]step{}, circuits: map[string]*circuit{}}
 	all := c.Set.All()
 	own := make(map[string]step, len(all))
 	for i, pr := range all {
@@ -59,16 +57,16 @@ func New(c Config) (*Policy, error) {
 		if o.Retry.Attempts <= 1 && len(o.Fallback) == 0 && first.circuit == nil {
 			continue
 		}
-		r := &route{steps: []step{first}}
+		steps := []step{first}
 		for _, t := range o.Fallback {
 			s := first
 			if t.Provider != "" {
 				s = own[t.Provider]
 			}
 			s.model = t.Model
-			r.steps = append(r.steps, s)
+			steps = append(steps, s)
 		}
-		p.routes[pr.Name()] = r
+		p.routes[pr.Name()] = steps
 	}
 	return p, nil
 }
@@ -123,10 +121,10 @@ func (e *OpenError) Error() string {
 type Plan struct {
 	policy *Policy
 	first  *providers.Provider
-	route  *route
-	at     int  // the step under way
-	tries  int  // calls at this step
-	probe  bool // the call under way tries out an open circuit
+	steps  []step // nil if nothing is configured
+	at     int    // the step under way
+	tries  int    // calls at this step
+	probe  bool   // the call under way tries out an open circuit
 	// portable is called once at most, when another provider would be next; nil after it returned true.
 	portable func() bool
 	pinned   bool // portable returned false
@@ -144,28 +142,25 @@ type Attempt struct {
 // Plan begins a request that is meant for the provider first. portable reports whether another provider can serve it too,
 // see [Portable]; nil means that any can. It is called only before a fallback is used, so most requests never pay for it.
 func (p *Policy) Plan(first *providers.Provider, portable func() bool) Plan {
-	return Plan{policy: p, first: first, route: p.routes[first.Name()], portable: portable}
+	return Plan{policy: p, first: first, steps: p.routes[first.Name()], portable: portable}
 }
 
 // Stay begins a later round of an answer that the provider at has begun: no other provider or model can continue it. The
 // retries and the circuit of at apply.
 func (p *Policy) Stay(at *providers.Provider) Plan {
-	plan := Plan{policy: p, first: at}
-	if r := p.routes[at.Name()]; r != nil {
-		plan.route = &route{steps: r.steps[:1]}
-	}
-	return plan
+	steps := p.routes[at.Name()]
+	return Plan{policy: p, first: at, steps: steps[:min(len(steps), 1)]}
 }
 
 // Begin is the first attempt. The error is an *[OpenError], or nil.
 func (p *Plan) Begin() (Attempt, error) {
-	if p.route == nil {
+	if p.steps == nil {
 		return Attempt{Provider: p.first}, nil
 	}
 	if a, ok := p.enter(0); ok {
 		return a, nil
 	}
-	return Attempt{}, &OpenError{Provider: p.first.Name(), RetryAfter: p.route.steps[0].circuit.wait(p.policy.now())}
+	return Attempt{}, &OpenError{Provider: p.first.Name(), RetryAfter: p.steps[0].circuit.wait(p.policy.now())}
 }
 
 // Next records the outcome of the last attempt and returns the next one. False means that the client gets this outcome: it is
@@ -174,10 +169,10 @@ func (p *Plan) Begin() (Attempt, error) {
 // It must be called after every attempt, and before anything of an answer has gone to the client. Headers of the
 // outcome are read at once and not kept.
 func (p *Plan) Next(o Outcome) (Attempt, bool) {
-	if p.route == nil {
+	if p.steps == nil {
 		return Attempt{}, false
 	}
-	s, now := &p.route.steps[p.at], p.policy.now()
+	s, now := &p.steps[p.at], p.policy.now()
 	s.circuit.report(now, o.verdict(), p.probe)
 	p.probe = false
 	cause := o.cause()
@@ -195,8 +190,8 @@ func (p *Plan) Next(o Outcome) (Attempt, bool) {
 
 // enter finds the first step from i on that is possible now.
 func (p *Plan) enter(i int) (Attempt, bool) {
-	for ; i < len(p.route.steps); i++ {
-		s := &p.route.steps[i]
+	for ; i < len(p.steps); i++ {
+		s := &p.steps[i]
 		if s.provider != p.first && p.stays() {
 			continue
 		}
@@ -218,7 +213,7 @@ func (p *Plan) stays() bool {
 
 func (p *Plan) attempt(delay time.Duration) Attempt {
 	p.tries++
-	s := &p.route.steps[p.at]
+	s := &p.steps[p.at]
 	return Attempt{Provider: s.provider, Model: s.model, Delay: delay}
 }
 
