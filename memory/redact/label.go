@@ -1,6 +1,7 @@
 package redact
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -77,12 +78,7 @@ func labelled(text string, found []span) []span {
 		lower = text
 	}
 	for l, k := range unspacedLabels {
-		for at := 0; ; {
-			i := strings.Index(lower[at:], l)
-			if i < 0 {
-				break
-			}
-			at += i + len(l)
+		for at := range behind(lower, l) {
 			if s := valueBehind(text, at, k, l); s.to > 0 {
 				found = append(found, s)
 			}
@@ -137,28 +133,21 @@ func partsOf(text string, begin, end int, parts []part) []part {
 
 // labelAt is the kind of the label that begins with a part, and how many parts it has.
 func labelAt(text string, parts []part, at int) (k kind, n int) {
+labels:
 	for _, l := range byFirst[parts[at].lower] {
 		if 1+len(l.rest) <= n || at+len(l.rest) >= len(parts) {
 			continue
 		}
-		whole := true
 		for j, word := range l.rest {
 			next := parts[at+j+1]
-			if next.lower != word || !joins(text[parts[at+j].to:next.from]) {
-				whole = false
-				break
+			if next.lower != word || !slices.Contains(joins, text[parts[at+j].to:next.from]) {
+				continue labels
 			}
 		}
-		if whole {
-			k, n = l.kind, 1+len(l.rest)
-		}
+		k, n = l.kind, 1+len(l.rest)
 	}
-	if k == none {
-		for _, s := range passwordSuffixes {
-			if strings.HasSuffix(parts[at].lower, s) {
-				return password, 1
-			}
-		}
+	if k == none && endsIn(parts[at].lower, passwordSuffixes) {
+		return password, 1
 	}
 	if k == longCode && at > 0 && otherCodes[parts[at-1].lower] {
 		return none, 0
@@ -172,13 +161,11 @@ func labelAt(text string, parts []part, at int) (k kind, n int) {
 // passwordSuffixes end words that are joined without a sign: PGPASSWORD, Datenbankpasswort.
 var passwordSuffixes = []string{"password", "passwd", "passwort", "kennwort", "wachtwoord", "lösenord", "passord"}
 
-func joins(gap string) bool {
-	switch gap {
-	case "", " ", "-", "_", ".", "'", "’", "\u00a0":
-		return true
-	default:
-		return false
-	}
+// joins stand between the words of one label.
+var joins = []string{"", " ", "-", "_", ".", "'", "’", "\u00a0"}
+
+func endsIn(word string, suffixes []string) bool {
+	return slices.ContainsFunc(suffixes, func(s string) bool { return strings.HasSuffix(word, s) })
 }
 
 // How a label is joined to its value, the strongest last.
@@ -260,23 +247,14 @@ func passwordValue(text string, v span, how joint, quoted bool) span {
 			return span{}
 		}
 		return v
-	case how == equation:
-		if ordinary[lower] {
-			return span{}
-		}
+	case how == equation && ordinary[lower]:
+		return span{}
+	case how == equation, !plain:
 		return v
-	case !plain:
-		return v
-	}
-
-	if ordinary[lower] {
+	case ordinary[lower], endsIn(lower, suffixes):
 		return span{}
 	}
-	for _, s := range suffixes {
-		if strings.HasSuffix(lower, s) {
-			return span{}
-		}
-	}
+
 	if after := strings.TrimLeft(text[v.to:], "\"'`*"); after != "" && strings.IndexByte(".,;:!?)\n", after[0]) < 0 {
 		next, _, _ := strings.Cut(strings.TrimSpace(after), " ")
 		if !conjunctions[strings.ToLower(next)] {
@@ -396,7 +374,7 @@ func jointBehind(text string, at int, k kind) (how joint, from int) {
 	const mostWords = 7 // between a label and its value
 	inside := false     // of "for the guest wifi"
 	for n := range mostWords {
-		next := at + len(text[at:]) - len(strings.TrimLeft(text[at:], " \t\u00a0\u3000"))
+		next := skipSpace(text, at)
 		if next >= len(text) {
 			return apart, -1
 		}
@@ -421,9 +399,7 @@ func jointBehind(text string, at int, k kind) (how joint, from int) {
 			return apart, -1
 		case '(', '[':
 			return apart, next + size
-		}
-		if how = particle(text[next:]); how == verb {
-			_, size := utf8.DecodeRuneInString(text[next:])
+		case 'は', 'が', '是', '为', '為', '는', '은', '이', '가': // particles that join a label to its value
 			return verb, adverbial(text, skipGap(text, next+size))
 		}
 
@@ -436,12 +412,8 @@ func jointBehind(text string, at int, k kind) (how joint, from int) {
 			return towards, skipSpace(text, end)
 		case prepositions[lower]:
 			inside = true
-		case inside:
-		case n == 0 && (adverbs[lower] || lower == "number" || lower == "code" || lower == "ending"):
-			if lower == "ending" {
-				return apart, -1
-			}
-		case n == 0:
+		case inside, n == 0 && (adverbs[lower] || lower == "number" || lower == "code"):
+		case n == 0 && lower != "ending":
 			return apart, next
 		default:
 			return apart, -1
@@ -459,16 +431,6 @@ func made(text string, at int) bool {
 	from := skipSpace(text, at)
 	v := wordAt(text, from)
 	return v.to > 0 && (v.from > from || secretLike(text[v.from:v.to]))
-}
-
-// particle is verb where a text begins with a particle that joins a label to its value in a language without spaces.
-func particle(text string) joint {
-	for _, p := range []string{"は", "が", "是", "为", "為", "는", "은", "이", "가"} {
-		if strings.HasPrefix(text, p) {
-			return verb
-		}
-	}
-	return apart
 }
 
 // adverbial skips words such as "now" before a value.

@@ -109,18 +109,11 @@ func digitOf(r rune) int {
 	if r < utf8.RuneSelf || !unicode.Is(unicode.Nd, r) {
 		return -1
 	}
-	// Decimal digits stand in tens from zero to nine.
-	for _, t := range unicode.Nd.R16 {
-		if int(t.Lo) <= int(r) && int(r) <= int(t.Hi) {
-			return (int(r) - int(t.Lo)) % 10
-		}
+	first := r // decimal digits stand in tens from zero to nine
+	for unicode.Is(unicode.Nd, first-1) {
+		first--
 	}
-	for _, t := range unicode.Nd.R32 {
-		if int(t.Lo) <= int(r) && int(r) <= int(t.Hi) {
-			return (int(r) - int(t.Lo)) % 10
-		}
-	}
-	return -1
+	return int(r-first) % 10
 }
 
 // numbers finds payment card numbers, and social security numbers that have a recognisable form.

@@ -1,24 +1,34 @@
 package redact
 
 import (
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode"
 )
 
+// behind yields the places where a sign ends in a text.
+func behind(text, sign string) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for at := 0; ; {
+			i := strings.Index(text[at:], sign)
+			if i < 0 {
+				return
+			}
+			if at += i + len(sign); !yield(at) {
+				return
+			}
+		}
+	}
+}
+
 // privateKeys finds keys in PEM. One without its end goes to the end of the text.
 func privateKeys(text string, found []span) []span {
 	const begin, end = "-----BEGIN ", "-----END "
-	for at := 0; ; {
-		i := strings.Index(text[at:], begin)
-		if i < 0 {
-			return found
-		}
-		from := at + i
-		head, _, _ := strings.Cut(text[from+len(begin):], "-----")
+	for from := range behind(text, begin) {
+		head, _, _ := strings.Cut(text[from:], "-----")
 		if len(head) > 60 || !strings.Contains(head, "PRIVATE KEY") {
-			at = from + len(begin)
 			continue
 		}
 
@@ -29,22 +39,14 @@ func privateKeys(text string, found []span) []span {
 				to += k + len("-----")
 			}
 		}
-		found = append(found, span{from, to})
-		at = to
+		found = append(found, span{from - len(begin), to})
 	}
+	return found
 }
 
 // passwordsInURLs finds the password in scheme://user:password@host.
 func passwordsInURLs(text string, found []span) []span {
-	const sign = "://"
-	for at := 0; ; {
-		i := strings.Index(text[at:], sign)
-		if i < 0 {
-			return found
-		}
-		from := at + i + len(sign)
-		at = from
-
+	for from := range behind(text, "://") {
 		authority := text[from:]
 		if n := strings.IndexAny(authority, "/?# \t\r\n\"'`<>"); n >= 0 {
 			authority = authority[:n]
@@ -57,6 +59,7 @@ func passwordsInURLs(text string, found []span) []span {
 			found = append(found, span{from + user + 1, from + host})
 		}
 	}
+	return found
 }
 
 // passwordsInOptions finds the passwords that curl takes with a user: -u name:password. Other commands take a group there.
@@ -74,13 +77,8 @@ func passwordsInOptions(text string, found []span) []span {
 // passwordsOfCurl finds them in text[from:to], the options of one command.
 func passwordsOfCurl(text string, from, to int, found []span) []span {
 	for _, option := range [...]string{" -u ", " -u", " --user ", " --user="} {
-		for at := from; ; {
-			i := strings.Index(text[at:to], option)
-			if i < 0 {
-				break
-			}
-			at += i + len(option)
-			v := wordAt(text, at)
+		for at := range behind(text[from:to], option) {
+			v := wordAt(text, from+at)
 			_, word, _ := strings.Cut(text[v.from:v.to], ":")
 			if word != "" && !placeholder(word) {
 				found = append(found, span{v.to - len(word), v.to})
