@@ -1,6 +1,7 @@
 package observational
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -105,12 +106,7 @@ func extractive(_ context.Context, t *layer.Turn, s *state) ([]observation, erro
 // they were said.
 func choose(found []statement) []statement {
 	byWeight := slices.Clone(found)
-	slices.SortStableFunc(byWeight, func(a, b statement) int {
-		if a.weight != b.weight {
-			return int(b.weight) - int(a.weight)
-		}
-		return b.at - a.at
-	})
+	slices.SortFunc(byWeight, func(a, b statement) int { return cmp.Or(cmp.Compare(b.weight, a.weight), b.at-a.at) })
 	left := map[string]int{byUser: maxOfUser, byAssistant: maxOfOthers, byTool: maxOfOthers}
 	kept := slices.DeleteFunc(byWeight, func(s statement) bool {
 		left[s.by]--

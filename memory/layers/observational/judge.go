@@ -195,13 +195,7 @@ func worded(text string) bool {
 	if !strings.ContainsFunc(text, latin) {
 		return utf8.RuneCountInString(text) >= few
 	}
-	n := 0
-	for range strings.FieldsSeq(text) {
-		if n++; n == 2 {
-			return true
-		}
-	}
-	return false
+	return strings.ContainsFunc(strings.TrimSpace(text), unicode.IsSpace)
 }
 
 func latin(r rune) bool {

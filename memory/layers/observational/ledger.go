@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 )
 
 // maxSources is how many sources a statement names, the newest.
@@ -150,10 +149,7 @@ func (l *ledger) corrects(o *observation, topic string) (changed observation, ok
 	switch {
 	case len(about) > 0:
 		candidates = about
-	case named || len(candidates) > 1:
-		return observation{}, !named
-	}
-	if len(candidates) == 0 {
+	case named || len(candidates) != 1:
 		return observation{}, !named
 	}
 
@@ -225,13 +221,10 @@ func withDates(text string, now time.Time) string {
 		want := slices.IndexFunc([]string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}, func(d string) bool {
 			return strings.HasPrefix(strings.ToLower(text[p[4]:p[5]]), d)
 		})
-		days := cmp.Or((want-int(from.Weekday())+7)%7, 7)
-		day := from.AddDate(0, 0, days)
+		days := (want - int(from.Weekday()) + 7) % 7
+		day := from.AddDate(0, 0, cmp.Or(days, 7))
 		if before == "last" || past && before != "this" {
 			day = from.AddDate(0, 0, days-7)
-			if days == 7 {
-				day = from.AddDate(0, 0, -7)
-			}
 		} else {
 			from = day
 		}
@@ -245,12 +238,8 @@ func withDates(text string, now time.Time) string {
 
 // undated is a text without the dates that withDates has put into it.
 func undated(text string) string {
-	for {
-		i := strings.Index(text, " (20")
-		if i < 0 || len(text) < i+len(" (2006-01-02)") || text[i+len(" (2006-01-02")] != ')' ||
-			strings.ContainsFunc(text[i+2:i+12], func(r rune) bool { return r != '-' && !unicode.IsDigit(r) }) {
-			return text
-		}
-		text = text[:i] + text[i+len(" (2006-01-02)"):]
+	if !strings.Contains(text, " (20") {
+		return text
 	}
+	return addedDate().ReplaceAllString(text, "")
 }

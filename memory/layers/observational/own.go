@@ -74,6 +74,8 @@ var frames = lazily(`(?i)^(chunk id|wall time|exit code|process (exited|finished
 // week days by name.
 var weekday = lazily(`(?i)\b(every |each |next |last |this )?(monday|tuesday|wednesday|thursday|friday|saturday|sunday)(s)?\b`)
 
+var addedDate = lazily(` \(20\d\d-\d\d-\d\d\)`)
+
 var pastVerbs = lazily(`(?i)\b(was|were|had|met|went|did|came|saw|visited|got|bought|ate|arrived|left|happened|called|said|told)\b`)
 
 // Corrections of what was said before.
