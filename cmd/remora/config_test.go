@@ -258,7 +258,7 @@ func TestLayerProblems(t *testing.T) {
 memory.layers[0].rules[0] (a).action: want deny, guide or allow
 memory.layers[0].rules[0] (a).applies_to: want before_tool_call, after_model_call or both
 memory.layers[0].rules[1] (b).model_check: needs the key model of the layer (MISSING_CALL_MODEL)
-memory.layers[0].rules[1] (b).model_check.mode: want sync or async
+memory.layers[0].rules[1] (b).model_check.mode: want one of sync, async
 memory.layers[0].rules[1] (b).model_check.prompt: want what the model is to look for`)
 	f("[{kind: history_window, in_flight: {a: b}}]", "memory.layers[0].in_flight: want text, have a mapping")
 }

@@ -3,7 +3,28 @@ package layer
 import (
 	"cmp"
 	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
 )
+
+// OneOf sets an empty value to the first word and refuses others than the words. The error names key.
+func OneOf(key string, have *string, words ...string) error {
+	*have = cmp.Or(*have, words[0])
+	if !slices.Contains(words, *have) {
+		return fmt.Errorf("%s: want one of %s", key, strings.Join(words, ", "))
+	}
+	return nil
+}
+
+// Text trims a text and refuses an empty one, one that is not UTF-8, and one of more than limit bytes. The error names key.
+func Text(key string, have *string, limit int) error {
+	*have = strings.TrimSpace(*have)
+	if *have == "" || len(*have) > limit || !utf8.ValidString(*have) {
+		return fmt.Errorf("%s: want UTF-8 text of at most %d bytes", key, limit)
+	}
+	return nil
+}
 
 // Bounded sets a zero to the default and refuses values outside of 1 to limit. The error names key.
 func Bounded(key string, n *int, fallback, limit int) error {

@@ -44,8 +44,8 @@ func NewWith(o Options, backend Opener) (*Layer, error) {
 		l.topK = *o.RecallTopK
 	}
 	errs := []error{
-		choice("strategy", &l.o.Strategy, SlidingWindow, SlidingWindowWithSummary, PriorityBased),
-		choice("recall_from", &l.o.RecallFrom, FromAll, FromUser, FromConversation),
+		layer.OneOf("strategy", &l.o.Strategy, SlidingWindow, SlidingWindowWithSummary, PriorityBased),
+		layer.OneOf("recall_from", &l.o.RecallFrom, FromAll, FromUser, FromConversation),
 		layer.Bounded("context_window_tokens", &l.o.ContextWindowTokens, defaultWindow, maxTokens),
 		layer.Bounded("max_output_tokens", &l.o.MaxOutputTokens, defaultOutput, maxTokens),
 		layer.Bounded("max_chars", &l.o.MaxChars, summary.MaxChars, maxExcerpt),

@@ -1,10 +1,6 @@
 package historymanager
 
 import (
-	"cmp"
-	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"remora/memory/layer"
@@ -79,13 +75,4 @@ func Defaults(o Options) layer.Defaults {
 		d.Scope, d.Live, d.Budget = layer.Resource, true, layer.Between(0, 1.5*float64(tokens))
 	}
 	return d
-}
-
-// choice sets an empty value to the first word, and refuses one that is not in the list.
-func choice(key string, have *string, words ...string) error {
-	*have = cmp.Or(*have, words[0])
-	if !slices.Contains(words, *have) {
-		return fmt.Errorf("%s: want one of %s", key, strings.Join(words, ", "))
-	}
-	return nil
 }

@@ -6,7 +6,6 @@
 package observational
 
 import (
-	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -93,15 +92,12 @@ func New(o Options) (*Layer, error) {
 			o.Observer = ByModel
 		}
 	}
-	o.Inputs = cmp.Or(o.Inputs, UserOnly)
 	l := &Layer{states: layer.NewDecoded(decode)}
 	errs := []error{
+		layer.OneOf("inputs", &o.Inputs, UserOnly, AssistantOnly, Conversation, All),
 		layer.Bounded("buffer_threshold", &o.BufferThreshold, defaultThreshold, limitThreshold),
 		layer.Bounded("max_observations", &o.MaxObservations, defaultObservations, limitObservations),
 		layer.Bounded("max_buffer", &o.MaxBuffer, defaultBuffer, limitBuffer),
-	}
-	if !slices.Contains([]string{UserOnly, AssistantOnly, Conversation, All}, o.Inputs) {
-		errs = append(errs, errors.New("inputs: want user, assistant, conversation or all"))
 	}
 	switch o.Observer {
 	case Extractive:

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"remora/memory/index"
 	"remora/memory/layer"
@@ -88,7 +87,7 @@ func New(o Options) (*Layer, error) {
 		at := fmt.Sprintf("procedures[%d]", i)
 		errs = append(errs,
 			line(at+".name", &p.Name, maxName),
-			text(at+".steps", &p.Steps, maxSteps))
+			layer.Text(at+".steps", &p.Steps, maxSteps))
 		if names[p.Name] {
 			errs = append(errs, fmt.Errorf("%s.name: want another name than a procedure before it has", at))
 		}
@@ -113,18 +112,9 @@ func New(o Options) (*Layer, error) {
 	return l, errors.Join(errs...)
 }
 
-// text trims a text and refuses an empty, too long or non-UTF-8 one.
-func text(key string, have *string, limit int) error {
-	*have = strings.TrimSpace(*have)
-	if *have == "" || len(*have) > limit || !utf8.ValidString(*have) {
-		return fmt.Errorf("%s: want UTF-8 text of at most %d bytes", key, limit)
-	}
-	return nil
-}
-
-// line is text for a text of one line.
+// line is layer.Text for a text of one line.
 func line(key string, have *string, limit int) error {
-	if err := text(key, have, limit); err != nil {
+	if err := layer.Text(key, have, limit); err != nil {
 		return err
 	}
 	if strings.ContainsAny(*have, "\r\n") {

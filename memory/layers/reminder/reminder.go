@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
-	"unicode/utf8"
 
 	"remora/memory/layer"
 	"remora/wire"
@@ -56,9 +54,7 @@ func New(o Options) (*Layer, error) {
 	l := &Layer{}
 	for i, r := range o.Reminders {
 		at := fmt.Sprintf("reminders[%d]", i)
-		if r.Text = strings.TrimSpace(r.Text); r.Text == "" || len(r.Text) > maxText || !utf8.ValidString(r.Text) {
-			errs = append(errs, fmt.Errorf("%s.text: want UTF-8 text of at most %d bytes", at, maxText))
-		}
+		errs = append(errs, layer.Text(at+".text", &r.Text, maxText))
 		if r.EveryUserTurns < 0 || r.EveryUserTurns > maxEvery {
 			errs = append(errs, fmt.Errorf("%s.every_user_turns: want 0 to %d", at, maxEvery))
 		}

@@ -1,7 +1,6 @@
 package steering
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,13 +90,10 @@ func compile(r Rule) (*rule, error) {
 		errs = append(errs, errors.New(`id: want letters, digits, "_", "-" and ".", at most 64`))
 	}
 	for _, phase := range r.AppliesTo {
-		if phase != beforeToolCall && phase != afterModelCall {
-			errs = append(errs, errors.New("applies_to: want before_tool_call, after_model_call or both"))
-			continue
-		}
 		c.phases[phase] = true
 	}
-	if len(r.AppliesTo) == 0 {
+	wrong := func(phase string) bool { return phase != beforeToolCall && phase != afterModelCall }
+	if len(r.AppliesTo) == 0 || slices.ContainsFunc(r.AppliesTo, wrong) {
 		errs = append(errs, errors.New("applies_to: want before_tool_call, after_model_call or both"))
 	}
 	errs = append(errs, c.takeAction(r), c.takeCheck(r.ModelCheck), c.takeExpression(r.When))
@@ -129,15 +125,12 @@ func (c *rule) takeCheck(check *ModelCheck) error {
 	if check == nil {
 		return nil
 	}
-	c.mode, c.prompt = cmp.Or(check.Mode, Sync), check.Prompt
-	var errs []error
-	if c.mode != Sync && c.mode != Async {
-		errs = append(errs, errors.New("model_check.mode: want sync or async"))
-	}
+	c.mode, c.prompt = check.Mode, check.Prompt
+	err := layer.OneOf("model_check.mode", &c.mode, Sync, Async)
 	if strings.TrimSpace(c.prompt) == "" {
-		errs = append(errs, errors.New("model_check.prompt: want what the model is to look for"))
+		err = errors.Join(err, errors.New("model_check.prompt: want what the model is to look for"))
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // takeExpression compiles the expression for each phase, since their variables differ.

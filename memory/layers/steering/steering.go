@@ -66,11 +66,8 @@ type Layer struct {
 
 // New returns the layer. The error joins one line per wrong rule or key; a rule's line names its index and id.
 func New(o Options) (*Layer, error) {
-	l := &Layer{ledger: cmp.Or(o.MaxLedgerEntries, defaultLedger), retries: defaultRetries}
-	var errs []error
-	if l.ledger < 0 || l.ledger > limitLedger {
-		errs = append(errs, fmt.Errorf("max_ledger_entries: want 1 to %d, or 0 for %d", limitLedger, defaultLedger))
-	}
+	errs := []error{layer.Bounded("max_ledger_entries", &o.MaxLedgerEntries, defaultLedger, limitLedger)}
+	l := &Layer{ledger: o.MaxLedgerEntries, retries: defaultRetries}
 	if o.MaxRetries != nil {
 		l.retries = *o.MaxRetries
 	}

@@ -55,14 +55,9 @@ type Layer struct{ byExecution bool }
 
 // New checks the options. Errors name their key.
 func New(o Options) (*Layer, error) {
-	switch o.ReturnMode {
-	case "", "merge":
-		return &Layer{}, nil
-	case "execution":
-		return &Layer{byExecution: true}, nil
-	default:
-		return nil, errors.New("return_mode: want merge or execution")
-	}
+	const merge, execution = "merge", "execution"
+	err := layer.OneOf("return_mode", &o.ReturnMode, merge, execution)
+	return &Layer{byExecution: o.ReturnMode == execution}, err
 }
 
 // state is the stored state of the layer.
