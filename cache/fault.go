@@ -3,6 +3,7 @@ package cache
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 )
 
@@ -57,24 +58,23 @@ func FaultOf(err error) (Fault, []string) {
 }
 
 // Faulty adds a fault to err, unless it has one. A timeout is always a FaultTimeout.
-func Faulty(f Fault, err error) error {
-	if known, _ := FaultOf(err); err == nil || known != FaultNone {
-		return err
-	}
-	if IsTimeout(err) {
-		f = FaultTimeout
-	}
-	return &Error{Fault: f, Err: err}
-}
+func Faulty(f Fault, err error) error { return faulty(f, "", err) }
 
 // OnShard adds to err the fault of the server that was called, unless it has a fault. shard is "" if the store is one server.
 func OnShard(shard string, err error) error {
+	if shard == "" {
+		return faulty(FaultStore, "", err)
+	}
+	return faulty(FaultShard, shard, err)
+}
+
+func faulty(f Fault, shard string, err error) error {
 	if known, _ := FaultOf(err); err == nil || known != FaultNone {
 		return err
 	}
-	e := &Error{Fault: FaultStore, Err: err}
+	e := &Error{Fault: f, Err: err}
 	if shard != "" {
-		e.Fault, e.Shards = FaultShard, []string{shard}
+		e.Shards = []string{shard}
 	}
 	if IsTimeout(err) {
 		e.Fault = FaultTimeout
@@ -92,11 +92,7 @@ func JoinFaults(failed map[string]error, servers int) error {
 	if len(failed) == 0 {
 		return nil
 	}
-	joined := &Error{Fault: FaultShard}
-	for shard := range failed {
-		joined.Shards = append(joined.Shards, shard)
-	}
-	slices.Sort(joined.Shards)
+	joined := &Error{Fault: FaultShard, Shards: slices.Sorted(maps.Keys(failed))}
 	errs := make([]error, 0, len(failed))
 	for _, shard := range joined.Shards {
 		errs = append(errs, failed[shard])

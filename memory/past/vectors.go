@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -149,12 +150,7 @@ func (p *Past) newestVectors(e *Embeddings) int {
 // attach gives statements the vectors that the store has for them. Its caller has one.turn, and read are the sessions whose
 // statements are new in the index.
 func (p *Past) attach(ctx context.Context, e *Embeddings, one *resource, tenant string, read map[string]bool) error {
-	var names []string
-	for name := range one.read {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for page := range slices.Chunk(names, vectorsPage) {
+	for page := range slices.Chunk(slices.Sorted(maps.Keys(one.read)), vectorsPage) {
 		queries := make([]cache.Query, len(page))
 		for i, name := range page {
 			queries[i].Group = VectorsGroup(tenant, name)

@@ -3,6 +3,7 @@ package replicas
 import (
 	"context"
 	"encoding/binary"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -68,20 +69,12 @@ func (p *Peers) Poll(ctx context.Context) {
 			break
 		}
 	}
-	ids := make([]uint64, 0, len(found))
-	for id := range found {
-		ids = append(ids, id)
-	}
 	p.mu.Lock()
 	if !p.unsettled() {
-		for id := range p.others {
-			if !found[id] {
-				delete(p.others, id)
-			}
-		}
+		maps.DeleteFunc(p.others, func(id uint64, _ *peer) bool { return !found[id] })
 	}
 	p.mu.Unlock()
-	if _, err := p.read(ctx, ids, true); err != nil {
+	if _, err := p.read(ctx, slices.Collect(maps.Keys(found)), true); err != nil {
 		p.o.Log.Debug("other processes cannot be looked at", "error", err.Error())
 		return
 	}
@@ -178,11 +171,7 @@ func (p *Peers) ids() []uint64 {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	ids := make([]uint64, 0, len(p.others))
-	for id := range p.others {
-		ids = append(ids, id)
-	}
-	return ids
+	return slices.Collect(maps.Keys(p.others))
 }
 
 // unsettled reports whether the store was down so recently that not all others have announced their turns. The caller holds the

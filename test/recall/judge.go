@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"regexp"
 	"slices"
@@ -204,14 +205,9 @@ func (t *transcript) newSessions(found map[string]bool, before []string) []strin
 			turns[s]++
 		}
 	}
-	var all []string
-	for s := range turns {
-		all = append(all, s)
-	}
-	slices.SortFunc(all, func(a, b string) int {
+	return slices.SortedFunc(maps.Keys(turns), func(a, b string) int {
 		return cmp.Or(turns[b]-turns[a], t.at[b].Compare(t.at[a]), strings.Compare(a, b))
 	})
-	return all
 }
 
 // describe describes the questions.

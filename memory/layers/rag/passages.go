@@ -153,9 +153,7 @@ func underlined(line, below string) int {
 // section begins a section.
 func (d *divider) section(level int, title string) {
 	d.end()
-	if level > maxDepth {
-		level = maxDepth
-	}
+	level = min(level, maxDepth)
 	for len(d.headings) < level-1 {
 		d.headings = append(d.headings, "") // a level was skipped
 	}
