@@ -101,14 +101,8 @@ func (o Options) decode() (keys []rawKey, names []byte, err error) {
 
 // validID limits the id, which is stored with each value and repeated in errors.
 func validID(id string) bool {
-	for i := range len(id) {
-		switch c := id[i]; {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-', c == '_', c == '.':
-		default:
-			return false
-		}
-	}
-	return 1 <= len(id) && len(id) <= maxKeyID
+	const characters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
+	return 1 <= len(id) && len(id) <= maxKeyID && strings.Trim(id, characters) == ""
 }
 
 // decodeSecret decodes 32 bytes from hexadecimal or any common base64. Its error reveals only the length of the secret.

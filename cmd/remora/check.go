@@ -14,14 +14,7 @@ import (
 
 func newCheckCommand(p console) *cobra.Command {
 	s := &serveFlags{console: p, checks: true}
-	cmd := &cobra.Command{
-		Use:   "check",
-		Short: "Print all problems of the configuration, and serve nothing",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return s.run(cmd) },
-	}
-	s.add(cmd)
-	return cmd
+	return s.command("check", "Print all problems of the configuration, and serve nothing")
 }
 
 // check prints the problems and warnings of a configuration; err is the error of loading it.

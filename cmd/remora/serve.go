@@ -46,11 +46,13 @@ func (s *serveFlags) add(cmd *cobra.Command) {
 
 func newServeCommand(p console) *cobra.Command {
 	s := &serveFlags{console: p}
+	return s.command("serve", "Serve; what remora does without a subcommand")
+}
+
+func (s *serveFlags) command(use, short string) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "serve",
-		Short: "Serve; what remora does without a subcommand",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return s.run(cmd) },
+		Use: use, Short: short, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return s.run(cmd) },
 	}
 	s.add(cmd)
 	return cmd

@@ -44,7 +44,6 @@ type options struct {
 func parse(args []string, stderr io.Writer) (options, error) {
 	var o options
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
-	f.SetOutput(stderr)
 	f.BoolVar(&o.quick, "quick", false, "fewer and shorter rounds, about 2 minutes")
 	f.BoolVar(&o.asJSON, "json", false, "print the values of every round as JSON")
 	f.StringVar(&o.dir, "dir", "", "create stores in this `folder` instead of the system's temporary one")
@@ -55,7 +54,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.StringVar(&o.role, "role", "", "used by bench itself to start its children")
 	f.StringVar(&o.upstream, "upstream", "", "likewise")
 	f.StringVar(&o.store, "store", "", "likewise")
-	return o, f.Parse(args)
+	return o, process.ParseFlags(f, args, stderr)
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {

@@ -28,6 +28,18 @@ func Main(name string, run func(ctx context.Context, args []string, stdout, stde
 	}
 }
 
+// ParseFlags parses a command line that has flags and no other arguments.
+func ParseFlags(f *flag.FlagSet, args []string, stderr io.Writer) error {
+	f.SetOutput(stderr)
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	if f.NArg() > 0 {
+		return fmt.Errorf("unknown argument %q", f.Arg(0))
+	}
+	return nil
+}
+
 // BuildUnless returns given, the path of a binary. If it is empty, BuildUnless builds the proxy of this source tree in dir.
 func BuildUnless(ctx context.Context, given, dir string) (string, error) {
 	if given != "" {

@@ -35,19 +35,12 @@ type options struct {
 
 func (o *options) read(args []string, stderr io.Writer) error {
 	f := flag.NewFlagSet("recall", flag.ContinueOnError)
-	f.SetOutput(stderr)
 	f.StringVar(&o.file, "file", "", "ask about the conversations of this `FILE`, in LoCoMo's format, instead of generated ones")
 	f.StringVar(&o.layers, "layers", "shipped", "layers to measure, `NAMES` of those in layers/ or paths of YAML files, separated by commas")
 	f.StringVar(&o.binary, "proxy", "", "use this `binary` instead of building one")
 	f.Uint64Var(&o.seed, "seed", corpus.Seed, "of the generated conversations")
 	f.BoolVar(&o.small, "small", false, "one generated conversation of each language")
-	if err := f.Parse(args); err != nil {
-		return err
-	}
-	if f.NArg() > 0 {
-		return fmt.Errorf("unknown argument %q", f.Arg(0))
-	}
-	return nil
+	return process.ParseFlags(f, args, stderr)
 }
 
 func (o *options) conversations() ([]*corpus.Conversation, error) {

@@ -41,7 +41,6 @@ type options struct {
 
 func (o *options) read(args []string, stderr io.Writer) error {
 	f := flag.NewFlagSet("replay", flag.ContinueOnError)
-	f.SetOutput(stderr)
 	f.Func("in", "replay this recording (`FILE`, JSONL) instead of generated sessions; may be given several times", func(name string) error {
 		o.in = append(o.in, name)
 		return nil
@@ -57,13 +56,7 @@ func (o *options) read(args []string, stderr io.Writer) error {
 	f.BoolVar(&o.generate, "generate", false, "print the sessions as JSONL and exit")
 	f.Uint64Var(&o.seed, "seed", 0, "generate other sessions of the same shapes, by any `number` but 0")
 	f.BoolVar(&o.small, "small", false, "only the shipped sample session")
-	if err := f.Parse(args); err != nil {
-		return err
-	}
-	if f.NArg() > 0 {
-		return fmt.Errorf("unknown argument %q", f.Arg(0))
-	}
-	return nil
+	return process.ParseFlags(f, args, stderr)
 }
 
 func (o *options) spoken() ([]wire.Dialect, error) {

@@ -35,11 +35,9 @@ func (l *Layer) search(ctx context.Context, t *layer.Turn, s layer.State, argume
 	var asked struct {
 		Query string `json:"query"`
 	}
-	if err := json.Unmarshal(arguments, &asked); err != nil {
-		return "", s, errors.New("query: want text")
-	}
+	err := json.Unmarshal(arguments, &asked)
 	query := strings.TrimSpace(layer.Head(asked.Query, index.MaxQuestion))
-	if query == "" {
+	if err != nil || query == "" {
 		return "", s, errors.New("query: want text")
 	}
 	if t.Past == nil {
