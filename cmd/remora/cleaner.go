@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"remora/memory/layer"
 )
 
 // cleaner checks the keys and the shape of a parsed file against a schema, and resolves ${NAME} references in its strings.
@@ -70,7 +72,7 @@ func (c *cleaner) value(path string, n *node, v any) (any, bool) {
 	case n.fields != nil:
 		m, ok := v.(map[string]any)
 		if !ok {
-			c.found.add(path, "want a mapping, have %s%s", describe(v), n.hint())
+			c.found.add(path, "want a mapping, have %s%s", layer.Describe(v), n.hint())
 			return nil, false
 		}
 		c.mapping(path, n, m)
@@ -88,7 +90,7 @@ func (c *cleaner) value(path string, n *node, v any) (any, bool) {
 func (c *cleaner) entries(path string, n *node, v any) (any, bool) {
 	list, ok := v.([]any)
 	if !ok {
-		c.found.add(path, "want a list, have %s%s", describe(v), listHint(v))
+		c.found.add(path, "want a list, have %s%s", layer.Describe(v), listHint(v))
 		return nil, false
 	}
 	clean, layers := make([]any, 0, len(list)), make([]openEntry, 0, len(list))
@@ -96,7 +98,7 @@ func (c *cleaner) entries(path string, n *node, v any) (any, bool) {
 		at := fmt.Sprintf("%s[%d]", path, i)
 		m, ok := e.(map[string]any)
 		if !ok {
-			c.found.add(at, "want a mapping, have %s%s", describe(e), n.hint())
+			c.found.add(at, "want a mapping, have %s%s", layer.Describe(e), n.hint())
 			m = map[string]any{} // a placeholder: later entries keep their index
 		} else if n.open {
 			c.layer(at, m)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-viper/mapstructure/v2"
 
+	"remora/memory/layer"
 	"remora/secret"
 )
 
@@ -57,7 +58,7 @@ func convert(from, to reflect.Type, v any) (any, error) {
 		return toDuration(v)
 	}
 	if to == reflect.TypeFor[slog.Level]() && from.Kind() != reflect.String {
-		return nil, fmt.Errorf("want debug, info, warn or error, have %s", describe(v)) // slog also accepts numbers, which are undocumented here
+		return nil, fmt.Errorf("want debug, info, warn or error, have %s", layer.Describe(v)) // slog also accepts numbers, which are undocumented here
 	}
 	switch v := v.(type) {
 	case string:
@@ -75,7 +76,7 @@ func convert(from, to reflect.Type, v any) (any, error) {
 		}
 	case int, bool:
 		if to.Kind() == reflect.Slice {
-			return nil, fmt.Errorf("want a list, have %s", describe(v))
+			return nil, fmt.Errorf("want a list, have %s", layer.Describe(v))
 		}
 	}
 	return v, nil
@@ -148,7 +149,7 @@ func toDuration(v any) (any, error) {
 			return nil, fmt.Errorf("want a duration with its unit, such as 250ms or 10m, have %v", v)
 		}
 	default:
-		return nil, fmt.Errorf("want a duration with its unit, such as 250ms or 10m, have %s", describe(v))
+		return nil, fmt.Errorf("want a duration with its unit, such as 250ms or 10m, have %s", layer.Describe(v))
 	}
 	if d < 0 {
 		return nil, fmt.Errorf("want a duration of zero or more, have %s", d)

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/go-viper/mapstructure/v2"
+
+	"remora/memory/layer"
 )
 
 // problem is one mistake in the configuration.
@@ -64,7 +66,7 @@ func (p *problems) addDecodeErrors(path string, err error) {
 			at, text = joinPath(path, de.Name()), de.Unwrap().Error()
 		}
 		if shape, ok := errors.AsType[*mapstructure.UnconvertibleTypeError](e); ok {
-			text = fmt.Sprintf("want %s, have %s%s", wanted(shape.Expected.Type()), describe(shape.Value), shapeHint(shape))
+			text = fmt.Sprintf("want %s, have %s%s", wanted(shape.Expected.Type()), layer.Describe(shape.Value), shapeHint(shape))
 		}
 		p.add(at, "%s", text)
 	}
@@ -74,7 +76,7 @@ func (p *problems) addDecodeErrors(path string, err error) {
 func shapeHint(e *mapstructure.UnconvertibleTypeError) string {
 	switch e.Expected.Kind() {
 	case reflect.String:
-		if describe(e.Value) == "a number" {
+		if layer.Describe(e.Value) == "a number" {
 			return ": put it in quotes"
 		}
 	case reflect.Struct:

@@ -92,23 +92,3 @@ func joinPath(path, key string) string {
 	}
 	return path + "." + key
 }
-
-// describe names the shape of a parsed value without showing it: it may be a secret.
-func describe(v any) string {
-	switch v.(type) {
-	case nil:
-		return "nothing"
-	case map[string]any:
-		return "a mapping"
-	case map[any]any:
-		return "a mapping with a key that is no text"
-	case []any:
-		return "a list"
-	case string:
-		return "text"
-	case bool:
-		return "true or false"
-	default:
-		return "a number"
-	}
-}

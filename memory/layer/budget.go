@@ -67,7 +67,7 @@ func ParseBudget(v any) (Budget, error) {
 	}
 	most, ok := number(v)
 	if !ok {
-		return Budget{}, fmt.Errorf("budget: want auto, a number or {min, max}, have %s", describe(v))
+		return Budget{}, fmt.Errorf("budget: want auto, a number or {min, max}, have %s", Describe(v))
 	}
 	if err := checkMax("budget", most); err != nil {
 		return Budget{}, err
@@ -85,7 +85,7 @@ func parseRange(m map[string]any) (Budget, error) {
 		case key != "min" && key != "max":
 			errs = append(errs, fmt.Errorf("%s: unknown key, want min or max", at))
 		case !isNumber:
-			errs = append(errs, fmt.Errorf("%s: want a number, have %s", at, describe(m[key])))
+			errs = append(errs, fmt.Errorf("%s: want a number, have %s", at, Describe(m[key])))
 		case key == "min":
 			lowest = n
 			errs = append(errs, checkMin(at, n))
@@ -140,19 +140,23 @@ func number(v any) (float64, bool) {
 	}
 }
 
-// describe names the shape of a value without showing it.
-func describe(v any) string {
-	switch reflect.ValueOf(v).Kind() {
-	case reflect.Invalid:
+// Describe names the shape of a value of the configuration without showing it: it may be a secret.
+func Describe(v any) string {
+	switch r := reflect.ValueOf(v); {
+	case !r.IsValid():
 		return "nothing"
-	case reflect.Map:
+	case r.Kind() == reflect.Map && r.Type().Key().Kind() != reflect.String:
+		return "a mapping with a key that is no text"
+	case r.Kind() == reflect.Map:
 		return "a mapping"
-	case reflect.Slice:
+	case r.Kind() == reflect.Slice:
 		return "a list"
-	case reflect.String:
+	case r.Kind() == reflect.String:
 		return "text"
-	case reflect.Bool:
+	case r.Kind() == reflect.Bool:
 		return "true or false"
+	case r.CanInt() || r.CanUint() || r.CanFloat():
+		return "a number"
 	default:
 		return "something else"
 	}

@@ -53,7 +53,7 @@ func TestParseBudgetNamesTheKeyOfEveryProblem(t *testing.T) {
 		{"text", "hunter2", "budget: want auto, a number or {min, max}, have text"},
 		{"bool", true, "budget: want auto, a number or {min, max}, have true or false"},
 		{"list", []any{200, 1500}, "budget: want auto, a number or {min, max}, have a list"},
-		{"mapping of other keys", map[int]any{1: 2}, "budget: want auto, a number or {min, max}, have a mapping"},
+		{"mapping of other keys", map[int]any{1: 2}, "budget: want auto, a number or {min, max}, have a mapping with a key that is no text"},
 		{"neither", struct{}{}, "budget: want auto, a number or {min, max}, have something else"},
 		{"negative", -1, "budget: want 0 tokens or more, have -1"},
 		{"NaN", math.NaN(), "budget: want 0 tokens or more, have NaN"},

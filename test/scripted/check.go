@@ -212,33 +212,19 @@ func checkResponses(req *responsesRequest, history []item, s *Server) *apiError 
 		checkReasoning(history), checkPartners(history, s.memory), checkPairs(req, history))
 }
 
-// itemPrefix returns the prefix of ids of a type of items.
-func itemPrefix(t string) string {
-	switch t {
-	case "message":
-		return "msg"
-	case "function_call":
-		return "fc"
-	case "custom_tool_call":
-		return "ctc"
-	case "reasoning":
-		return "rs"
-	case "web_search_call":
-		return "ws"
-	case "file_search_call":
-		return "fs"
-	case "code_interpreter_call":
-		return "ci"
-	case "image_generation_call":
-		return "ig"
-	case "mcp_call":
-		return "mcp"
-	case "mcp_list_tools":
-		return "mcpl"
-	case "compaction":
-		return "cmp"
-	}
-	return ""
+// itemPrefix has the prefixes of ids by the type of the items.
+var itemPrefix = map[string]string{
+	"message":               "msg",
+	"function_call":         "fc",
+	"custom_tool_call":      "ctc",
+	"reasoning":             "rs",
+	"web_search_call":       "ws",
+	"file_search_call":      "fs",
+	"code_interpreter_call": "ci",
+	"image_generation_call": "ig",
+	"mcp_call":              "mcp",
+	"mcp_list_tools":        "mcpl",
+	"compaction":            "cmp",
 }
 
 func checkItemIDs(history []item) *apiError {
@@ -253,7 +239,7 @@ func checkItemIDs(history []item) *apiError {
 			}
 			continue
 		}
-		switch prefix := itemPrefix(it.Type); {
+		switch prefix := itemPrefix[it.Type]; {
 		case len(it.ID) > most:
 			return badHistory(fmt.Sprintf("Invalid '%s': string too long. Expected a string with maximum length %d, "+
 				"but got a string with length %d instead.", param, most, len(it.ID)), param, "string_above_max_length")

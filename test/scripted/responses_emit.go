@@ -263,7 +263,7 @@ func (o *responsesAnswer) inline() []byte {
 
 // hosted returns an item that the vendor generated and ran itself.
 func (o *responsesAnswer) hosted(t string) raw {
-	id := o.nextID(itemPrefix(t))
+	id := o.nextID(itemPrefix[t])
 	n := len(o.output)
 	head := []any{"id", id, "type", t}
 	switch t {
