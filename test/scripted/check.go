@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -167,41 +168,31 @@ func (o *openCalls) missing(param string) *apiError {
 		"'tool_call_id'. The following tool_call_ids did not have response messages: "+strings.Join(left, ", "), param, "")
 }
 
-// callKind is a family of calls that need results, and its name in error texts.
-type callKind struct{ family, label string }
-
-// callKinds returns the kinds of calls by item type.
-func callKinds() map[string]callKind {
-	return map[string]callKind{
-		"function_call":    {"function", "function call"},
-		"custom_tool_call": {"custom_tool", "custom tool call"},
-		"local_shell_call": {"local_shell", "local shell call"},
-		"shell_call":       {"shell", "shell call"},
-		"apply_patch_call": {"apply_patch", "apply patch call"},
-		"computer_call":    {"computer", "computer call"},
-		"tool_search_call": {"tool_search", "tool search call"},
-	}
+// pairedCalls are the types of calls that need results.
+var pairedCalls = []string{
+	"function_call", "custom_tool_call", "local_shell_call", "shell_call", "apply_patch_call", "computer_call", "tool_search_call",
 }
 
-// resultKind returns the kind of call that an item of type t answers.
-func resultKind(t string) (callKind, bool) {
+// hostedCalls are the types of calls that the vendor runs itself, with their results.
+var hostedCalls = []string{
+	"web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call", "mcp_list_tools",
+	"mcp_approval_request", "program", "program_output",
+}
+
+// answeredBy returns the type of the calls that an item of type t answers, "" if it is no result.
+func answeredBy(t string) string {
 	call, ok := strings.CutSuffix(t, "_output")
 	if t == "tool_search_output" {
 		call = "tool_search_call"
 	}
-	kind, known := callKinds()[call]
-	return kind, ok && known
+	if !ok || !slices.Contains(pairedCalls, call) {
+		return ""
+	}
+	return call
 }
 
-// isHosted reports whether a type is a call that the vendor runs itself, with its result.
-func isHosted(t string) bool {
-	switch t {
-	case "web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call",
-		"mcp_list_tools", "mcp_approval_request", "program", "program_output":
-		return true
-	}
-	return false
-}
+// label returns the name of a type of items in error texts.
+func label(t string) string { return strings.ReplaceAll(t, "_", " ") }
 
 func badInput(message string) *apiError { return badHistory(message, "input", "") }
 
@@ -234,7 +225,7 @@ func checkItemIDs(history []item) *apiError {
 		it := &history[i]
 		param := fmt.Sprintf("input[%d].id", it.input)
 		if it.ID == "" {
-			if isHosted(it.Type) {
+			if slices.Contains(hostedCalls, it.Type) {
 				return badHistory("Missing required parameter: '"+param+"'.", param, "missing_required_parameter")
 			}
 			continue
@@ -339,9 +330,9 @@ func checkPartners(history []item, m *memory) *apiError {
 }
 
 // pairKey is shared by a call and its output.
-type pairKey struct{ family, id string }
+type pairKey struct{ call, id string }
 
-// checkPairs checks that each output follows a call, and that each call has one output, matched by call_id within its family.
+// checkPairs checks that each output follows a call, and that each call has one output, matched by call_id within its type.
 func checkPairs(req *responsesRequest, history []item) *apiError {
 	answered := make(map[pairKey]bool)
 	var calls []*item
@@ -366,28 +357,23 @@ func checkPairs(req *responsesRequest, history []item) *apiError {
 		if it.Execution == "server" {
 			continue
 		}
-		if kind, ok := callKinds()[it.Type]; ok && it.CallID != nil {
-			if done, twice := answered[pairKey{kind.family, it.callID()}]; twice && !done {
+		if slices.Contains(pairedCalls, it.Type) && it.CallID != nil {
+			if done, twice := answered[pairKey{it.Type, it.callID()}]; twice && !done {
 				break // its output is missing before the id is used again
 			}
-			answered[pairKey{kind.family, it.callID()}] = false
+			answered[pairKey{it.Type, it.callID()}] = false
 			calls = append(calls, it)
 			continue
 		}
-		kind, ok := resultKind(it.Type)
-		id := it.answers()
-		if !ok || id == "" {
-			continue
-		}
-		if !answer(answered, kind.family, id) && isNull(req.Prompt) {
-			return badInput("No tool call found for " + kind.label + " output with call_id " + id + ".")
+		call, id := answeredBy(it.Type), it.answers()
+		if call != "" && id != "" && !answer(answered, call, id) && isNull(req.Prompt) {
+			return badInput("No tool call found for " + label(call) + " output with call_id " + id + ".")
 		}
 	}
 
 	for _, it := range calls {
-		kind := callKinds()[it.Type]
-		if !answered[pairKey{kind.family, it.callID()}] {
-			return badInput("No tool output found for " + kind.label + " " + it.callID() + ".")
+		if !answered[pairKey{it.Type, it.callID()}] {
+			return badInput("No tool output found for " + label(it.Type) + " " + it.callID() + ".")
 		}
 	}
 	return nil
@@ -402,11 +388,11 @@ func (it *item) answers() string {
 }
 
 // answer marks an open call as answered. It returns false if there is none.
-func answer(answered map[pairKey]bool, family, id string) bool {
-	k := pairKey{family, id}
+func answer(answered map[pairKey]bool, call, id string) bool {
+	k := pairKey{call, id}
 	done, known := answered[k]
-	if !known && family == "function" {
-		k.family = "local_shell" // Codex answers a local shell call with a function's output
+	if !known && call == "function_call" {
+		k.call = "local_shell_call" // Codex answers a local shell call with a function's output
 		done, known = answered[k]
 	}
 	if !known || done {

@@ -91,8 +91,7 @@ func (it *item) isModel() bool {
 	case "reasoning":
 		return true
 	}
-	_, isCall := callKinds()[it.Type]
-	return isCall || isHosted(it.Type)
+	return slices.Contains(pairedCalls, it.Type) || slices.Contains(hostedCalls, it.Type)
 }
 
 // parseItem parses one element. An element with a role but without a type is a message.
