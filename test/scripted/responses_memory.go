@@ -4,23 +4,24 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+
+	"remora/memory/lru"
 )
 
 // Bounds of stored responses and conversations.
 const (
 	maxResponses     = 10_000
 	maxConversations = 1_000
+	maxItems         = 1_000_000
 	maxHistory       = 20_000 // items in one conversation or chain of responses
 )
 
 // memory is the store of the Responses API: responses, their items, conversations.
 type memory struct {
 	mu            sync.Mutex
-	responses     map[string]*storedResponse
-	responseOrder []string // oldest first
-	items         map[string]storedItem
-	conversations map[string]*storedConversation
-	convOrder     []string
+	responses     *lru.Cache[string, *storedResponse]
+	items         *lru.Cache[string, storedItem]
+	conversations *lru.Cache[string, *storedConversation]
 }
 
 // storedResponse holds its own items and a link to the previous response.
@@ -53,15 +54,16 @@ func newMemory() *memory {
 func (m *memory) reset() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.responses, m.responseOrder = make(map[string]*storedResponse), nil
-	m.items = make(map[string]storedItem)
-	m.conversations, m.convOrder = make(map[string]*storedConversation), nil
+	m.responses = new(lru.Cache[string, *storedResponse])
+	m.items = new(lru.Cache[string, storedItem])
+	m.conversations = new(lru.Cache[string, *storedConversation])
 }
 
 func (m *memory) response(id string) *storedResponse {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.responses[id]
+	r, _ := m.responses.Find(id)
+	return r
 }
 
 // context returns the stored items before a request's input. It locks a conversation until done is called; later calls of done
@@ -71,7 +73,7 @@ func (m *memory) context(req *responsesRequest) (items []item, done func(), e *a
 	defer m.mu.Unlock()
 	done = func() {}
 	if id := req.conversationID(); id != "" {
-		c := m.conversations[id]
+		c, _ := m.conversations.Find(id)
 		switch {
 		case c == nil:
 			return nil, done, noConversation(id)
@@ -89,7 +91,7 @@ func (m *memory) context(req *responsesRequest) (items []item, done func(), e *a
 		}), nil
 	}
 	if id := req.previous(); req.PreviousResponseID != nil {
-		r := m.responses[id]
+		r, _ := m.responses.Find(id)
 		if r == nil {
 			return nil, done, badHistory("Previous response with id '"+id+"' not found.",
 				"previous_response_id", "previous_response_not_found")
@@ -138,7 +140,7 @@ func (m *memory) resolve(req *responsesRequest, items []item) ([]item, *apiError
 		if !byID && !bare {
 			continue
 		}
-		known, ok := m.items[it.ID]
+		known, ok := m.items.Find(it.ID)
 		if !req.stores() {
 			return nil, noItem(it.ID, " Items are not persisted when `store` is set to false. Try again with `store` "+
 				"set to true, or remove this item from your input.")
@@ -164,14 +166,15 @@ func noItem(id, hint string) *apiError {
 func (m *memory) partner(id string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.items[id].partner
+	it, _ := m.items.Find(id)
+	return it.partner
 }
 
 // keep stores a response, unless the request forbids it, and always extends its conversation.
 func (m *memory) keep(req *responsesRequest, id string, object raw, input, output []item) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if c := m.conversations[req.conversationID()]; c != nil {
+	if c, ok := m.conversations.Find(req.conversationID()); ok {
 		c.items = append(append(c.items, input...), output...)
 		m.index(req.conversationID(), input, output)
 	}
@@ -179,22 +182,19 @@ func (m *memory) keep(req *responsesRequest, id string, object raw, input, outpu
 		return
 	}
 	r := &storedResponse{object: object, input: input, output: output, length: len(input) + len(output)}
-	if r.parent = m.responses[req.previous()]; r.parent != nil {
-		r.length += r.parent.length
+	if parent, ok := m.responses.Find(req.previous()); ok {
+		r.parent = parent
+		r.length += parent.length
 	}
-	m.responses[id] = r
+	m.responses.Put(id, r, maxResponses)
 	m.index(id, input, output)
-	if m.responseOrder = append(m.responseOrder, id); len(m.responseOrder) > maxResponses {
-		m.drop(m.responseOrder[0])
-		m.responseOrder = m.responseOrder[1:]
-	}
 }
 
 // index stores items by id, and links each reasoning item to the item after it.
 func (m *memory) index(owner string, input, output []item) {
 	for _, it := range input {
-		if _, known := m.items[it.ID]; it.ID != "" && it.Type != "item_reference" && !known {
-			m.items[it.ID] = storedItem{item: it, owner: owner}
+		if it.ID != "" && it.Type != "item_reference" {
+			m.items.FindOrPut(it.ID, storedItem{item: it, owner: owner}, maxItems)
 		}
 	}
 	for i, it := range output {
@@ -205,32 +205,25 @@ func (m *memory) index(owner string, input, output []item) {
 		if i > 0 && output[i-1].Type == "reasoning" {
 			known.partner = output[i-1].ID
 		}
-		m.items[it.ID] = known
+		m.items.Put(it.ID, known, maxItems)
 	}
 }
 
 func (m *memory) forget(id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.drop(id)
-	m.responseOrder = slices.DeleteFunc(m.responseOrder, func(o string) bool { return o == id })
-}
-
-func (m *memory) drop(id string) {
-	r := m.responses[id]
-	if r == nil {
-		return
+	if r, ok := m.responses.Find(id); ok {
+		m.responses.Drop(id)
+		m.unindex(id, r.output)
+		m.unindex(id, r.input)
 	}
-	delete(m.responses, id)
-	m.unindex(id, r.output)
-	m.unindex(id, r.input)
 }
 
 // unindex removes the items of owner. A later request may have sent others again.
 func (m *memory) unindex(owner string, items []item) {
 	for _, it := range items {
-		if m.items[it.ID].owner == owner {
-			delete(m.items, it.ID)
+		if known, _ := m.items.Find(it.ID); known.owner == owner {
+			m.items.Drop(it.ID)
 		}
 	}
 }
@@ -239,15 +232,7 @@ func (m *memory) unindex(owner string, items []item) {
 func (m *memory) converse(id string, items []item) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c := m.conversations[id]
-	if c == nil {
-		c = &storedConversation{}
-		m.conversations[id] = c
-		if m.convOrder = append(m.convOrder, id); len(m.convOrder) > maxConversations {
-			m.dropConversation(m.convOrder[0])
-			m.convOrder = m.convOrder[1:]
-		}
-	}
+	c := m.conversations.FindOrPut(id, &storedConversation{}, maxConversations)
 	if len(c.items) <= maxHistory {
 		c.items = append(c.items, items...)
 		m.index(id, items, nil)
@@ -257,8 +242,8 @@ func (m *memory) converse(id string, items []item) {
 func (m *memory) conversationItems(id string) ([]item, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c := m.conversations[id]
-	if c == nil {
+	c, ok := m.conversations.Find(id)
+	if !ok {
 		return nil, false
 	}
 	return slices.Clone(c.items), true
@@ -267,13 +252,8 @@ func (m *memory) conversationItems(id string) ([]item, bool) {
 func (m *memory) forgetConversation(id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.dropConversation(id)
-	m.convOrder = slices.DeleteFunc(m.convOrder, func(o string) bool { return o == id })
-}
-
-func (m *memory) dropConversation(id string) {
-	if c := m.conversations[id]; c != nil {
+	if c, ok := m.conversations.Find(id); ok {
+		m.conversations.Drop(id)
 		m.unindex(id, c.items)
-		delete(m.conversations, id)
 	}
 }
