@@ -41,22 +41,18 @@ func obj(kv ...any) raw {
 
 // arr returns a JSON array.
 func arr(elements ...raw) raw {
-	return slicesJoin('[', elements, ']')
-}
-
-func slicesJoin(open byte, elements []raw, end byte) raw {
 	size := 2
 	for _, e := range elements {
 		size += len(e) + 1
 	}
-	b := append(make([]byte, 0, size), open)
+	b := append(make([]byte, 0, size), '[')
 	for i, e := range elements {
 		if i > 0 {
 			b = append(b, ',')
 		}
 		b = append(b, e...)
 	}
-	return append(b, end)
+	return append(b, ']')
 }
 
 func appendValue(b []byte, v any) []byte {
@@ -127,9 +123,7 @@ func orNull(s string) any {
 }
 
 func (e *apiError) object() raw {
-	kind := e.kind
-	kind = cmp.Or(kind, "invalid_request_error")
-	return obj("message", e.message, "type", kind, "param", orNull(e.param), "code", orNull(e.code))
+	return obj("message", e.message, "type", cmp.Or(e.kind, "invalid_request_error"), "param", orNull(e.param), "code", orNull(e.code))
 }
 
 // body returns the error's body, indented as at OpenAI.

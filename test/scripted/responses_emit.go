@@ -224,21 +224,20 @@ func (o *responsesAnswer) streamSummary(index int, id string) {
 }
 
 func (o *responsesAnswer) streamMessage(index int, id string) {
-	p := part{added: "response.content_part.added", done: "response.content_part.done"}
 	content := 0
-	where := func() []any {
+	send := func(deltas, member, text string, whole func(text string) raw, logprobs bool) {
+		o.streamPart(part{
+			where: []any{"item_id", id, "output_index", index, "content_index", content},
+			added: "response.content_part.added", done: "response.content_part.done",
+			deltas: deltas, member: member, text: text, empty: whole(""), full: whole(text), logprobs: logprobs,
+		})
 		content++
-		return []any{"item_id", id, "output_index", index, "content_index", content - 1}
 	}
-	if text := o.answer.Text; text != "" || o.answer.Refusal == "" {
-		p.where, p.deltas, p.member, p.text, p.logprobs = where(), "response.output_text", "text", text, true
-		p.empty, p.full = textPart(""), textPart(text)
-		o.streamPart(p)
+	if o.answer.Text != "" || o.answer.Refusal == "" {
+		send("response.output_text", "text", o.answer.Text, textPart, true)
 	}
-	if refusal := o.answer.Refusal; refusal != "" {
-		p.where, p.deltas, p.member, p.text, p.logprobs = where(), "response.refusal", "refusal", refusal, false
-		p.empty, p.full = refusalPart(""), refusalPart(refusal)
-		o.streamPart(p)
+	if o.answer.Refusal != "" {
+		send("response.refusal", "refusal", o.answer.Refusal, refusalPart, false)
 	}
 }
 
