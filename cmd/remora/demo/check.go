@@ -29,7 +29,7 @@ func (s *stage) checks() []check {
 		checkViews(turns),
 		checkFaults(s.player.model.Faults()),
 		checkNotes(turns),
-		checkRecall(turns, story()),
+		checkRecall(turns),
 		checkDenied(talks),
 		checkBlocks(turns, s.atEnd),
 		checkRestart(s.atCrash, s.atEnd),

@@ -220,13 +220,13 @@ func remembered() []turn {
 	third := &talk{session: "c", resource: "library", line: []entry{
 		{who: "user", text: "Do you know whose shelf 9 is?"}, {who: "assistant", text: unknown},
 	}}
-	tools := []string{noteTool}
+	tools, recalled := []string{noteTool}, act{say: "It is Bento's.", fact: shelfOwner}
 	turns := []turn{
 		{talk: first, said: 1, heard: 4, tools: tools},
 		{talk: first, said: 5, heard: 6, tools: tools, blocks: []string{"note: " + noteWord}},
-		{talk: second, said: 1, heard: 2, tools: tools, blocks: []string{"- " + shelfFact}},
+		{talk: second, said: 1, heard: 2, tools: tools, blocks: []string{"- " + shelfFact}, act: recalled},
 		{talk: second, said: 3, heard: 6, tools: tools},
-		{talk: third, said: 1, heard: 2, tools: tools},
+		{talk: third, said: 1, heard: 2, tools: tools, act: recalled},
 	}
 	for i, t := range turns {
 		turns[i].saw = t.talk.line[t.said-1 : t.said]
@@ -239,7 +239,7 @@ func TestChecksOfLayersCanFail(t *testing.T) {
 		t.Helper()
 		p := remembered()
 		change(p)
-		got := failures(checkNotes(p), checkRecall(p, story()), checkDenied([]*talk{p[0].talk, p[2].talk, p[4].talk}))
+		got := failures(checkNotes(p), checkRecall(p), checkDenied([]*talk{p[0].talk, p[2].talk, p[4].talk}))
 		if got != want {
 			t.Errorf("want %q, have %q", want, got)
 		}

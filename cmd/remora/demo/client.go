@@ -77,7 +77,7 @@ func (tk *talk) visible() int {
 func (p *player) play(ctx context.Context, h habit, a act) error {
 	fresh := userSays(h, a.user)
 	for round := 1; ; round++ {
-		answer, err := p.exchange(ctx, h, fresh, a.fact)
+		answer, err := p.exchange(ctx, h, a, fresh)
 		if err != nil {
 			return fmt.Errorf("turn %d: %w", len(p.turns)+1, err)
 		}
@@ -111,12 +111,12 @@ func runTools(answer []wire.Item) (results []wire.Item, err error) {
 }
 
 // exchange makes one call with the new items, and returns the items of the answer.
-func (p *player) exchange(ctx context.Context, h habit, fresh []wire.Item, told string) ([]wire.Item, error) {
+func (p *player) exchange(ctx context.Context, h habit, a act, fresh []wire.Item) ([]wire.Item, error) {
 	tk := p.talk
 	added := tk.add(fresh)
 	at := len(p.turns)
 	t := turn{
-		talk: tk, fact: told, fresh: len(added), client: fmt.Sprintf("%d new", len(added)),
+		talk: tk, act: a, fresh: len(added), client: fmt.Sprintf("%d new", len(added)),
 		show: slices.Contains(p.now.show, at-p.since), streamed: at%2 == 1,
 	}
 	if at == p.since {

@@ -127,26 +127,26 @@ func holds(texts []string, word string) bool {
 }
 
 // checkRecall checks that the model knows the facts of sessions of the same resource, and no others.
-func checkRecall(turns []turn, chapters []chapter) check {
+func checkRecall(turns []turn) check {
 	c := check{name: "recall"}
 	told, untold := 0, 0
 	for i, t := range turns {
-		for _, a := range actsAbout(chapters, t.talk.resource, t.saw[len(t.saw)-1]) {
-			want, knows := a.say, t.talk.resource == shop
-			if !knows {
-				want = unknown
-				untold = i + 1
-			} else if a.fact == shelfOwner {
-				told = i + 1
-			}
-			if got := t.talk.line[t.heard-1]; got.text != want {
-				c.err = fmt.Errorf("turn %d: the model said %s", i+1, got)
-			} else if holds(t.blocks, a.fact) != knows {
-				c.err = fmt.Errorf("turn %d: %q in the blocks is not %t", i+1, a.fact, knows)
-			}
-			if c.err != nil {
-				return c
-			}
+		fact, want, knows := t.act.fact, t.act.say, t.talk.resource == shop
+		switch {
+		case fact == "":
+			continue
+		case !knows:
+			want, untold = unknown, i+1
+		case fact == shelfOwner:
+			told = i + 1
+		}
+		if got := t.talk.line[t.heard-1]; got.text != want {
+			c.err = fmt.Errorf("turn %d: the model said %s", i+1, got)
+			return c
+		}
+		if holds(t.blocks, fact) != knows {
+			c.err = fmt.Errorf("turn %d: %q in the blocks is not %t", i+1, fact, knows)
+			return c
 		}
 	}
 	c.text = fmt.Sprintf("turn %d knew what another session had been told; turn %d, of another resource, did not", told, untold)
@@ -154,19 +154,6 @@ func checkRecall(turns []turn, chapters []chapter) check {
 		c.err = errors.New("nobody asked")
 	}
 	return c
-}
-
-// actsAbout returns the acts that begin with e and whose answer needs a block.
-func actsAbout(chapters []chapter, resource string, e entry) []act {
-	var all []act
-	for _, c := range chapters {
-		for _, a := range c.acts {
-			if a.fact != "" && c.resource == resource && e == (entry{who: "user", text: a.user}) {
-				all = append(all, a)
-			}
-		}
-	}
-	return all
 }
 
 // checkDenied checks that no client got an order that the rule forbids, and that the model got the reason.

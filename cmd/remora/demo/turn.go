@@ -13,6 +13,7 @@ import (
 // turn is one call, as seen by its client, by the model and in X-Memory. Counts are of entries, without the system prompt.
 type turn struct {
 	talk     *talk
+	act      act
 	id       string // X-Turn-Id
 	title    string // of the chapter that it begins, or empty
 	show     bool   // print it in full
@@ -27,7 +28,6 @@ type turn struct {
 	tools    []string // offered to the model
 	report   report   // X-Memory
 	calls    int      // tool calls in the answer that the client got
-	fact     string   // act.fact
 }
 
 // left returns the number of entries that the model did not get.
@@ -77,7 +77,7 @@ func (t *turn) view(blocks []block) string {
 	text := fmt.Sprintf("%d of %d items", len(t.saw), t.said)
 	for _, b := range blocks {
 		for line := range strings.SplitSeq(b.text, "\n") {
-			if t.fact != "" && strings.Contains(line, t.fact) {
+			if t.act.fact != "" && strings.Contains(line, t.act.fact) {
 				return fmt.Sprintf("%s, and of %s: %s", text, b.layer, cut(strings.Trim(line, " -"), 50))
 			}
 		}

@@ -16,7 +16,7 @@ func (p *printer) view(number int, t *turn, blocks []block) {
 	p.line("\n      %s", p.styled(bold, fmt.Sprintf(
 		"Turn %d in full: + a layer told the model, > it saw, - is stored but was left out, = it answered", number)))
 	for _, b := range blocks {
-		p.block(b, t.fact)
+		p.block(b, t.act.fact)
 	}
 	if len(blocks) == 0 {
 		p.line("%s", p.styled(cyan, "      + nothing"))
