@@ -137,7 +137,10 @@ func run(ctx context.Context, from origin, c Config, hangup <-chan os.Signal, st
 		log.Info("stopping", "grace", c.Server.ShutdownGrace.String())
 	}
 	unwatch()
-	wait(c.Server.ShutdownDelay, ended)
+	select {
+	case <-time.After(c.Server.ShutdownDelay):
+	case <-ended:
+	}
 
 	// Requests in flight finish, or are aborted when the grace period ends.
 	if err := l.server.Shutdown(context.WithoutCancel(ctx)); err != nil {
@@ -146,19 +149,6 @@ func run(ctx context.Context, from origin, c Config, hangup <-chan os.Signal, st
 	<-ended
 	<-watching
 	return broken
-}
-
-// wait returns after a delay, or when ended is closed.
-func wait(delay time.Duration, ended <-chan struct{}) {
-	if delay <= 0 {
-		return
-	}
-	timer := time.NewTimer(delay)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ended:
-	}
 }
 
 // live is a running proxy. A reload replaces layers, policy, providers and limits; all other changes need a restart.
