@@ -94,7 +94,7 @@ var arrows = []struct {
 	{6, "test/replay", []string{"test/process", "memory/tokens", "test/scripted", "wire", "wire/dialects", "wire/wiretest"}},
 	{1, "test/recallfit", []string{"memory/index", "test/process", "test/recall/corpus"}},
 	{0, "test/recall/corpus", nil},
-	{6, "test/recall", []string{"test/process", "test/recall/corpus", "test/scripted"}},
+	{6, "test/recall", []string{"test/process", "test/recall/corpus", "test/scripted", "test/scripted/script"}},
 	{1, "wire/breakpoint", []string{"wire"}},
 	{1, "wire/wiretest", []string{"wire"}},
 	{0, "test/process", nil}, // runs the binary, knows only its command line

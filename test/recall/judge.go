@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"remora/test/recall/corpus"
+	"remora/test/scripted/script"
 )
 
 // charactersPerToken defines the tokens of budgets: without a tokenizer, so that figures of different models are comparable.
@@ -63,7 +64,7 @@ func (m *measurement) add(f *figures, said *transcript, conversation, question i
 	evidence := m.conversations[conversation].Questions[question].Evidence
 	f.questions++
 	for _, tokens := range tokenSteps {
-		text := firstCharacters(m.byTokens[tokens].told[conversation][question], tokens*charactersPerToken)
+		text := script.FirstRunes(m.byTokens[tokens].told[conversation][question], tokens*charactersPerToken)
 		f.covered[tokens] += share(said.find(text), evidence)
 		if tokens == usual {
 			f.tokens += float64(utf8.RuneCountInString(text)) / charactersPerToken
@@ -116,15 +117,6 @@ func share(found map[string]bool, evidence []string) float64 {
 		}
 	}
 	return float64(n) / float64(len(evidence))
-}
-
-func firstCharacters(text string, n int) string {
-	for i := range text {
-		if n--; n < 0 {
-			return text[:i]
-		}
-	}
-	return text
 }
 
 // transcript finds turns of a conversation in recalled texts.

@@ -12,6 +12,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Limits of a schema.
@@ -101,7 +103,7 @@ func Parse(raw []byte) (*Schema, error) {
 		return nil, fmt.Errorf("want a JSON schema of at most %d bytes", maxBytes)
 	case !json.Valid(raw):
 		return nil, errors.New("want a JSON schema as JSON text")
-	case depthOf(raw) > maxDepth:
+	case Depth(raw) > maxDepth:
 		return nil, fmt.Errorf("want a JSON schema nested at most %d deep", maxDepth)
 	case bytes.TrimSpace(raw)[0] != '{':
 		return nil, errors.New("want a JSON schema, which is an object")
@@ -126,22 +128,15 @@ func ParseObject(raw []byte) (*Schema, error) {
 	return s, nil
 }
 
-// depthOf is how deep objects and arrays are nested.
-func depthOf(raw []byte) int {
-	deepest, depth := 0, 0
-	dec := json.NewDecoder(bytes.NewReader(raw))
+// Depth returns how deep objects and arrays are nested in a JSON text.
+func Depth(raw []byte) int {
+	deepest := 0
+	dec := jsontext.NewDecoder(bytes.NewReader(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	for {
-		tok, err := dec.Token()
-		if err != nil {
+		if _, err := dec.ReadToken(); err != nil {
 			return deepest
 		}
-		switch tok {
-		case json.Delim('{'), json.Delim('['):
-			depth++
-			deepest = max(deepest, depth)
-		case json.Delim('}'), json.Delim(']'):
-			depth--
-		}
+		deepest = max(deepest, dec.StackDepth())
 	}
 }
 

@@ -47,7 +47,7 @@ func (c *chapter) due() bool { return len(c.Pending) >= batchLines || c.waiting(
 func (c *chapter) bound() {
 	c.Parts = summary.Bounded(cleaned(c.Parts, maxSummary))
 	size := 0
-	c.Pending = newest(cleaned(c.Pending, maxLine), func(line string) bool {
+	c.Pending = layer.Newest(cleaned(c.Pending, maxLine), func(line string) bool {
 		size += len(line) + 1
 		return size <= maxPending
 	})

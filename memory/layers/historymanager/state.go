@@ -72,7 +72,7 @@ func (st *state) encode() (layer.State, error) {
 // bound leaves the newest of everything, as far as that may be kept.
 func (st *state) bound() {
 	size, seen := 0, map[string]bool{}
-	st.Chapters = newest(st.Chapters, func(c chapter) bool {
+	st.Chapters = layer.Newest(st.Chapters, func(c chapter) bool {
 		if seen[c.Conversation] || len(seen) == maxChapters {
 			return false
 		}
@@ -82,23 +82,11 @@ func (st *state) bound() {
 	})
 	n := 0
 	size = 0
-	st.Memories = newest(st.Memories, func(e Entry) bool {
+	st.Memories = layer.Newest(st.Memories, func(e Entry) bool {
 		size += e.size()
 		n++
 		return size <= maxAllEntries && n <= maxEntries
 	})
-}
-
-// newest are the elements that keep accepts, which is asked about the newest first.
-func newest[T any](list []T, keep func(T) bool) []T {
-	var kept []T
-	for _, v := range slices.Backward(list) {
-		if keep(v) {
-			kept = append(kept, v)
-		}
-	}
-	slices.Reverse(kept)
-	return kept
 }
 
 // find is the summary of a conversation, an empty one if there is none.

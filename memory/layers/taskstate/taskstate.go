@@ -14,9 +14,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"remora/memory/layer"
+	"remora/memory/layer/schema"
 )
 
 // Bounds of the state; maxFileBytes, maxAllFiles, maxKey and maxData are in bytes. They keep it well below what the
@@ -130,7 +129,7 @@ func saneFiles(files []string) bool {
 
 // saneMember reports whether a key and its value are within the limits. A child's data is nested one level deeper.
 func saneMember(key string, v json.RawMessage) bool {
-	return saneText(key, maxKey) && nesting(v) <= maxDepth+1
+	return saneText(key, maxKey) && schema.Depth(v) <= maxDepth+1
 }
 
 // saneText reports whether a name is short, on one line, and at most twice as long in JSON.
@@ -250,18 +249,6 @@ func sizeOf(data map[string]json.RawMessage) int {
 		n += len(key) + len(v)
 	}
 	return n
-}
-
-// nesting returns the depth of nested lists and objects in a value.
-func nesting(v json.RawMessage) int {
-	deepest := 0
-	dec := jsontext.NewDecoder(bytes.NewReader(v), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	for {
-		if _, err := dec.ReadToken(); err != nil {
-			return deepest
-		}
-		deepest = max(deepest, dec.StackDepth())
-	}
 }
 
 // Tools are the functions recordArtifact, setTaskData and completeTask.

@@ -149,15 +149,11 @@ func (l *Layer) read(s layer.State) state {
 // trim keeps the newest results of each id and the newest calls, within the limits.
 func (l *Layer) trim(st *state) {
 	kept := map[string]int{}
-	results := st.Results[:0:0]
-	for _, e := range slices.Backward(st.Results) {
-		if t := l.tools[e.Name]; kept[t.ID] < t.Keep {
-			kept[t.ID]++
-			results = append(results, e)
-		}
-	}
-	slices.Reverse(results)
-	st.Results = results
+	st.Results = layer.Newest(st.Results, func(e entry) bool {
+		t := l.tools[e.Name]
+		kept[t.ID]++
+		return kept[t.ID] <= t.Keep
+	})
 	st.Pending = st.Pending[max(0, len(st.Pending)-maxPending):]
 	size := 0
 	for _, e := range slices.Concat(st.Results, st.Pending) {
