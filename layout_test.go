@@ -91,7 +91,7 @@ var arrows = []struct {
 
 	{8, "cmd/remora", cmdImports},
 	{6, "test/bench", []string{"test/process"}},
-	{6, "test/replay", []string{"test/process", "memory/tokens", "test/scripted", "wire", "wire/dialects", "wire/wiretest"}},
+	{7, "test/replay", []string{"test/process", "memory", "memory/tokens", "test/scripted", "wire", "wire/dialects", "wire/wiretest"}},
 	{1, "test/recallfit", []string{"memory/index", "test/process", "test/recall/corpus"}},
 	{0, "test/recall/corpus", nil},
 	{6, "test/recall", []string{"test/process", "test/recall/corpus", "test/scripted", "test/scripted/script"}},

@@ -143,11 +143,15 @@ func (g *author) write() error {
 
 // note adds the model's call of a layer's tool, which belongs to the next answer.
 func (g *author) note(name string, arguments object) {
-	raw, err := json.Marshal(arguments)
+	g.line(object{"type": "layer_call", "name": name, "arguments": g.encoded(arguments)})
+}
+
+func (g *author) encoded(o object) string {
+	raw, err := json.Marshal(o)
 	if err != nil && g.err == nil {
 		g.err = err
 	}
-	g.line(object{"type": "layer_call", "name": name, "arguments": string(raw)})
+	return string(raw)
 }
 
 // loop adds one answer with calls, and their results.
@@ -348,11 +352,7 @@ func (g *author) use() (name, arguments, result string) {
 		name, args = "list_files", object{"path": g.pick(folders)}
 		result = g.listing(g.size(200, 2400))
 	}
-	raw, err := json.Marshal(args)
-	if err != nil && g.err == nil {
-		g.err = err
-	}
-	return name, string(raw), result
+	return name, g.encoded(args), result
 }
 
 // shell returns a command, mostly about something that the agent has met.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 
+	"remora/memory"
 	"remora/test/scripted"
 	"remora/wire"
 	"remora/wire/dialects"
@@ -42,18 +43,6 @@ type heading struct {
 type note struct {
 	Name      string `json:"name"`
 	Arguments string `json:"arguments"`
-}
-
-// exported is an item of `remora transcript`.
-type exported struct {
-	Dialect string     `json:"dialect"`
-	OnHead  bool       `json:"on_head"`
-	Partial bool       `json:"partial"`
-	Side    bool       `json:"side"`
-	Hidden  bool       `json:"hidden"`
-	Summary bool       `json:"client_summary"`
-	JSON    rawMessage `json:"json"`
-	Raw     []byte     `json:"raw"`
 }
 
 // parse reads a recording in the format of README.md. Its errors name the line and the field, and never quote content. name is
@@ -176,8 +165,9 @@ func (p *parser) close() {
 	p.now, p.next, p.answered = nil, step{}, false
 }
 
+// exported adds an item of `remora transcript`.
 func (p *parser) exported(item []byte) error {
-	var it exported
+	var it memory.ItemLine
 	if err := decode(item, &it); err != nil {
 		return fmt.Errorf("item: %w", err)
 	}
@@ -188,11 +178,7 @@ func (p *parser) exported(item []byte) error {
 	if err != nil {
 		return errors.New("item.dialect: want chat or responses")
 	}
-	raw := []byte(it.JSON)
-	if it.Raw != nil {
-		raw = it.Raw
-	}
-	return p.items(d, raw)
+	return p.items(d, it.Bytes())
 }
 
 func (p *parser) compaction(line []byte) error {
