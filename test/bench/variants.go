@@ -103,9 +103,7 @@ func (l *lab) variants() []variant {
 	if _, err := exec.LookPath("nginx"); err == nil {
 		all = append(all, variant{name: nginx, start: startNginx})
 	}
-	all = append(all,
-		variant{name: bare, start: startBare("")},
-	)
+	all = append(all, variant{name: bare, start: startBare("")})
 	if s, ok := l.redis[onRedis]; ok {
 		all = append(all, variant{name: bareRedis, start: withRedis(s, startBare(s.addr))})
 	}

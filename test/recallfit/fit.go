@@ -218,13 +218,19 @@ func finalOf(s *sample, weights []float32) final {
 	if f.first == nil {
 		return f
 	}
-	f.turns = make([]int, s.count)
-	for i := range f.turns {
-		f.turns[i] = i
-	}
-	slices.SortFunc(f.turns, func(a, b int) int { return cmp.Or(cmp.Compare(f.first[b], f.first[a]), b-a) })
+	f.turns = ranking(f.first)
 	f.turns = f.turns[:min(len(f.turns), index.Finalists)]
 	return f
+}
+
+// ranking returns the turns, best first; of equal ones the newer.
+func ranking(scores []float32) []int {
+	turns := make([]int, len(scores))
+	for i := range turns {
+		turns[i] = i
+	}
+	slices.SortFunc(turns, func(a, b int) int { return cmp.Or(cmp.Compare(scores[b], scores[a]), b-a) })
+	return turns
 }
 
 // fitNetwork fits a hidden layer to the remaining errors of the first stage.

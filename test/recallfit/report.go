@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -47,12 +46,7 @@ func judge(d *dialogue, q *question, scores []float32, sessions []int) figures {
 	if scores == nil {
 		return f
 	}
-	order := make([]int, len(scores))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(a, b int) int { return cmp.Or(cmp.Compare(scores[b], scores[a]), b-a) })
-
+	order := ranking(scores)
 	share := 1 / float64(len(q.evidence))
 	spent, dated := [4]int{}, [4]map[int]bool{{}, {}, {}, {}}
 	for rank, at := range order {
