@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -112,16 +111,4 @@ func Encode(v any) (State, error) {
 		return nil, errors.New("state: cannot be encoded") // the reason may quote it
 	}
 	return bytes.TrimSpace(b.Bytes()), nil
-}
-
-// Newest returns the elements of a list that keep accepts, which is asked about the newest, which is the last, first.
-func Newest[T any](list []T, keep func(T) bool) []T {
-	var kept []T
-	for _, v := range slices.Backward(list) {
-		if keep(v) {
-			kept = append(kept, v)
-		}
-	}
-	slices.Reverse(kept)
-	return kept
 }

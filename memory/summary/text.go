@@ -155,14 +155,7 @@ func transcript(lines []string) string {
 			size += len(lines[i]) + 1
 		}
 	}
-	first, left := len(lines), maxTranscript
-	for i, line := range slices.Backward(lines) {
-		if left -= len(line) + 1; left < 0 {
-			break
-		}
-		first = i
-	}
-	return strings.Join(lines[first:], "\n")
+	return strings.Join(layer.Tail(lines, maxTranscript, func(line string) int { return len(line) + 1 }), "\n")
 }
 
 // lineOf returns what an item says and calls.

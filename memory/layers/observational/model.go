@@ -46,7 +46,8 @@ func (l *Layer) askModel(ctx context.Context, t *layer.Turn, s *state) ([]observ
 		}
 		// A view is cut at its beginning: while it has the first of the items, it has all of them.
 		from := []source{part[0].source()}
-		for _, text := range statements(answer, l.o.MaxObservations) {
+		said := layer.AnswerLines(answer, limitBuffer)
+		for _, text := range said[max(0, len(said)-l.o.MaxObservations):] {
 			by, text := attributed(text, part)
 			if o := (observation{By: by, Text: text, From: from}); !all.merge(&o) { // models repeat what they were told is known
 				all.all = append(all.all, o)
@@ -96,17 +97,4 @@ func attributed(text string, part []entry) (by, statement string) {
 		}
 	}
 	return byUser, text
-}
-
-// statements are the lines of a model's answer, without the marks of a list; the last limit ones.
-func statements(answer string, limit int) []string {
-	var found []string
-	for l := range strings.Lines(layer.Head(answer, limitBuffer)) {
-		l = strings.TrimSpace(strings.TrimLeft(strings.TrimSpace(l), "-*\u2022 \t"))
-		if l == "" || strings.EqualFold(strings.Trim(l, ".`"), "none") || strings.HasPrefix(l, "```") {
-			continue
-		}
-		found = append(found, l)
-	}
-	return found[max(0, len(found)-limit):]
 }

@@ -123,15 +123,12 @@ func (st *state) gather(e entry, tokens, limit int) {
 	e.Text = strings.ToValidUTF8(e.Text, "\uFFFD") // as it will be read again
 	st.Buffer = append(st.Buffer, e)
 	st.BufferTokens = min(st.BufferTokens, math.MaxInt32) + tokens
-	size := 0
-	for i, e := range slices.Backward(st.Buffer) {
-		size += len(e.Text) + perEntry
-		if size > limit && i < len(st.Buffer)-1 {
-			st.Buffer = st.Buffer[i+1:]
-			st.Lost = min(st.Lost, math.MaxInt32) + i + 1
-			return
-		}
+	kept := layer.Tail(st.Buffer, limit, func(e entry) int { return len(e.Text) + perEntry })
+	if len(kept) == 0 {
+		kept = st.Buffer[len(st.Buffer)-1:]
 	}
+	st.Lost = min(st.Lost, math.MaxInt32) + len(st.Buffer) - len(kept)
+	st.Buffer = kept
 }
 
 // add ends a distillation: what it found goes behind what was known, and the newest are kept. Holders of
@@ -152,13 +149,7 @@ func (st *state) add(distilled []observation, limit int) {
 	if n := len(st.Observations) - limit; n > 0 {
 		st.Observations = st.Observations[n:]
 	}
-	size := 0
-	for i, o := range slices.Backward(st.Observations) {
-		if size += len(o.Text); size > maxObserved {
-			st.Observations = st.Observations[i+1:]
-			break
-		}
-	}
+	st.Observations = layer.Tail(st.Observations, maxObserved, func(o observation) int { return len(o.Text) })
 	st.Version++
 }
 

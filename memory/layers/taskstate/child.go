@@ -138,11 +138,5 @@ func (st *state) takeGiven(child string) given {
 // keepGiven adds the record of a child, and drops the oldest ones over the limits.
 func (st *state) keepGiven(now given) {
 	st.Given = append(st.Given, now)
-	members := 0
-	for i, g := range slices.Backward(st.Given) {
-		if members += len(g.Members) / printSize; members > maxMembers || len(st.Given)-i > maxGiven {
-			st.Given = st.Given[i+1:]
-			break
-		}
-	}
+	st.Given = layer.Tail(st.Given[max(0, len(st.Given)-maxGiven):], maxMembers, func(g given) int { return len(g.Members) / printSize })
 }

@@ -58,13 +58,7 @@ func (st *state) gather(t *layer.Turn, items []wire.Item) bool {
 		st.Buffer = append(st.Buffer, heard{text, layer.Digest(t.Thread)})
 		st.BufferTokens = min(st.BufferTokens, limitThreshold) + t.Count(text)
 	}
-	size := 0
-	for i, h := range slices.Backward(st.Buffer) {
-		if size += len(h.Text) + perText; size > maxBuffer+perText {
-			st.Buffer = st.Buffer[i+1:]
-			break
-		}
-	}
+	st.Buffer = layer.Tail(st.Buffer, maxBuffer+perText, func(h heard) int { return len(h.Text) + perText })
 	return found
 }
 
@@ -103,14 +97,7 @@ func (st *state) merge(facts []dated, limit int) {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b dated) int { return cmp.Compare(a.at, b.at) })
-	all = all[max(0, len(all)-limit):]
-	size := 0
-	for i, f := range slices.Backward(all) {
-		if size += len(f.at) + len(f.fact); size > maxFactBytes {
-			all = all[i+1:]
-			break
-		}
-	}
+	all = layer.Tail(all[max(0, len(all)-limit):], maxFactBytes, func(f dated) int { return len(f.at) + len(f.fact) })
 	st.Facts = map[string][]fact{}
 	for _, f := range all {
 		st.Facts[f.at] = append(st.Facts[f.at], fact{f.fact, f.from})

@@ -175,9 +175,8 @@ var factLine = regexp.MustCompile(`^(\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d(?:\.\d
 // parse reads a model's answer: one fact per line, dated now if it has no date; at most limit.
 func parse(answer, now string, limit int) []dated {
 	var facts []dated
-	for l := range strings.Lines(layer.Head(answer, maxFactBytes)) {
-		l = layer.Line(redact.Text(strings.TrimLeft(strings.TrimSpace(l), "-*\u2022 \t")), maxFact)
-		if l == "" || strings.EqualFold(strings.Trim(l, ".`"), "none") || strings.HasPrefix(l, "```") {
+	for _, l := range layer.AnswerLines(answer, maxFactBytes) {
+		if l = layer.Line(redact.Text(l), maxFact); l == "" {
 			continue
 		}
 		f := dated{at: now, fact: l}

@@ -1,0 +1,25 @@
+package layer
+
+import "slices"
+
+// Newest returns the elements of a list that keep accepts, which is asked about the newest, which is the last, first.
+func Newest[T any](list []T, keep func(T) bool) []T {
+	var kept []T
+	for _, v := range slices.Backward(list) {
+		if keep(v) {
+			kept = append(kept, v)
+		}
+	}
+	slices.Reverse(kept)
+	return kept
+}
+
+// Tail returns the longest tail of a list whose elements together have at most a size.
+func Tail[T any](list []T, most int, size func(T) int) []T {
+	for i, v := range slices.Backward(list) {
+		if most -= size(v); most < 0 {
+			return list[i+1:]
+		}
+	}
+	return list
+}
