@@ -92,19 +92,23 @@ func (l nameList) of(lost, shown []wire.Item) []string {
 		r.score /= float64(len(r.name) + nameOverhead)
 		whole = append(whole, r)
 	}
-	rank(whole)
-
-	var best []string
-	for _, r := range whole[:min(len(whole), maxNames)] {
-		best = append(best, strings.Clone(r.name)) // do not keep the whole text alive
-	}
-	return best
+	return best(whole, maxNames)
 }
 
-// ranked is a name and its score.
+// ranked is a name, or a line, and its score.
 type ranked struct {
 	name  string
 	score float64
+}
+
+// best ranks names and returns the first of them.
+func best(all []ranked, most int) []string {
+	rank(all)
+	var names []string
+	for _, r := range all[:min(len(all), most)] {
+		names = append(names, strings.Clone(r.name)) // do not keep the whole text alive
+	}
+	return names
 }
 
 // rank sorts by score, best first.

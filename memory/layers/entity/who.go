@@ -64,24 +64,13 @@ func (w who) of(lost, shown []wire.Item) []string {
 		}
 	}
 
-	type ranked struct {
-		line  string
-		score float64
-	}
 	var lines []ranked
 	for _, k := range all {
 		if line := k.line(); line != "" && k.first {
 			lines = append(lines, ranked{line, math.Log1p(float64(k.count)) / (1 + float64(k.age)/halfLife)})
 		}
 	}
-	slices.SortFunc(lines, func(a, b ranked) int {
-		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.line, b.line))
-	})
-	var best []string
-	for _, l := range lines[:min(len(lines), maxWho)] {
-		best = append(best, strings.Clone(l.line))
-	}
-	return best
+	return best(lines, maxWho)
 }
 
 // note finds the name that a remark is about, or adds it. It returns nil for a correction of an unknown name.

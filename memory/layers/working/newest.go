@@ -6,9 +6,10 @@ import (
 	"slices"
 	"sort"
 	"strconv"
-	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"remora/memory/layer"
 )
 
 // omittedMember is the number of an object's members that are left out of a block.
@@ -95,15 +96,12 @@ func elements(v jsontext.Value) (list []member) {
 
 // beginning returns the beginning of a text that fits, followed by a mark.
 func beginning(v jsontext.Value, fits func(jsontext.Value) bool) (jsontext.Value, bool) {
-	text, err := jsontext.AppendUnquote(nil, []byte(v))
-	if err != nil {
+	text, ok := asText(layer.State(v))
+	if !ok {
 		return nil, false
 	}
 	cut := func(n int) jsontext.Value {
-		for n > 0 && n < len(text) && !utf8.RuneStart(text[n]) {
-			n--
-		}
-		quoted, err := jsontext.AppendQuote(nil, string(text[:n])+"...")
+		quoted, err := jsontext.AppendQuote(nil, layer.Head(text, n)+"...")
 		if err != nil {
 			return nil
 		}
