@@ -46,11 +46,7 @@ func (c *chapter) due() bool { return len(c.Pending) >= batchLines || c.waiting(
 // bound drops the oldest parts and lines beyond the limits.
 func (c *chapter) bound() {
 	c.Parts = summary.Bounded(cleaned(c.Parts, maxSummary))
-	size := 0
-	c.Pending = layer.Newest(cleaned(c.Pending, maxLine), func(line string) bool {
-		size += len(line) + 1
-		return size <= maxPending
-	})
+	c.Pending = layer.Tail(cleaned(c.Pending, maxLine), maxPending, func(line string) int { return len(line) + 1 })
 	c.Pending = c.Pending[max(0, len(c.Pending)-maxLines):]
 }
 

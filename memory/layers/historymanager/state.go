@@ -80,13 +80,7 @@ func (st *state) bound() {
 		size += c.size() + len(c.Conversation) + entryBytes
 		return size <= maxAllSummaries
 	})
-	n := 0
-	size = 0
-	st.Memories = layer.Newest(st.Memories, func(e Entry) bool {
-		size += e.size()
-		n++
-		return size <= maxAllEntries && n <= maxEntries
-	})
+	st.Memories = layer.Tail(st.Memories[max(0, len(st.Memories)-maxEntries):], maxAllEntries, Entry.size)
 }
 
 // find is the summary of a conversation, an empty one if there is none.
