@@ -80,63 +80,52 @@ type Backend interface {
 type Opener func(t *layer.Turn, own *Memories) Backend
 
 // BuiltIn is the memory in the layer's state, which is shared as the layer's scope says and bounded.
-func BuiltIn(_ *layer.Turn, own *Memories) Backend { return builtIn{own} }
+func BuiltIn(_ *layer.Turn, own *Memories) Backend { return own }
 
-type builtIn struct{ m *Memories }
-
-func (b builtIn) Store(_ context.Context, e Entry) error {
-	b.m.Store(e)
-	return nil
-}
-
-func (b builtIn) Recall(_ context.Context, query string, topK int, f Filters) ([]Entry, error) {
-	return b.m.Recall(query, topK, f), nil
-}
-
-func (b builtIn) Forget(_ context.Context, f Filters) (int, error) { return b.m.Forget(f), nil }
-
-// Memories are entries in the layer's state, oldest first.
+// Memories are entries in the layer's state, oldest first. As a Backend they never fail.
 type Memories []Entry
 
 // Store adds an entry, replacing one with the same type, content and ids.
-func (m *Memories) Store(e Entry) {
+func (m *Memories) Store(_ context.Context, e Entry) error {
 	e.Content = clean(e.Content, maxContent)
 	if !e.sound() {
-		return
+		return nil
 	}
 	*m = slices.DeleteFunc(*m, func(old Entry) bool {
 		old.At = e.At
 		return old == e
 	})
 	*m = append(*m, e)
+	return nil
 }
 
 // Forget removes the entries that match the filters and returns their number.
-func (m *Memories) Forget(f Filters) int {
+func (m *Memories) Forget(_ context.Context, f Filters) (int, error) {
 	before := len(*m)
 	*m = slices.DeleteFunc(*m, f.match)
-	return before - len(*m)
+	return before - len(*m), nil
 }
 
 // maxQuery is the number of bytes of a query that are read: the beginning of a longer message states its topic.
 const maxQuery = 8 << 10
 
 // Recall returns at most topK entries that match the filters and share words with the query, the best first.
-func (m Memories) Recall(query string, topK int, f Filters) []Entry {
-	if topK <= 0 || len(m) == 0 {
-		return nil
+func (m *Memories) Recall(_ context.Context, query string, topK int, f Filters) ([]Entry, error) {
+	all := *m
+	if topK <= 0 || len(all) == 0 {
+		return nil, nil
 	}
 	ix := index.New()
-	for i, e := range m { // each in a session of its own: what stands beside a memory says nothing of it
+	for i, e := range all { // each in a session of its own: what stands beside a memory says nothing of it
 		ix.Add(index.Turn{Session: strconv.Itoa(i), Time: time.UnixMilli(e.At), Text: e.Content})
 	}
-	asked := index.Question{Text: layer.Head(query, maxQuery), Now: time.UnixMilli(m[len(m)-1].At)}
+	asked := index.Question{Text: layer.Head(query, maxQuery), Now: time.UnixMilli(all[len(all)-1].At)}
 
 	var found []Entry
-	for _, h := range ix.Search(asked, len(m), nil) {
-		if e := m[h.Order]; h.Match > 0 && f.match(e) && len(found) < topK {
+	for _, h := range ix.Search(asked, len(all), nil) {
+		if e := all[h.Order]; h.Match > 0 && f.match(e) && len(found) < topK {
 			found = append(found, e)
 		}
 	}
-	return found
+	return found, nil
 }

@@ -14,7 +14,7 @@ import (
 	"remora/wire"
 )
 
-func contents(entries []Entry) []string {
+func contents(entries []Entry, _ error) []string {
 	var texts []string
 	for _, e := range entries {
 		texts = append(texts, e.Content)
@@ -44,12 +44,13 @@ func TestFilters(t *testing.T) {
 		{"all at once", Filters{User: "ann", Types: []Type{Fact}, After: start.Add(-time.Second)}, []string{"tea red"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if diff := cmp.Diff(c.want, contents(all.Recall("tea", 10, c.f))); diff != "" {
+			if diff := cmp.Diff(c.want, contents(all.Recall(t.Context(), "tea", 10, c.f))); diff != "" {
 				t.Error(diff)
 			}
 			left := slices.Clone(all)
-			if n := left.Forget(c.f); n != len(c.want) || len(left) != len(all)-n || left.Recall("tea", 10, c.f) != nil {
-				t.Errorf("forgot %d, left %v", n, contents(left))
+			n, err := left.Forget(t.Context(), c.f)
+			if found, _ := left.Recall(t.Context(), "tea", 10, c.f); err != nil || n != len(c.want) || len(left) != len(all)-n || found != nil {
+				t.Errorf("forgot %d, left %v: %v", n, left, err)
 			}
 		})
 	}
@@ -108,7 +109,7 @@ func TestRanking(t *testing.T) {
 		{"ann", 0, nil},
 		{strings.Repeat("x ", 1<<20) + "ann", 5, nil},
 	} {
-		if diff := cmp.Diff(c.want, contents(m.Recall(c.query, c.topK, Filters{}))); diff != "" {
+		if diff := cmp.Diff(c.want, contents(m.Recall(t.Context(), c.query, c.topK, Filters{}))); diff != "" {
 			t.Errorf("%.40q: %s", c.query, diff)
 		}
 	}
@@ -153,7 +154,7 @@ func TestTools(t *testing.T) {
 		t.Errorf("%s, %v, %v", said, st, err)
 	}
 	st.Chapters = []chapter{{Conversation: "A", Parts: []string{"of A"}}, {Conversation: "B", Parts: []string{"of B"}}}
-	st.Memories.Store(Entry{Type: Fact, Content: "of B", Conversation: "B"})
+	_ = st.Memories.Store(t.Context(), Entry{Type: Fact, Content: "of B", Conversation: "B"})
 	if s, err = st.encode(); err != nil {
 		t.Fatal(err)
 	}
@@ -171,26 +172,25 @@ type elsewhere struct {
 
 var errElsewhere = errors.New("unreachable")
 
-func (e *elsewhere) Store(_ context.Context, entry Entry) error {
+func (e *elsewhere) Store(ctx context.Context, entry Entry) error {
 	if e.fails {
 		return errElsewhere
 	}
-	e.Memories.Store(entry)
-	return nil
+	return e.Memories.Store(ctx, entry)
 }
 
-func (e *elsewhere) Recall(_ context.Context, query string, topK int, f Filters) ([]Entry, error) {
+func (e *elsewhere) Recall(ctx context.Context, query string, topK int, f Filters) ([]Entry, error) {
 	if e.fails {
 		return nil, errElsewhere
 	}
-	return e.Memories.Recall(query, topK, f), nil
+	return e.Memories.Recall(ctx, query, topK, f)
 }
 
-func (e *elsewhere) Forget(_ context.Context, f Filters) (int, error) {
+func (e *elsewhere) Forget(ctx context.Context, f Filters) (int, error) {
 	if e.fails {
 		return 0, errElsewhere
 	}
-	return e.Memories.Forget(f), nil
+	return e.Memories.Forget(ctx, f)
 }
 
 // TestAnotherBackend: summaries and what the model remembers go to another long-term memory, are recalled from it and
@@ -249,7 +249,7 @@ func TestRolledUpOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		st := decode(s)
-		if diff := cmp.Diff([]string{text}, contents(st.Memories)); diff != "" {
+		if diff := cmp.Diff([]string{text}, contents(st.Memories, nil)); diff != "" {
 			t.Error(diff)
 		}
 	}
