@@ -256,7 +256,7 @@ func passwordValue(text string, v span, how joint, quoted bool) span {
 	}
 
 	if after := strings.TrimLeft(text[v.to:], "\"'`*"); after != "" && strings.IndexByte(".,;:!?)\n", after[0]) < 0 {
-		next, _, _ := strings.Cut(strings.TrimSpace(after), " ")
+		next, _ := plainWord(after, skipSpace(after, 0))
 		if !conjunctions[strings.ToLower(next)] {
 			return span{}
 		}
@@ -473,11 +473,13 @@ func skipSpace(text string, at int) int {
 	return at + len(text[at:]) - len(strings.TrimLeft(text[at:], " \t\u00a0\u3000"))
 }
 
-// plainWord is the word that begins at a place, and where it ends.
+// plainWord is the word that begins at a place, and where it ends. Of a long one it is the beginning: each label before it, or in
+// it, asks anew.
 func plainWord(text string, at int) (word string, end int) {
+	const longest = 64 // bytes; no list has a longer one
 	end = at
 	for i, r := range text[at:] {
-		if !unicode.IsLetter(r) && !unicode.IsMark(r) && !unicode.IsDigit(r) && r != '\'' && r != '’' && r != '-' && r != '_' {
+		if i > longest || !unicode.IsLetter(r) && !unicode.IsMark(r) && !unicode.IsDigit(r) && r != '\'' && r != '’' && r != '-' && r != '_' {
 			break
 		}
 		end = at + i + utf8.RuneLen(r)

@@ -3,6 +3,7 @@ package redact_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -252,6 +253,26 @@ func TestNumbersAreFoundInAnyText(t *testing.T) {
 			t.Fatalf("%q: kept as %q", text, got)
 		}
 	})
+}
+
+// A caller can send a text of labels alone. Searching it takes time in proportion to its length.
+func TestTextsOfLabels(t *testing.T) {
+	const size, times = 4 << 10, 8
+	for _, label := range []string{"secret_", "password is ", "パスワード", "パスワードは", "密码是", "비밀번호는"} {
+		took := func(size int) time.Duration {
+			text := strings.Repeat(label, size/len(label))
+			least := time.Hour
+			for range 3 {
+				began := time.Now()
+				redact.Text(text)
+				least = min(least, time.Since(began))
+			}
+			return least
+		}
+		if small, large := took(size), took(times*size); large > 3*times*small {
+			t.Errorf("%q: %d times the text took %s instead of %s", label, times, large, small)
+		}
+	}
 }
 
 func FuzzText(f *testing.F) {

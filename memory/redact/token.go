@@ -26,7 +26,11 @@ func behind(text, sign string) iter.Seq[int] {
 // privateKeys finds keys in PEM. One without its end goes to the end of the text.
 func privateKeys(text string, found []span) []span {
 	const begin, end = "-----BEGIN ", "-----END "
+	last := 0 // the end of the key before
 	for from := range behind(text, begin) {
+		if from < last {
+			continue
+		}
 		head, _, _ := strings.Cut(text[from:], "-----")
 		if len(head) > 60 || !strings.Contains(head, "PRIVATE KEY") {
 			continue
@@ -39,7 +43,7 @@ func privateKeys(text string, found []span) []span {
 				to += k + len("-----")
 			}
 		}
-		found = append(found, span{from - len(begin), to})
+		found, last = append(found, span{from - len(begin), to}), to
 	}
 	return found
 }
