@@ -257,8 +257,8 @@ func TestNumbersAreFoundInAnyText(t *testing.T) {
 
 // A caller can send a text of labels alone. Searching it takes time in proportion to its length.
 func TestTextsOfLabels(t *testing.T) {
-	const size, times = 4 << 10, 8
-	for _, label := range []string{"secret_", "password is ", "パスワード", "パスワードは", "密码是", "비밀번호는"} {
+	const size, times = 1 << 10, 16
+	for _, label := range []string{"secret_", "パスワード", "密码是"} {
 		took := func(size int) time.Duration {
 			text := strings.Repeat(label, size/len(label))
 			least := time.Hour
