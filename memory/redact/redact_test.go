@@ -269,7 +269,7 @@ func TestTextsOfLabels(t *testing.T) {
 			}
 			return least
 		}
-		if small, large := took(size), took(times*size); large > 3*times*small {
+		if small, large := took(size), took(times*size); large > 5*times*small {
 			t.Errorf("%q: %d times the text took %s instead of %s", label, times, large, small)
 		}
 	}
