@@ -314,7 +314,7 @@ func TestProcessThatHasJustStartedWaits(t *testing.T) {
 			defer other.m.Close()
 			other.wantAnswer("u:1", "a:1", "u:1", memory.StatusOK)
 			turn := other.open("u:2")
-			time.Sleep(time.Second)
+			time.Sleep(time.Second / 2) // between two heartbeats
 			young := replica{startProcessAt(t, "here", r[0].store, r[0].store, &queue{}), nil}
 			defer young.m.Close()
 			young.wantAnswer("u:3", "a:3", "u:1 a:1 u:3", want)
