@@ -178,12 +178,15 @@ func (d *draft) firstItems() int {
 func (d *draft) retract() {
 	e := d.e
 	j := e.journaled
-	if len(j.names) == 0 || e.plan.relation != relDelta || e.unwritten.parent.Seq == j.end.Seq {
+	if len(j.names) == 0 || !e.resent && (e.plan.relation != relDelta || e.unwritten.parent.Seq == j.end.Seq) {
 		return
 	}
 	d.head.Tails.drop(j.end.Seq)
 	d.hidden.anew = true
 	d.deletes = j.names // a batch deletes before it writes, so rewritten names stay
+	if e.resent {       // and the text is found where the client has resent it
+		d.deletes = slices.DeleteFunc(slices.Clone(j.names), func(name string) bool { return strings.HasPrefix(name, textPrefix) })
+	}
 }
 
 // storeInput writes the request's new items and returns the position behind them.
@@ -352,7 +355,7 @@ func (d *draft) moveHead(end position) {
 	if len(d.answer) > 0 || d.unread {
 		h.Habits = h.Habits.learn(e.call.Request.Dialect, asked.Client, e.plan.shown)
 	}
-	if e.plan.standing != InConversation || len(d.answer) == 0 && !d.unread || (e.Order.resumed && h.LastTurn > e.id && !e.atHead) {
+	if e.resent || e.plan.standing != InConversation || len(d.answer) == 0 && !d.unread || (e.Order.resumed && h.LastTurn > e.id && !e.atHead) {
 		d.leaveTail(end, &extended)
 		return
 	}
@@ -397,7 +400,7 @@ func (d *draft) moveHead(end position) {
 // leaveTail adds an end of the transcript that is not the head. extended is the end that the turn continues, zero if unknown.
 func (d *draft) leaveTail(end position, extended *tail) {
 	h, e := d.head, d.e
-	if end.Seq == h.Pos.Seq || end.Seq == 0 {
+	if end.Seq == h.Pos.Seq || end.Seq == 0 || e.resent {
 		return
 	}
 	t := tail{Pos: end, SystemPrompt: e.in.systemPrompt, Line: d.line, Side: d.side, Turns: extended.Turns}

@@ -35,6 +35,7 @@ type Entry struct {
 	degraded   bool   // its view was made without the store
 	unanswered bool   // nothing in the session had been answered when the view was built
 	gone       bool   // the session existed then, but not when the turn was written
+	resent     bool   // see findResent
 	previous   string // see Previous
 
 	unwritten unwritten
@@ -391,6 +392,9 @@ func (e *Entry) reload(ctx context.Context, a *Answer) (Done, error) {
 	if !e.loaded {
 		e.unanswered = !st.head.Answered
 	}
+	if e.resent, err = e.findResent(ctx, in, a, &p); err != nil {
+		return Done{}, err
+	}
 	e.setPlace(st, in, p)
 	e.values = extra.Values
 	if st.turn != nil {
@@ -404,6 +408,24 @@ func (e *Entry) reload(ctx context.Context, a *Answer) (Done, error) {
 		return Done{}, err
 	}
 	return Done{}, &Reread{extra}
+}
+
+// findResent reports whether the client has resent a first turn before it was written: then the turn stands at the beginning of the
+// line of that request, and p is set to this place.
+func (e *Entry) findResent(ctx context.Context, in *incoming, a *Answer, p *plan) (bool, error) {
+	if a == nil || !e.Order.resumed || p.fresh > 0 || in.stateful || len(a.firstChoice()) == 0 {
+		return false, nil
+	}
+	var at position
+	for _, m := range slices.Concat(in.marks, e.answer.of(a, in)[0]) {
+		at = at.after(m)
+	}
+	places, err := e.stored.lookup(ctx, []position{at})
+	if err != nil || places[0] == nil {
+		return false, err
+	}
+	p.relation, p.parent, p.upto, p.line = relRoot, position{}, position{}, places[0].Line
+	return true, nil
 }
 
 // findAgain finds the place of a request again, in the present transcript. Its view and its standing to the conversation stay
@@ -458,6 +480,11 @@ func (e *Entry) findAgain(ctx context.Context, st *state, in *incoming) (plan, e
 // keepInput decides whether a written input stays in its place.
 func (e *Entry) keepInput(ctx context.Context) error {
 	j := e.journaled
+	if len(j.names) > 0 && e.plan.relation == relDelta && e.plan.parent.Seq == j.end.Seq && e.plan.fresh == 0 {
+		// It was taken for an unanswered question before the request.
+		e.parent, e.unwritten.parent, e.unwritten.fresh = j.behind, j.end, len(e.in.items)
+		return nil
+	}
 	if len(j.names) == 0 || !e.plan.before {
 		return nil
 	}
