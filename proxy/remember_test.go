@@ -188,7 +188,7 @@ func onlyTheEndWaits(t *testing.T, contentType string) {
 	c, br := r.dial(t)
 	write(c, chatIn("s", liveChat))
 	began := ""
-	if strings.Contains(contentType, "json") { // only the body tells that this is wrong
+	if strings.Contains(contentType, "json") { // a wrong label: the body is a stream
 		began = ": ping\n\n"
 		next <- chunk(began)
 	}
