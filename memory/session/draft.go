@@ -355,7 +355,10 @@ func (d *draft) moveHead(end position) {
 	if len(d.answer) > 0 || d.unread {
 		h.Habits = h.Habits.learn(e.call.Request.Dialect, asked.Client, e.plan.shown)
 	}
-	if e.resent || e.plan.standing != InConversation || len(d.answer) == 0 && !d.unread || (e.Order.resumed && h.LastTurn > e.id && !e.atHead) {
+	if e.resent {
+		return // it stands inside the line of the client's later request
+	}
+	if e.plan.standing != InConversation || len(d.answer) == 0 && !d.unread || (e.Order.resumed && h.LastTurn > e.id && !e.atHead) {
 		d.leaveTail(end, &extended)
 		return
 	}
@@ -400,7 +403,7 @@ func (d *draft) moveHead(end position) {
 // leaveTail adds an end of the transcript that is not the head. extended is the end that the turn continues, zero if unknown.
 func (d *draft) leaveTail(end position, extended *tail) {
 	h, e := d.head, d.e
-	if end.Seq == h.Pos.Seq || end.Seq == 0 || e.resent {
+	if end.Seq == h.Pos.Seq || end.Seq == 0 {
 		return
 	}
 	t := tail{Pos: end, SystemPrompt: e.in.systemPrompt, Line: d.line, Side: d.side, Turns: extended.Turns}

@@ -480,12 +480,15 @@ func (e *Entry) findAgain(ctx context.Context, st *state, in *incoming) (plan, e
 // keepInput decides whether a written input stays in its place.
 func (e *Entry) keepInput(ctx context.Context) error {
 	j := e.journaled
-	if len(j.names) > 0 && e.plan.relation == relDelta && e.plan.parent.Seq == j.end.Seq && e.plan.fresh == 0 {
+	if len(j.names) == 0 {
+		return nil
+	}
+	if e.plan.relation == relDelta && e.plan.parent.Seq == j.end.Seq && e.plan.fresh == 0 {
 		// It was taken for an unanswered question before the request.
 		e.parent, e.unwritten.parent, e.unwritten.fresh = j.behind, j.end, len(e.in.items)
 		return nil
 	}
-	if len(j.names) == 0 || !e.plan.before {
+	if !e.plan.before {
 		return nil
 	}
 	if e.plan.parent.Seq == j.behind {
