@@ -97,9 +97,12 @@ func clientShapes() []shape {
 		{client: "SDK", name: "the result of a call", said: []string{"tools=f | u:1 -> c:x"}, asks: "tools=f | r:x", place: "BEFORE results", view: "u:1 c:x r:x"},
 		{client: "SDK", name: "the same result again", said: []string{"tools=f | u:1 -> c:x", "tools=f | r:x -> a:1"}, asks: "tools=f | r:x", place: "BEFORE results_repeated", view: "u:1 c:x r:x"},
 		{client: "SDK", name: "a call forgotten", said: []string{"tools=f | u:1 -> c:x"}, asks: "tools=f | u:2", place: "BEFORE taken_as_only_new", view: "u:1 u:2"},
-		{client: "Instructor", name: "a question after data", said: []string{"tools=User choice=User | s:extract u:1 -> c:x"}, asks: "| u:2", place: "BEFORE taken_as_only_new", view: "s:extract u:1 u:2"},
-		{client: "LangChain", name: "other data", said: []string{"tools=User choice=User | u:1 -> c:x"}, asks: "tools=Order choice=Order | u:2", place: "BEFORE taken_as_only_new", view: "u:1 u:2"},
-		{client: "AI SDK", name: "a question after an answer tool", said: []string{"tools=ls,answer choice=required | u:1 -> c:x"}, asks: "| u:2", place: "BEFORE taken_as_only_new", view: "u:1 u:2"},
+		{client: "Instructor", name: "a question after data", said: []string{"tools=User choice=User | s:extract u:1 -> c:x"}, asks: "| u:2", place: "BEFORE taken_as_only_new", view: "s:extract u:1 a:{} u:2"},
+		{client: "LangChain", name: "other data", said: []string{"tools=User choice=User | u:1 -> c:x"}, asks: "tools=Order choice=Order | u:2", place: "BEFORE taken_as_only_new", view: "u:1 a:{} u:2"},
+		{client: "LangChain", name: "data twice, by calls of one id", said: []string{"tools=User choice=User | u:1 -> c:x", "tools=User choice=User | u:2 -> c:x"}, asks: "tools=User | u:3", place: "BEFORE only_new", view: "u:1 a:{} u:2 a:{} u:3"},
+		{client: "LangChain", name: "an agent after data and a word", said: []string{"tools=User choice=User | s:extract u:1 -> c:x", "| s:extract u:2"}, asks: "tools=f | s:be u:3", place: "BEFORE only_new", view: "s:be u:1 a:{} u:2 a:answer u:3"},
+		{client: "SDK", name: "a demanded call that was abandoned for another", said: []string{"tools=f choice=f | u:1 -> c:x", "tools=f | r:x -> c:x"}, asks: "tools=f | u:2", place: "BEFORE only_new", view: "u:1 c:x r:x u:2"},
+		{client: "AI SDK", name: "a question after an answer tool", said: []string{"tools=ls,answer choice=required | u:1 -> c:x"}, asks: "| u:2", place: "BEFORE taken_as_only_new", view: "u:1 a:{} u:2"},
 		{client: "openai-agents", name: "an agent as the tool to be called", said: []string{"tools=ask choice=required | s:parent u:1 -> c:x"}, asks: "| s:be u:2", place: "ALONE head_waits"},
 		{client: "SDK", name: "the result of a demanded call", said: []string{"tools=f choice=f | u:1 -> c:x"}, asks: "tools=f | r:x", place: "BEFORE results", view: "u:1 c:x r:x"},
 		{client: "SDK", name: "the user quotes the last answer", said: []string{"| u:1 -> a:1", "| u:2 -> a:" + summary}, asks: "| u:You_said:_" + summary + "_Why?", place: "BEFORE only_new", view: "u:1 a:1 u:2 a:" + summary + " u:You_said:_" + summary + "_Why?"},
@@ -268,6 +271,13 @@ func (l *lab) ask(d wire.Dialect, spelled string) (view string, r turnrecord.Rec
 	}
 	if err != nil {
 		l.t.Fatal(err)
+	}
+	shown, err := l.m.TurnView(l.t.Context(), scope, turn.ID)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	if shown := toldIn(l.t, d, shown); shown != view && !strings.Contains(view, "ref:") { // that shows what it refers to
+		l.t.Errorf("%s\nis shown as %s\n       sent %s", spelled, shown, view)
 	}
 	return view, r
 }

@@ -370,6 +370,19 @@ func (it Item) OnlyCalls(keep func(part int) bool) (Item, bool) {
 	return calls.Rewritten(calls.Dialect.Codec().WithoutText(calls)), true
 }
 
+// CallsAsText returns an answer with the input of its calls as text, below the text that it has, in place of the calls.
+func (it Item) CallsAsText() Item {
+	said := []string{it.Text()}
+	for i := range it.Calls() {
+		said = append(said, it.Input(i))
+	}
+	said = slices.DeleteFunc(said, func(text string) bool { return strings.TrimSpace(text) == "" })
+	if len(said) == 0 {
+		return it
+	}
+	return NewMessage(it.Dialect, Assistant, strings.Join(said, "\n"))
+}
+
 // Audio is the sound of a Chat answer, as far as a later request needs to know.
 type Audio struct {
 	ID string

@@ -230,7 +230,7 @@ func (d *draft) storeInput() position {
 	return at
 }
 
-func (d *draft) storeInputItem(at position, i int, flags byte) position {
+func (d *draft) storeInputItem(at position, i int, flags uint16) position {
 	at = d.store(at, d.e.in.items[i], d.e.in.marks[i], flags, d.e.call.target())
 	d.e.ring.seqs[i] = at.Seq
 	d.added = append(d.added, at.Seq)
@@ -291,11 +291,11 @@ func (d *draft) hiddenMade() Origin {
 // storeAnswer writes the answer, one branch per choice, and returns the position behind the first choice.
 func (d *draft) storeAnswer(a *Answer) position {
 	end := d.input
-	var flags byte
+	var flags uint16
 	if a.status() != turnrecord.Complete {
 		flags = flagPartial
 	}
-	marks := d.e.answer.of(a, d.e.in)
+	marks, demanded := d.e.answer.of(a, d.e.in), d.e.log.offers.of(d.e.call.Request).demandsCall()
 	for c, items := range a.Reply.Choices {
 		at := d.input
 		seqs := d.seqRoom[:0]
@@ -305,6 +305,10 @@ func (d *draft) storeAnswer(a *Answer) position {
 		for i, it := range items {
 			next, ok := d.knownAfter(at, marks[c][i])
 			if !ok {
+				flags := flags
+				if demanded && it.HasCalls() {
+					flags |= flagData
+				}
 				next = d.store(at, it, marks[c][i], flags, d.made)
 			}
 			at, seqs = next, append(seqs, next.Seq)
@@ -380,6 +384,9 @@ func (d *draft) moveHead(end position) {
 		}
 	}
 
+	if e.atHead && h.Offer.demandsCall() && !slices.ContainsFunc(e.NewItems(), func(it wire.Item) bool { return it.Kind == wire.ToolResult }) {
+		h.Open = nil // they were data, and nobody waits for a result
+	}
 	h.Ring = h.Ring[:e.ring.keep]
 	h.Forked = end.Seq < e.state.head.NextSeq // the answer was already stored
 	h.Pos, h.LastTurn, h.Answered, h.Turns = end, e.id, true, h.Turns+1

@@ -59,6 +59,7 @@ type ItemLine struct {
 	Partial bool   `json:"partial,omitempty"`        // of an answer that was cut
 	Side    bool   `json:"side,omitempty"`
 	Hidden  bool   `json:"hidden,omitempty"` // seen by the model and not by the client
+	Data    bool   `json:"data,omitempty"`   // a call that its request demanded
 
 	Provider string `json:"provider,omitempty"` // made it or got it first
 	Model    string `json:"model,omitempty"`    // likewise
@@ -70,8 +71,8 @@ type ItemLine struct {
 }
 
 // flags are the flags of a stored item that the line spells out.
-func (l *ItemLine) flags() map[byte]*bool {
-	return map[byte]*bool{flagOffChain: &l.Off, flagSummary: &l.Summary, flagPartial: &l.Partial, flagSide: &l.Side, flagHidden: &l.Hidden}
+func (l *ItemLine) flags() map[uint16]*bool {
+	return map[uint16]*bool{flagOffChain: &l.Off, flagSummary: &l.Summary, flagPartial: &l.Partial, flagSide: &l.Side, flagHidden: &l.Hidden, flagData: &l.Data}
 }
 
 // SystemPromptLine is one version of the system prompt.

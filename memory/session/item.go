@@ -20,7 +20,7 @@ type storedItem struct {
 	Pos     position
 	Content wire.Hash
 	Line    uint64 // that it was stored on: see plan.line
-	Flags   byte
+	Flags   uint16
 	Dialect wire.Dialect
 	Turn    string // id of the turn that brought it
 	Made    Origin
@@ -40,6 +40,9 @@ const (
 	flagHidden     // the client does not see it: views get it from the Amendments
 	flagCut        // large strings are stored separately: see package media
 	flagKept       // Origin.Kept
+	// flagData: a call that the request demanded: data for a program, if no result comes. The stored byte has no bit for it, so
+	// it is stored as a summary that is on the chain, which no summary is.
+	flagData
 )
 
 func itemName(seq uint64) string {
@@ -78,7 +81,10 @@ func (it *storedItem) size() int {
 const itemBytes = 96
 
 func (it *storedItem) appendTo(b []byte) []byte {
-	flags, compress := it.Flags, len(it.Raw) > compressAbove
+	flags, compress := byte(it.Flags), len(it.Raw) > compressAbove
+	if it.Flags&flagData != 0 {
+		flags |= flagSummary
+	}
 	if compress {
 		flags |= flagCompressed
 	}
@@ -102,11 +108,14 @@ func decodeItem(b []byte) (storedItem, error) {
 	if d.Byte() != recordVersion {
 		return storedItem{}, fmt.Errorf("read item: %w", ErrCorrupt)
 	}
-	it := storedItem{Flags: d.Byte(), Dialect: dialects.Code(d.Byte()).Dialect(), Line: d.Uvarint(), Parent: d.Uvarint(), Pos: readPosition(&d), Content: d.Hash(), Turn: d.Text(), Made: Origin{Provider: d.Text(), Model: d.Text()}}
+	it := storedItem{Flags: uint16(d.Byte()), Dialect: dialects.Code(d.Byte()).Dialect(), Line: d.Uvarint(), Parent: d.Uvarint(), Pos: readPosition(&d), Content: d.Hash(), Turn: d.Text(), Made: Origin{Provider: d.Text(), Model: d.Text()}}
 	if d.Bad {
 		return storedItem{}, fmt.Errorf("read item: %w", ErrCorrupt)
 	}
 	it.Made.Kept, it.Flags = it.Flags&flagKept != 0, it.Flags&^flagKept
+	if it.Flags&(flagSummary|flagOffChain) == flagSummary {
+		it.Flags = it.Flags&^flagSummary | flagData
+	}
 	it.Raw = d.Rest
 	if it.Flags&flagCompressed != 0 {
 		raw, err := recordcodec.Decompress(d.Rest)

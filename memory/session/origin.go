@@ -56,18 +56,28 @@ type adapter struct {
 // adapt converts items that one upstream made together, at the index of each; nil for an item that the turn's upstream does not
 // accept.
 func (a *adapter) adapt(made Origin, items []wire.Item) []*wire.Item {
-	return a.adaptWith(made, items, func(it wire.Item) wire.Item { return it })
+	return a.adaptWith(made, items, a.reach(made, items), func(_ int, it wire.Item) wire.Item { return it })
 }
 
 // adaptHidden does the same for hidden items. Servers that parse the arguments of calls refuse those of a cut answer, and the
 // client could not repair them.
 func (a *adapter) adaptHidden(made Origin, items []wire.Item) []*wire.Item {
-	return a.adaptWith(made, items, wire.Item.WithObjectArguments)
+	return a.adaptWith(made, items, a.reach(made, items), func(_ int, it wire.Item) wire.Item { return it.WithObjectArguments() })
 }
 
-func (a *adapter) adaptWith(made Origin, items []wire.Item, mend func(wire.Item) wire.Item) []*wire.Item {
+// adaptData does the same for items of which some make calls that are data: these become text. Reasoning and ids cannot stay in
+// such an answer, since they belong to the calls.
+func (a *adapter) adaptData(made Origin, items []wire.Item, data []bool) []*wire.Item {
+	return a.adaptWith(made, items, max(a.reach(made, items), wire.OtherModel), func(i int, it wire.Item) wire.Item {
+		if data[i] {
+			return it.CallsAsText()
+		}
+		return it
+	})
+}
+
+func (a *adapter) adaptWith(made Origin, items []wire.Item, reach wire.Reach, mend func(int, wire.Item) wire.Item) []*wire.Item {
 	call, out := &a.place.call, make([]*wire.Item, len(items))
-	reach := a.reach(made, items)
 	// Upstream knows none of these ids: readable items stay unchanged next to those that it cannot find.
 	readable := reach == wire.Unnamed && !made.Kept && slices.ContainsFunc(items, isSealed)
 	for i, it := range items {
@@ -85,7 +95,7 @@ func (a *adapter) adaptWith(made Origin, items []wire.Item, mend func(wire.Item)
 		if !ok {
 			continue
 		}
-		to = mend(to.WithoutMarks())
+		to = mend(i, to.WithoutMarks())
 		out[i] = &to
 		if !wire.SameBytes(to.Raw, it.Raw) {
 			if a.changed == nil {
@@ -120,12 +130,19 @@ func (a *adapter) reach(made Origin, items []wire.Item) wire.Reach {
 // returns the line itself.
 func (a *adapter) adaptLine(stored *storedLine) *storedLine {
 	out := &storedLine{want: stored.want, skipped: stored.skipped}
-	same := true
+	same, data := true, a.data(stored)
 	for from := 0; from < len(stored.items); {
 		to := from + 1
 		for ; to < len(stored.items) && stored.as[to].Made == stored.as[from].Made && stored.as[to].Turn == stored.as[from].Turn; to++ {
 		}
-		for i, it := range a.adapt(stored.as[from].Made, stored.items[from:to]) {
+		made, items := stored.as[from].Made, stored.items[from:to]
+		var adapted []*wire.Item
+		if data != nil && slices.Contains(data[from:to], true) {
+			adapted = a.adaptData(made, items, data[from:to])
+		} else {
+			adapted = a.adapt(made, items)
+		}
+		for i, it := range adapted {
 			if it == nil {
 				same = false
 				continue
@@ -140,6 +157,46 @@ func (a *adapter) adaptLine(stored *storedLine) *storedLine {
 		return stored
 	}
 	return out
+}
+
+// data returns which items of the stored history have calls that are data: the request demanded them, no result ever came, and
+// the user speaks next. It is nil if there are none.
+func (a *adapter) data(stored *storedLine) (data []bool) {
+	demanded := func(at *storedItem) bool { return at.Flags&flagData != 0 }
+	if !slices.ContainsFunc(stored.as, demanded) {
+		return nil
+	}
+	answered, user := make(map[string]bool), false // calls whose result stands behind an item; a user speaks behind its answer
+	walk := func(it wire.Item) (isData bool) {
+		switch {
+		case it.Kind == wire.ToolResult:
+			answered[it.Answers().Key()], user = true, false
+		case it.HasCalls():
+			isData = user && unanswered(it, answered)
+		case it.Kind == wire.Message && it.Role != wire.Assistant:
+			user = it.Role == wire.User
+		default:
+		}
+		return isData
+	}
+	for _, it := range slices.Backward(a.place.in.items) {
+		walk(it)
+	}
+	data = make([]bool, len(stored.items))
+	for i, it := range slices.Backward(stored.items) {
+		data[i] = walk(it) && demanded(stored.as[i])
+	}
+	return data
+}
+
+// unanswered reports whether none of an item's calls is among those whose result stands behind it, and removes them from these.
+func unanswered(it wire.Item, answered map[string]bool) bool {
+	without := true
+	for _, call := range it.Calls() {
+		without = without && !answered[call.Key()]
+		delete(answered, call.Key())
+	}
+	return without
 }
 
 // meaning returns the transcript's Meaning of an item of a conversation.

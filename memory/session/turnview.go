@@ -113,7 +113,7 @@ func rulesOf(name string) *wire.Rules {
 func pick(ctx context.Context, stored transcript, turn *turnrecord.Record) (items []wire.Item, unsent wire.ItemSet, err error) {
 	next, stop := iter.Pull2(stored.backBy(ctx, turn.Tip, exportPage, exportPage))
 	defer stop()
-	p := picker{turn: turn, next: next, unsent: make(wire.ItemSet)}
+	p := picker{turn: turn, next: next, unsent: make(wire.ItemSet), data: make(wire.ItemSet)}
 	for _, span := range slices.Backward(turn.View.Items) {
 		switch {
 		case span.N < 0, span.N > 0 && len(span.Is) > 0:
@@ -127,8 +127,26 @@ func pick(ctx context.Context, stored transcript, turn *turnrecord.Record) (item
 			return nil, nil, err
 		}
 	}
+	p.dataAsText()
 	slices.Reverse(p.items)
 	return p.items, p.unsent, nil
+}
+
+// dataAsText puts data that models gave as calls into the form that the view had (see adapter.data): it never has other calls
+// without a result.
+func (p *picker) dataAsText() {
+	answered := make(map[string]bool)
+	for i, it := range p.items { // newest first
+		switch {
+		case it.Kind == wire.ToolResult:
+			answered[it.Answers().Key()] = true
+		case it.HasCalls():
+			if unanswered(it, answered) && p.data.Has(it) {
+				p.items[i] = it.CallsAsText()
+				p.unsent.Add(p.items[i])
+			}
+		}
+	}
 }
 
 // picker fills a view from its end with the newest matching item that is not in the view yet: a client's own summary precedes
@@ -139,6 +157,7 @@ type picker struct {
 	read   []passedItem                      // the items read so far
 	items  []wire.Item                       // the items found, newest first
 	unsent wire.ItemSet                      // that the client has not sent
+	data   wire.ItemSet                      // likewise, with calls that their request demanded
 }
 
 // passedItem is an item of the line that was read.
@@ -229,6 +248,9 @@ func (p *picker) take(from int, fits func(*passedItem) bool) (int, error) {
 	p.items = append(p.items, it)
 	if p.turn.View.Stored && at.Turn != p.turn.ID || at.Flags&flagHidden != 0 {
 		p.unsent.Add(it)
+		if at.Flags&flagData != 0 {
+			p.data.Add(it)
+		}
 	}
 	return i, nil
 }
