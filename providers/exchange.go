@@ -36,14 +36,13 @@ type Exchange struct {
 	vector   net.Buffers
 }
 
-// Send sends a request and reads the head of its answer into resp, whose settings (no default content type and so on)
-// stay. Head is everything up to and including the empty line, body everything after it; both must match, nothing is
-// added. Headers that concern one connection only are left out of resp; all others keep their order and spelling.
+// Send sends a request and reads the head of its answer. The request's head is everything up to and including the empty line,
+// body everything after it; both must match, nothing is added.
 //
 // A pooled connection that turns out to be dead before a byte was written is replaced silently. A request that may have
 // reached upstream is not repeated, unless its method is GET or HEAD and nothing at all came back. After an error there
 // is nothing to read; Close is still due.
-func (c *Client) Send(x *Exchange, up Upstream, head, body []byte, resp *fasthttp.ResponseHeader) error {
+func (c *Client) Send(x *Exchange, up Upstream, head, body []byte, answer *Head) error {
 	x.client = c
 	p, err := c.pool(up)
 	if err != nil {
@@ -54,9 +53,9 @@ func (c *Client) Send(x *Exchange, up Upstream, head, body []byte, resp *fasthtt
 		if err != nil {
 			return err
 		}
-		wrote, err := x.roundTrip(head, body, resp)
+		wrote, err := x.roundTrip(head, body, answer)
 		if err == nil {
-			x.body.begin(resp, isHead(head))
+			x.body.begin(answer, isHead(head))
 			x.keep = x.keep && x.body.kind != bodyUntilClose && !isConnect(head)
 			return nil
 		}

@@ -17,8 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/valyala/fasthttp"
 	"pgregory.net/rapid"
 )
 
@@ -104,46 +102,6 @@ func httpChunked(wire []byte) io.Reader {
 	return resp.Body
 }
 
-func TestStripHead(t *testing.T) {
-	f := func(head, want string, wantKeep bool) {
-		t.Helper()
-		head, want = strings.ReplaceAll(head, "\n", "\r\n"), strings.ReplaceAll(want, "\n", "\r\n")
-		buf := []byte(head + "body")
-		skip, keep := stripHead(buf[:len(head)])
-		if diff := cmp.Diff(want+"body", string(buf[skip:])); diff != "" || keep != wantKeep {
-			t.Errorf("keep %v\n%s", keep, diff)
-		}
-	}
-	f("HTTP/1.1 200 OK\nA: b\n\n", "HTTP/1.1 200 OK\nA: b\n\n", true)
-	f("HTTP/1.1 200 OK\nConnection: close, X-Y\nx-y: 1\nA: b\n\n", "HTTP/1.1 200 OK\nA: b\n\n", false)
-	f("HTTP/1.0 200 OK\nA: b\n\n", "HTTP/1.1 200 OK\nA: b\n\n", false)
-	f("HTTP/1.0 200 OK\nConnection: Keep-Alive\nKeep-Alive: 3\n\n", "HTTP/1.1 200 OK\n\n", true)
-	f("HTTP/1.1 200 OK\nConnection: close, keep-alive\nConnection: keep-alive\n\n", "HTTP/1.1 200 OK\n\n", false)
-	f("HTTP/1.1 200 OK\nconnection: content-length, transfer-encoding\ncontent-length: 4\n\n", "HTTP/1.1 200 OK\ncontent-length: 4\n\n", true)
-	f("HTTP/1.1 200 OK\nUpgrade: h2\n folded\nTrailer: X\nTE: x\nProxy-Connection: y\nZ: 1\n  2\n\n", "HTTP/1.1 200 OK\nZ: 1\n  2\n\n", true)
-	f("HTTP/1.1 101 Switching\nConnection: Upgrade\nUpgrade: x\n\n", "HTTP/1.1 101 Switching\nConnection: Upgrade\nUpgrade: x\n\n", false)
-	f("220 hello\n\n", "220 hello\n\n", false)
-	f("\n\n", "\n\n", false)
-}
-
-func FuzzStripHead(f *testing.F) {
-	f.Add([]byte("HTTP/1.1 200 OK\r\nConnection: close, X\r\nX: 1\r\n folded\r\nContent-Length: 3\r\n\r\nabc"))
-	f.Add([]byte("HTTP/1.0 200 OK\nConnection:\n\n"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		n := headEnd(data, 0)
-		if n == 0 {
-			return
-		}
-		rest := bytes.Clone(data[n:])
-		skip, _ := stripHead(data[:n])
-		if skip < 0 || skip > n || !bytes.Equal(data[n:], rest) {
-			t.Fatalf("skip %d of %d", skip, n)
-		}
-		var h fasthttp.ResponseHeader
-		_ = h.Read(bufio.NewReader(bytes.NewReader(data[skip:])))
-	})
-}
-
 func client(t *testing.T, tune func(*ClientOptions)) *Client {
 	t.Helper()
 	o := ClientOptions{
@@ -187,11 +145,11 @@ func TestConnectionsAreReused(t *testing.T) {
 	c := client(t, nil)
 	up := at(s.Listener.Addr().String())
 	var x Exchange
-	var resp fasthttp.ResponseHeader
+	var answer Head
 	for _, path := range []string{"/sized", "/chunked", "/none", "/sized", "/chunked"} {
 		body := strings.Repeat("z", 10<<10)
 		head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n", path, len(body))
-		if err := c.Send(&x, up, []byte(head), []byte(body), &resp); err != nil {
+		if err := c.Send(&x, up, []byte(head), []byte(body), &answer); err != nil {
 			t.Fatal(err)
 		}
 		n := 0
@@ -214,11 +172,11 @@ func TestConnectionsAreReused(t *testing.T) {
 		t.Errorf("%d connections", n)
 	}
 	// An answer that is not read to its end costs its connection.
-	if err := c.Send(&x, up, []byte("GET /chunked HTTP/1.1\r\nHost: h\r\n\r\n"), nil, &resp); err != nil {
+	if err := c.Send(&x, up, []byte("GET /chunked HTTP/1.1\r\nHost: h\r\n\r\n"), nil, &answer); err != nil {
 		t.Fatal(err)
 	}
 	x.Close()
-	if err := c.Send(&x, up, []byte("GET /none HTTP/1.1\r\nHost: h\r\n\r\n"), nil, &resp); err != nil {
+	if err := c.Send(&x, up, []byte("GET /none HTTP/1.1\r\nHost: h\r\n\r\n"), nil, &answer); err != nil {
 		t.Fatal(err)
 	}
 	x.Close()
@@ -242,8 +200,8 @@ func TestIdleConnectionsExpire(t *testing.T) {
 	})
 	up := at(s.Listener.Addr().String())
 	var x Exchange
-	var resp fasthttp.ResponseHeader
-	if err := c.Send(&x, up, []byte("GET / HTTP/1.1\r\nHost: h\r\n\r\n"), nil, &resp); err != nil {
+	var answer Head
+	if err := c.Send(&x, up, []byte("GET / HTTP/1.1\r\nHost: h\r\n\r\n"), nil, &answer); err != nil {
 		t.Fatal(err)
 	}
 	x.Close()
@@ -293,12 +251,12 @@ func TestAbortAnywhere(t *testing.T) {
 	f := func(name string, up Upstream, path string) {
 		t.Run(name, func(t *testing.T) {
 			var x Exchange
-			var resp fasthttp.ResponseHeader
+			var answer Head
 			sent := make(chan struct{})
 			x.Sent = func() { close(sent) }
 			done := make(chan error, 1)
 			go func() {
-				err := c.Send(&x, up, []byte("GET "+path+" HTTP/1.1\r\nHost: h\r\n\r\n"), nil, &resp)
+				err := c.Send(&x, up, []byte("GET "+path+" HTTP/1.1\r\nHost: h\r\n\r\n"), nil, &answer)
 				for err == nil {
 					_, err = x.Next()
 				}
@@ -363,11 +321,11 @@ func TestRefusalOfALargeBody(t *testing.T) {
 			var x Exchange
 			defer x.Close()
 			defer time.AfterFunc(time.Minute, x.Abort).Stop() // so that a failure does not hang
-			var resp fasthttp.ResponseHeader
+			var answer Head
 			up := Upstream{Addr: ln.Addr().String(), ServerName: "example.com", TLS: withTLS}
 			head := "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 30000000\r\n\r\n"
-			if err := c.Send(&x, up, []byte(head), make([]byte, 30_000_000), &resp); err != nil || resp.StatusCode() != status || x.link.isAborted() {
-				t.Fatalf("%d %v", resp.StatusCode(), err)
+			if err := c.Send(&x, up, []byte(head), make([]byte, 30_000_000), &answer); err != nil || answer.Status() != status || x.link.isAborted() {
+				t.Fatalf("%d %v", answer.Status(), err)
 			}
 			if p, err := x.Next(); string(p) != "no" || err != nil {
 				t.Errorf("%q %v", p, err)
@@ -415,9 +373,9 @@ func TestAnswerWhileItReads(t *testing.T) {
 			var x Exchange
 			defer x.Close()
 			defer time.AfterFunc(time.Minute, x.Abort).Stop() // so that a failure does not hang
-			var resp fasthttp.ResponseHeader
+			var answer Head
 			head := fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n", size)
-			if err := c.Send(&x, Upstream{Addr: ln.Addr().String()}, []byte(head), make([]byte, size), &resp); err != nil {
+			if err := c.Send(&x, Upstream{Addr: ln.Addr().String()}, []byte(head), make([]byte, size), &answer); err != nil {
 				t.Fatal(err)
 			}
 			got := ""
@@ -451,8 +409,8 @@ func TestTLS(t *testing.T) {
 	post := func(c *Client) error {
 		var x Exchange
 		defer x.Close()
-		var resp fasthttp.ResponseHeader
-		if err := c.Send(&x, up, []byte("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n"), []byte("hello"), &resp); err != nil {
+		var answer Head
+		if err := c.Send(&x, up, []byte("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n"), []byte("hello"), &answer); err != nil {
 			return err
 		}
 		var got []byte
@@ -545,8 +503,8 @@ func TestBytesBehindAnAnswerOverTLS(t *testing.T) {
 	up := Upstream{Addr: ln.Addr().String(), ServerName: "example.com", TLS: true}
 	for want := range 3 {
 		var x Exchange
-		var resp fasthttp.ResponseHeader
-		if err := c.Send(&x, up, []byte("GET / HTTP/1.1\r\nHost: h\r\n\r\n"), nil, &resp); err != nil {
+		var answer Head
+		if err := c.Send(&x, up, []byte("GET / HTTP/1.1\r\nHost: h\r\n\r\n"), nil, &answer); err != nil {
 			t.Fatal(err)
 		}
 		got, err := x.Next()
@@ -581,8 +539,8 @@ func TestHeadsThatAreNone(t *testing.T) {
 		var x Exchange
 		defer x.Close()
 		defer time.AfterFunc(time.Minute, x.Abort).Stop() // rather than wait with an upstream that waits
-		var resp fasthttp.ResponseHeader
-		if err := c.Send(&x, at(ln.Addr().String()), []byte("GET / HTTP/1.1\r\nHost: h\r\n\r\n"), nil, &resp); !errors.Is(err, ErrMalformed) {
+		var answer Head
+		if err := c.Send(&x, at(ln.Addr().String()), []byte("GET / HTTP/1.1\r\nHost: h\r\n\r\n"), nil, &answer); !errors.Is(err, ErrMalformed) {
 			t.Errorf("%q: %v", head, err)
 		}
 	}

@@ -32,9 +32,9 @@ func Fetch(ctx context.Context, c *Client, to *Provider, req *fasthttp.Request, 
 	var x Exchange // not pooled: Abort may come late
 	defer x.Close()
 	defer context.AfterFunc(ctx, x.Abort)()
-	var resp fasthttp.ResponseHeader
-	if err = c.Send(&x, to.Upstream(), req.Header.AppendBytes(nil), content, &resp); err == nil { //nolint:contextcheck // Abort ends its dial
-		status = resp.StatusCode()
+	var head Head
+	if err = c.Send(&x, to.Upstream(), req.Header.AppendBytes(nil), content, &head); err == nil { //nolint:contextcheck // Abort ends its dial
+		status = head.Status()
 		body, err = readAll(&x, limit)
 	}
 	if errors.Is(err, ErrAborted) && ctx.Err() != nil {

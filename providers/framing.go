@@ -41,12 +41,12 @@ type framing struct {
 }
 
 // begin takes the framing from a response head.
-func (f *framing) begin(resp *fasthttp.ResponseHeader, isHead bool) {
+func (f *framing) begin(head *Head, isHead bool) {
 	*f = framing{first: true}
-	code, length := resp.StatusCode(), resp.ContentLength()
+	code, length := head.status, head.length
 	switch {
 	case isHead || code == fasthttp.StatusNoContent || code == fasthttp.StatusNotModified || code < fasthttp.StatusOK:
-	case length == -1:
+	case length == chunkedLength:
 		f.kind = bodyChunked
 	case length > 0:
 		f.kind, f.total, f.left = bodySized, int64(length), int64(length)

@@ -12,8 +12,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/valyala/fasthttp"
 )
 
 // speak accepts one connection, reads a request and writes each piece that comes through say, until say is closed.
@@ -61,8 +59,8 @@ func TestSilenceIsReported(t *testing.T) {
 		c := client(t, tune)
 		x := Exchange{Silence: 3 * time.Millisecond}
 		go func() { say <- "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" }()
-		var resp fasthttp.ResponseHeader
-		if err := c.Send(&x, up, []byte("GET / HTTP/1.1\r\nHost: h\r\n\r\n"), nil, &resp); err != nil {
+		var answer Head
+		if err := c.Send(&x, up, []byte("GET / HTTP/1.1\r\nHost: h\r\n\r\n"), nil, &answer); err != nil {
 			t.Fatal(err)
 		}
 		var got []byte
@@ -116,8 +114,8 @@ func TestSilenceEnds(t *testing.T) {
 			x := Exchange{Silence: 3 * time.Millisecond}
 			defer x.Close()
 			go func() { say <- "HTTP/1.1 200 OK\r\n\r\n" }()
-			var resp fasthttp.ResponseHeader
-			if err := c.Send(&x, up, []byte("GET / HTTP/1.1\r\nHost: h\r\n\r\n"), nil, &resp); err != nil {
+			var answer Head
+			if err := c.Send(&x, up, []byte("GET / HTTP/1.1\r\nHost: h\r\n\r\n"), nil, &answer); err != nil {
 				t.Fatal(err)
 			}
 			for err = ErrIdle; errors.Is(err, ErrIdle); _, err = x.Next() {
@@ -151,17 +149,17 @@ func TestAgain(t *testing.T) {
 	defer x.Close()
 	sent := 0
 	x.Sent = func() { sent++ }
-	var resp fasthttp.ResponseHeader
+	var answer Head
 	head := []byte("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n")
-	if err := c.Send(&x, Upstream{Addr: "127.0.0.1:1"}, head, nil, &resp); !errors.Is(err, ErrUnreachable) || sent != 0 {
+	if err := c.Send(&x, Upstream{Addr: "127.0.0.1:1"}, head, nil, &answer); !errors.Is(err, ErrUnreachable) || sent != 0 {
 		t.Fatal(err, sent)
 	}
 	if err := x.Again(time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
 	go func() { say <- "HTTP/1.1 429 Slow down\r\nContent-Length: 2\r\n\r\nno" }()
-	if err := c.Send(&x, up, head, nil, &resp); err != nil || resp.StatusCode() != 429 || sent != 1 {
-		t.Fatal(err, resp.StatusCode(), sent)
+	if err := c.Send(&x, up, head, nil, &answer); err != nil || answer.Status() != 429 || sent != 1 {
+		t.Fatal(err, answer.Status(), sent)
 	}
 	if err := x.Again(0); err != nil {
 		t.Fatal(err)
@@ -175,7 +173,7 @@ func TestAgain(t *testing.T) {
 	if err := <-done; !errors.Is(err, ErrAborted) {
 		t.Errorf("a wait that was aborted: %v", err)
 	}
-	if err := c.Send(&x, up, head, nil, &resp); !errors.Is(err, ErrAborted) {
+	if err := c.Send(&x, up, head, nil, &answer); !errors.Is(err, ErrAborted) {
 		t.Errorf("after the abort: %v", err)
 	}
 }
@@ -191,12 +189,12 @@ func TestEventsArriveAsTheyCome(t *testing.T) {
 			up, say, tune := speak(t, withTLS)
 			says[i] = say
 			go func() { say <- "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" }()
-			var resp fasthttp.ResponseHeader
+			var answer Head
 			c := client(t, tune)
 			if i > 0 && !withTLS {
 				c = xs[0].client // buffers go from one to the other
 			}
-			if err := c.Send(&xs[i], up, []byte("GET / HTTP/1.1\r\nHost: h\r\n\r\n"), nil, &resp); err != nil {
+			if err := c.Send(&xs[i], up, []byte("GET / HTTP/1.1\r\nHost: h\r\n\r\n"), nil, &answer); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -8,6 +8,8 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/valyala/fasthttp"
 
@@ -32,13 +34,32 @@ type answer struct {
 	close   func()       // ends the exchange
 	turn    *turn        // nil unless memory has a part in the request
 	dialect wire.Dialect // in which the turn's answer is read
+	head    *answerHead  // of upstream's answer, nil once the client's connection has it
 
 	stream    stream
 	streaming bool // the stream owns the exchange now
 	rounds    rounds
 }
 
+// answerHead is pooled. It outlives the exchange, since fasthttp writes an answer after its handler has returned.
+type answerHead struct {
+	providers.Head
+	pool *sync.Pool
+}
+
+// Release returns the head to its pool.
+func (h *answerHead) Release() {
+	const largest = 32 << 10 // bytes
+	if cap(h.Lines()) <= largest {
+		h.pool.Put(h)
+	}
+}
+
 func (a *answer) reset() {
+	if a.head != nil {
+		a.head.Release()
+		a.head = nil
+	}
 	a.ctx, a.turn, a.streaming = nil, nil, false
 	a.stream.reset()
 	a.rounds.reset()
@@ -46,17 +67,12 @@ func (a *answer) reset() {
 
 // reply passes the answer on.
 func (a *answer) reply() error {
-	resp := &a.ctx.Response
-	a.attempt.status = resp.StatusCode()
-	// Upstream's Connection: close is not for the client's connection.
-	resp.Header.ResetConnectionClose()
-	if !a.ctx.IsHead() {
-		resp.Header.SetContentLength(0) // fasthttp moves the last line to where it takes out Transfer-Encoding later
-	}
+	a.attempt.status = a.head.Status()
+	a.answerWith(&a.head.Head)
 	a.noteEncoding()
 	a.noteNoPath()
-	a.report(&resp.Header)
-	a.openToPages(&resp.Header)
+	a.report()
+	a.openToPages()
 	if a.attempt.refusal != nil {
 		return a.replyRefusal()
 	}
@@ -67,7 +83,7 @@ func (a *answer) reply() error {
 		return nil
 	}
 
-	stream, err := a.isStream(&resp.Header)
+	stream, err := a.isStream(&a.head.Head)
 	if err != nil {
 		return err
 	}
@@ -76,7 +92,7 @@ func (a *answer) reply() error {
 			return a.replyWhole()
 		}
 		a.stream.mode = foldWhole
-		encoding := providers.ContentEncoding(&resp.Header)
+		encoding := a.head.ContentEncoding()
 		switch {
 		case a.turn.steered && decodable(encoding):
 			a.stream.steer()
@@ -95,18 +111,56 @@ func (a *answer) reply() error {
 	}
 	if stream {
 		length = -1 // so that each event is flushed
-		if len(providers.ContentEncoding(&resp.Header)) == 0 && isPlain(a.rounds.pieces.encoding) {
+		if len(a.head.ContentEncoding()) == 0 && isPlain(a.rounds.pieces.encoding) {
 			a.attempt.upstream.Silence = a.stream.silence()
 		}
 	}
 	return a.startStream(int(length))
 }
 
+// answerWith makes the head of an answer the client's. fasthttp writes it with the status line and the line that frames the body.
+func (a *answer) answerWith(h *providers.Head) {
+	if h != &a.head.Head {
+		a.head.Set(h)
+	}
+	resp := &a.ctx.Response
+	resp.SetStatusCode(h.Status())
+	if n := h.Length(); a.ctx.IsHead() && n >= -1 { // else it tells none
+		resp.Header.SetContentLength(n)
+	}
+}
+
+// arrangeHead sends upstream's head with the answer, if there is one.
+// The write deadline, the one that fasthttp would set, makes fasthttp send each answer before it handles the next
+// request on the connection, instead of gathering the answers to pipelined requests. So the head begins a write of its
+// own, and streamToClose, which bypasses fasthttp's buffer, cannot overtake it.
+func (a *answer) arrangeHead(deadline time.Time) {
+	if a.ctx.Hijacked() {
+		return
+	}
+	_ = a.ctx.SetWriteDeadline(deadline)
+	if a.head.Status() != 0 {
+		listener.ReplaceHead(a.ctx.Conn(), bodyBehind(a.ctx), a.head)
+		a.head = nil
+	}
+}
+
+// bodyBehind is how many bytes of body fasthttp writes right behind the answer's head.
+func bodyBehind(ctx *fasthttp.RequestCtx) int {
+	resp := &ctx.Response
+	switch status := resp.StatusCode(); {
+	case resp.IsBodyStream(), resp.SkipBody, ctx.IsHead():
+		return 0
+	case status < fasthttp.StatusOK, status == fasthttp.StatusNoContent, status == fasthttp.StatusNotModified:
+		return 0
+	}
+	return len(resp.Body())
+}
+
 // noteEncoding reports, in X-Memory and the log, an answer that is not stored since its Content-Encoding is unknown.
 func (a *answer) noteEncoding() {
-	h := &a.ctx.Response.Header
 	kept := a.turn != nil && !a.turn.unkept && a.attempt.status < fasthttp.StatusMultipleChoices && !a.turn.steering.Judges()
-	if kept && !decodable(providers.ContentEncoding(h)) {
+	if kept && !decodable(a.head.ContentEncoding()) {
 		a.notStored("the Content-Encoding of the answer is unknown")
 	}
 }
@@ -145,7 +199,7 @@ func (a *answer) replyWhole() error {
 	}
 	switch {
 	case errors.Is(err, errRefused):
-		a.report(&a.ctx.Response.Header)
+		a.report()
 		return a.replyRefusal()
 	case isLarge(err) && !a.turn.steering.Judges():
 		// Pass on the part read so far, then the rest as it comes.
@@ -155,9 +209,9 @@ func (a *answer) replyWhole() error {
 		return err
 	}
 
-	a.stream.copied = body
+	a.stream.copied, a.stream.encoding = body, a.head.ContentEncoding()
 	reply := a.stream.folded()
-	a.reportWhole(&a.ctx.Response.Header)
+	a.reportWhole()
 	a.commit(reply, memory.NotAborted)
 	a.ctx.Response.SetBodyRaw(a.stream.copied)
 	return nil
@@ -205,6 +259,7 @@ var errTooLong = errors.New("answer is too long to be collected")
 func (a *answer) startStream(length int) error {
 	resp := &a.ctx.Response
 	a.stream.client = clientWriter{s: a.s, conn: a.ctx.Conn(), ending: a.ending}
+	a.stream.encoding = bytes.Clone(a.head.ContentEncoding()) // the head leaves before the body
 	if a.attempt.upstream.Ready() {
 		// Those errors will be told again.
 		if _, err := a.attempt.peek(); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, providers.ErrIdle) {
@@ -231,13 +286,10 @@ func (a *answer) startStream(length int) error {
 // connection. fasthttp would send chunks, so this bypasses it.
 func (a *answer) streamToClose() {
 	h, c := &a.ctx.Response.Header, a.ctx.Conn()
-	h.SetContentLength(-1)
-	h.Del(fasthttp.HeaderContentLength)
-	h.Del(fasthttp.HeaderTransferEncoding)
 	h.SetConnectionClose()
 	a.stream.client.arm()
-	listener.RewriteHead(c, 0, providers.PlaceFraming)
-	_, err := c.Write(h.Header())
+	head, _ := a.head.Join(nil, h.Header())
+	_, err := c.Write(head)
 	if err == nil {
 		_, err = a.stream.WriteTo(c)
 	}
@@ -314,23 +366,25 @@ func (p *commitGate) wait(r wire.Reply) (done func()) {
 }
 
 // report adds the proxy's headers to the answer, if the request names a session. Server-Timing is added beside upstream's.
-func (a *answer) report(h *fasthttp.ResponseHeader) {
-	id := &a.req.head.id
+func (a *answer) report() {
+	h, id := &a.ctx.Response.Header, &a.req.head.id
 	if a.turn == nil || a.turn.unkept {
 		if a.req.status != "" {
 			reason := ""
 			if a.req.status == statusBypass {
 				reason = `;reason="` + a.req.reason + `"`
 			}
+			a.head.Drop("x-session-id", "x-memory")
 			h.Set("X-Session-Id", safeValue(id.session))
 			h.Set("X-Memory", a.req.status+reason+`;source="`+id.source+`"`)
 		}
 		return
 	}
+	a.head.Drop("x-session-id", "x-turn-id", "x-memory")
 	h.Set("X-Session-Id", safeValue(id.session))
 	h.Set("X-Turn-Id", a.turn.id)
 	h.SetBytesV("X-Memory", appendSummary(make([]byte, 0, 128), &a.turn.summary, id.source, a.req.reason))
-	h.AddBytesV("Server-Timing", a.trace.appendServerTiming(make([]byte, 0, 64)))
+	h.SetBytesV("Server-Timing", a.trace.appendServerTiming(make([]byte, 0, 64)))
 }
 
 // own are the headers that the proxy adds to answers.
@@ -338,20 +392,18 @@ const own = "X-Session-Id, X-Turn-Id, X-Memory, Server-Timing"
 
 // openToPages does CORS for the proxy's own headers: if upstream allows a web page to read its answer, the page may also read the
 // headers that the proxy adds, and send those that it reads. Upstream's lines stay.
-func (a *answer) openToPages(h *fasthttp.ResponseHeader) {
+func (a *answer) openToPages() {
 	if !a.req.head.paged || a.s.begin == nil {
 		return
 	}
-	allowed, reported := false, false
+	h, allowed := &a.ctx.Response.Header, false
 	var listed []byte
-	for name, value := range h.All() {
+	for name, value := range a.head.All() {
 		switch {
 		case bytes.EqualFold(name, []byte(fasthttp.HeaderAccessControlAllowOrigin)):
 			allowed = true
 		case bytes.EqualFold(name, []byte(fasthttp.HeaderAccessControlAllowHeaders)):
 			listed = append(append(listed, value...), ',')
-		case bytes.Equal(name, []byte("X-Memory")):
-			reported = true
 		}
 	}
 	switch {
@@ -362,14 +414,14 @@ func (a *answer) openToPages(h *fasthttp.ResponseHeader) {
 				h.Add(fasthttp.HeaderAccessControlAllowHeaders, strings.Join(more, ", "))
 			}
 		}
-	case reported:
+	case len(h.Peek("X-Memory")) > 0:
 		h.Add(fasthttp.HeaderAccessControlExposeHeaders, own)
 	}
 }
 
 // openErrorToPages lets any web page read an error that the proxy made: without that, a page only sees that the request failed.
-func (a *answer) openErrorToPages(h *fasthttp.ResponseHeader) {
-	if a.req.head.paged {
+func (a *answer) openErrorToPages() {
+	if h := &a.ctx.Response.Header; a.req.head.paged {
 		h.Set(fasthttp.HeaderAccessControlAllowOrigin, "*")
 		h.Set(fasthttp.HeaderAccessControlExposeHeaders, own+", Retry-After")
 	}
@@ -378,7 +430,7 @@ func (a *answer) openErrorToPages(h *fasthttp.ResponseHeader) {
 // reportWhole adds to X-Memory what is known at the end of an answer. If the answer cannot be read, that is the reason. If it has
 // several rounds, that is their number and the tokens of all of them: the usage in its body has only the input of the last one. A
 // stream's headers were sent before.
-func (a *answer) reportWhole(h *fasthttp.ResponseHeader) {
+func (a *answer) reportWhole() {
 	if a.turn.unkept || a.rounds.n < 2 && a.req.reason == "" {
 		return
 	}
@@ -387,7 +439,7 @@ func (a *answer) reportWhole(h *fasthttp.ResponseHeader) {
 		sum := wire.ParseUsage(a.rounds.usage)
 		report = fmt.Appendf(report, ";rounds=%d;input=%d;output=%d", a.rounds.n, sum.Input, sum.Output)
 	}
-	h.SetBytesV("X-Memory", report)
+	a.ctx.Response.Header.SetBytesV("X-Memory", report)
 }
 
 // appendSummary writes the summary as an item of RFC 8941 with parameters.
@@ -420,15 +472,15 @@ func appendSummary(dst []byte, s *memory.Summary, source, bypassed string) []byt
 // isStream reports whether an answer is an event stream: by its type or, where the client has asked for one, if the type says
 // nothing and the length is unknown, or if the body begins as one does. SDKs do not look at the type, and some gateways say
 // application/json.
-func (a *answer) isStream(h *fasthttp.ResponseHeader) (bool, error) {
-	typ := providers.ContentType(h)
+func (a *answer) isStream(h *providers.Head) (bool, error) {
+	typ := h.ContentType()
 	is := func(name string) bool { return len(typ) >= len(name) && bytes.EqualFold(typ[:len(name)], []byte(name)) }
 	switch {
 	case is("text/event-stream"):
 		return true, nil
 	case a.attempt.upstream.Length() < 0 && (len(typ) == 0 || is("text/plain") || is("application/octet-stream")):
 		return a.req.asksForStream(), nil
-	case a.turn == nil || h.StatusCode() >= fasthttp.StatusMultipleChoices || !a.req.asksForStream():
+	case a.turn == nil || h.Status() >= fasthttp.StatusMultipleChoices || !a.req.asksForStream():
 		return false, nil
 	}
 	p, err := a.attempt.peek()

@@ -62,7 +62,7 @@ func (a *attempt) choose() error {
 }
 
 // send sends the request and reads the head of the answer.
-func (a *attempt) send(head *fasthttp.ResponseHeader) error {
+func (a *attempt) send(head *providers.Head) error {
 	var plan retry.Plan
 	if a.resilience != nil {
 		plan = a.resilience.Plan(a.out.provider, a.portable)
@@ -77,7 +77,7 @@ func (a *attempt) send(head *fasthttp.ResponseHeader) error {
 
 // goOn sends the continuation of the view for the next round of an answer, to the same provider, and reads the head of what
 // comes. It ignores an open circuit: the client has a part of the answer already.
-func (a *attempt) goOn(head *fasthttp.ResponseHeader) error {
+func (a *attempt) goOn(head *providers.Head) error {
 	a.upstream.Close()
 	a.first = nil
 	if a.ending.over() {
@@ -100,7 +100,7 @@ func (a *attempt) goOn(head *fasthttp.ResponseHeader) error {
 // try calls upstream until there is an answer for the client. If upstream refuses the shape of the request, one corrective try
 // follows. If a call fails and upstream cannot have served it, the plan decides whether it is repeated, or made elsewhere.
 // With goesOn, the provider, the model and the shape stay.
-func (a *attempt) try(head *fasthttp.ResponseHeader, plan retry.Plan, goesOn bool) error {
+func (a *attempt) try(head *providers.Head, plan retry.Plan, goesOn bool) error {
 	var correcting *correction
 	for {
 		err := a.call(head, rewrite{body: len(a.out.body), remembered: a.out.turn != nil || a.req.stored.target != nil, decoded: a.out.decoded})
@@ -113,20 +113,20 @@ func (a *attempt) try(head *fasthttp.ResponseHeader, plan retry.Plan, goesOn boo
 				continue
 			}
 		}
-		if err == nil && head.StatusCode() == fasthttp.StatusSwitchingProtocols {
+		if err == nil && head.Status() == fasthttp.StatusSwitchingProtocols {
 			err = fmt.Errorf("%w: it switches protocols unasked", providers.ErrMalformed)
 		}
 
-		next, again := plan.Next(retry.Outcome{Err: err, Header: head})
+		next, again := plan.Next(retry.Outcome{Err: err, Head: head})
 		if !again {
 			return err
 		}
 		if err != nil {
 			a.trace.failed(0, err)
 		} else {
-			a.trace.answered(a, head.StatusCode(), &wire.Reply{})
+			a.trace.answered(a, head.Status(), &wire.Reply{})
 			if !goesOn { // else the client has the first round's status
-				a.status = head.StatusCode()
+				a.status = head.Status()
 			}
 		}
 		a.refusal = nil
@@ -140,14 +140,10 @@ func (a *attempt) try(head *fasthttp.ResponseHeader, plan retry.Plan, goesOn boo
 }
 
 // call sends the request once and reads the head of the answer.
-func (a *attempt) call(head *fasthttp.ResponseHeader, rw rewrite) error {
+func (a *attempt) call(head *providers.Head, rw rewrite) error {
 	if err := a.prepare(rw); err != nil {
 		return err
 	}
-	// Every line of this head has to be upstream's. Reading clears what it held before; after a Reset, fasthttp would add a
-	// Date.
-	head.DisableNormalizing()
-	head.SetNoDefaultContentType(true)
 	return a.s.client.Send(&a.upstream, a.out.provider.Upstream(), *a.head, a.out.body, head)
 }
 

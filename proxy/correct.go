@@ -52,20 +52,20 @@ func pinnedForm(messages string) (view.Form, bool) {
 // correction is a corrective try under way, with the refusal that led to it.
 type correction struct {
 	was, is view.Shape
-	head    fasthttp.ResponseHeader
+	head    providers.Head
 	refusal *refusal
 }
 
 // correct prepares a try in another shape, if upstream may have refused the present one. It returns nil if there is none.
-func (a *attempt) correct(head *fasthttp.ResponseHeader) (*correction, error) {
-	status := head.StatusCode()
+func (a *attempt) correct(head *providers.Head) (*correction, error) {
+	status := head.Status()
 	mayHelp := correctable(head) && (mayMeanRoles(status) || mayMeanItems(status) || status == fasthttp.StatusRequestEntityTooLarge || a.out.offersLayerTools())
 	busy := status == fasthttp.StatusTooManyRequests // OpenAI answers so, too, if a request alone exceeds the tokens of a minute
 	if a.out.turn.unkept || !mayHelp && !busy {
 		return nil, nil
 	}
 	// Read an answer without a length, too: some gateways send all their errors that way.
-	if a.upstream.Length() > refusalLimit || len(providers.ContentEncoding(head)) > 0 {
+	if a.upstream.Length() > refusalLimit || len(head.ContentEncoding()) > 0 {
 		return nil, nil
 	}
 	body, err := a.readAll()
@@ -87,7 +87,7 @@ func (a *attempt) correct(head *fasthttp.ResponseHeader) (*correction, error) {
 	}
 
 	c := &correction{was: a.out.shape, is: next, refusal: r}
-	head.CopyTo(&c.head)
+	c.head.Set(head)
 	a.corrected = true
 	a.status = status
 	a.trace.answered(a, status, &wire.Reply{})
@@ -103,8 +103,8 @@ func (a *attempt) correct(head *fasthttp.ResponseHeader) (*correction, error) {
 
 // end handles the result of a corrective try. A shape that helps is remembered for an hour. If it does not help, the client
 // gets the first refusal.
-func (c *correction) end(a *attempt, head *fasthttp.ResponseHeader, err error) error {
-	if err == nil && head.StatusCode() < fasthttp.StatusMultipleChoices {
+func (c *correction) end(a *attempt, head *providers.Head, err error) error {
+	if err == nil && head.Status() < fasthttp.StatusMultipleChoices {
 		a.refusal = nil
 		a.out.learnShape(c.was, c.is)
 		return nil
@@ -116,13 +116,13 @@ func (c *correction) end(a *attempt, head *fasthttp.ResponseHeader, err error) e
 	if err != nil {
 		a.trace.failed(0, err)
 	} else {
-		a.trace.answered(a, head.StatusCode(), &wire.Reply{})
+		a.trace.answered(a, head.Status(), &wire.Reply{})
 		if correctable(head) {
 			a.noteUnhelpful(c.refusal)
 		}
 	}
 	a.upstream.Close()
-	c.head.CopyTo(head)
+	head.Set(&c.head)
 	a.out.encode(c.was)
 	return nil
 }

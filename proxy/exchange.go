@@ -46,6 +46,8 @@ func newExchange(s *Server) *exchange {
 // open begins a request.
 func (x *exchange) open(ctx *fasthttp.RequestCtx) {
 	x.ctx, x.request.ctx, x.answer.ctx = ctx, ctx, ctx
+	x.answer.head, _ = x.s.answerHeads.Get().(*answerHead)
+	x.answer.head.Reset()
 	x.attempt.routes = x.s.routes.Load()
 	x.s.watcher.add(&x.watch, ctx.Conn())
 }
@@ -92,7 +94,7 @@ func (x *exchange) run() error {
 // Where no window leaves less, the client gets the refusal.
 func (x *exchange) shorten() error {
 	a := &x.attempt
-	a.corrected, a.tooLong, a.status = true, false, x.ctx.Response.StatusCode()
+	a.corrected, a.tooLong, a.status = true, false, x.answer.head.Status()
 	refused := len(a.out.turn.view)
 	x.answer.commit(wire.Reply{}, memory.NotAborted)
 	if err := x.recall(); err != nil {
@@ -212,11 +214,11 @@ func (x *exchange) forward() error {
 	a := &x.attempt
 	if a.out.turn == nil {
 		defer x.releaseBody() // the answer may stream for minutes
-		return a.send(&x.ctx.Response.Header)
+		return a.send(&x.answer.head.Head)
 	}
 	a.upstream.Sent = a.out.turn.ender.Forwarded
 	begun := x.s.now()
-	err := a.send(&x.ctx.Response.Header)
+	err := a.send(&x.answer.head.Head)
 	x.trace.spent.upstream = x.s.now().Sub(begun)
 	return err
 }
@@ -244,9 +246,10 @@ func (x *exchange) fail(err error) {
 		x.s.logUpstream(x.attempt.out.provider, e)
 	}
 	a.commit(wire.Reply{}, memory.AbortedByUpstream)
+	a.head.Reset()
 	e.write(&x.ctx.Response, x.request.dialect)
-	a.report(&x.ctx.Response.Header)
-	a.openErrorToPages(&x.ctx.Response.Header)
+	a.report()
+	a.openErrorToPages()
 	if x.request.body.unread(x.ctx, x.request.head.length) {
 		x.answerFirst(&x.ctx.Response)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"remora/memory/view"
+	"remora/providers"
 )
 
 // refusal is an answer of upstream to a request that it may take in another shape. Its text only decides which shape is tried
@@ -27,8 +28,8 @@ const refusalLimit = 64 << 10
 
 // correctable reports whether an answer is a refusal that another shape may avoid. Refusals about the caller's credential,
 // money or rate, or upstream's health are not.
-func correctable(h *fasthttp.ResponseHeader) bool {
-	switch status := h.StatusCode(); status {
+func correctable(h *providers.Head) bool {
+	switch status := h.Status(); status {
 	case fasthttp.StatusUnauthorized, fasthttp.StatusPaymentRequired, fasthttp.StatusForbidden, fasthttp.StatusRequestTimeout,
 		fasthttp.StatusTooManyRequests:
 		return false
@@ -42,7 +43,7 @@ func correctable(h *fasthttp.ResponseHeader) bool {
 }
 
 // asksToWait reports whether there is a Retry-After header, in any case.
-func asksToWait(h *fasthttp.ResponseHeader) bool {
+func asksToWait(h *providers.Head) bool {
 	for name := range h.All() {
 		if bytes.EqualFold(name, []byte("retry-after")) || bytes.EqualFold(name, []byte("retry-after-ms")) {
 			return true

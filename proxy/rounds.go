@@ -24,15 +24,15 @@ type rounds struct {
 func (r *rounds) reset() { *r = rounds{answer: r.answer} }
 
 // goOn begins the next round: it sends the view with what has come of it, and reads the head of the answer.
-func (r *rounds) goOn(stream bool, head *fasthttp.ResponseHeader) error {
+func (r *rounds) goOn(stream bool, head *providers.Head) error {
 	if err := r.answer.attempt.goOn(head); err != nil {
 		return err
 	}
-	if head.StatusCode() >= fasthttp.StatusMultipleChoices {
+	if head.Status() >= fasthttp.StatusMultipleChoices {
 		return r.refused(head, stream)
 	}
 
-	encoding := providers.ContentEncoding(head)
+	encoding := head.ContentEncoding()
 	if stream {
 		if same, err := r.answer.isStream(head); err != nil {
 			return err
@@ -85,25 +85,25 @@ var errRefused = errors.New("upstream refuses to go on")
 
 // refused handles a later round that upstream answers with an error. If the answer is not streamed, the client gets that
 // answer with its headers, such as rate limits. Of a stream the head was sent already, so only the error event shows it.
-func (r *rounds) refused(head *fasthttp.ResponseHeader, stream bool) error {
+func (r *rounds) refused(head *providers.Head, stream bool) error {
 	a := r.answer.attempt
 	body, err := a.readAll()
-	if newRefusal(head.StatusCode(), body).aboutLength() {
+	if newRefusal(head.Status(), body).aboutLength() {
 		a.out.learnLength()
 	}
 	if stream {
-		r.answer.trace.answered(a, head.StatusCode(), &wire.Reply{})
+		r.answer.trace.answered(a, head.Status(), &wire.Reply{})
 		return &Error{
 			Status: fasthttp.StatusBadGateway, Code: codeUpstream,
-			Message: fmt.Sprintf("upstream answered %d when the model was to go on", head.StatusCode()), Err: errRefused,
+			Message: fmt.Sprintf("upstream answered %d when the model was to go on", head.Status()), Err: errRefused,
 		}
 	}
 
-	a.status = head.StatusCode()
+	a.status = head.Status()
 	if err != nil {
 		return err
 	}
-	providers.CopyHead(&r.answer.ctx.Response.Header, head)
+	r.answer.answerWith(head)
 	a.refusal = body
 	return errRefused
 }
@@ -112,9 +112,8 @@ func (r *rounds) refused(head *fasthttp.ResponseHeader, stream bool) error {
 // parsed passes unchanged, with its head, unless rules have to judge it.
 func (r *rounds) judgeWhole(body []byte) ([]byte, error) {
 	a := r.answer
-	var head fasthttp.ResponseHeader // of the later rounds
-	h := &a.ctx.Response.Header
-	came, encoding := body, providers.ContentEncoding(h)
+	var head providers.Head // of the later rounds
+	came, encoding := body, a.head.ContentEncoding()
 	var first []byte
 	var answers []merge.Answer
 	var hidden []map[string]bool
@@ -150,7 +149,7 @@ func (r *rounds) judgeWhole(body []byte) ([]byte, error) {
 	if len(answers) == 1 && len(out) == len(first) && &out[0] == &first[0] {
 		return body, nil
 	}
-	providers.DropHeader(h, fasthttp.HeaderContentEncoding)
+	a.head.Drop("content-encoding")
 	return out, nil
 }
 
@@ -177,14 +176,14 @@ func (r *rounds) legible(encoding, body []byte) (plain []byte, reply wire.Reply,
 
 // illegible handles an answer that layers cannot read, for the reason err: it is passed on, unless rules have to judge it.
 // The answer of a later round replaces the earlier ones, head included.
-func (r *rounds) illegible(came []byte, head *fasthttp.ResponseHeader, later bool, err error) ([]byte, error) {
+func (r *rounds) illegible(came []byte, head *providers.Head, later bool, err error) ([]byte, error) {
 	large := isLarge(err)
 	if r.answer.turn.steering.Judges() || !large && !errors.Is(err, errIllegible) {
 		return nil, err
 	}
 	if later {
-		providers.CopyHead(&r.answer.ctx.Response.Header, head)
-		r.answer.report(&r.answer.ctx.Response.Header)
+		r.answer.answerWith(head)
+		r.answer.report()
 	}
 	if large {
 		return came, err

@@ -67,12 +67,14 @@ type Server struct {
 	exchanges sync.Pool
 	bodies    sync.Pool // *[]byte
 	heads     sync.Pool // *[]byte, of requests to upstream
-	stopping  atomic.Bool
-	mu        sync.Mutex
-	listeners []net.Listener // guarded by mu
-	lessons   lessons
-	bypasses  bypasses
-	telemetry *telemetry.Telemetry // nil for none
+
+	answerHeads sync.Pool // *answerHead
+	stopping    atomic.Bool
+	mu          sync.Mutex
+	listeners   []net.Listener // guarded by mu
+	lessons     lessons
+	bypasses    bypasses
+	telemetry   *telemetry.Telemetry // nil for none
 	// certificate is nil for plain HTTP.
 	certificate *listener.Certificate
 }
@@ -108,6 +110,7 @@ func New(o Options, m Memory, up *providers.Set, log *slog.Logger, now func() ti
 	s.exchanges.New = func() any { return newExchange(s) }
 	s.bodies.New = func() any { return new([]byte) }
 	s.heads.New = func() any { return new(make([]byte, 0, 4<<10)) }
+	s.answerHeads.New = func() any { return &answerHead{pool: &s.answerHeads} }
 	s.room = listener.NewRoom(o.MaxConnections, errCrowded(o.MaxConnections).response())
 	s.http = &fasthttp.Server{
 		Handler:        s.handle,
@@ -255,7 +258,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 			s.recovered(v)
 			x.fail(&Error{Status: fasthttp.StatusInternalServerError, Code: codeInternal, Message: "internal error"})
 		}
-		arrangeHead(ctx, s.now().Add(s.o.WriteTimeout))
+		x.answer.arrangeHead(s.now().Add(s.o.WriteTimeout))
 		if !x.answer.streaming {
 			x.close()
 		}

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"io"
 
-	"github.com/valyala/fasthttp"
-
 	"remora/memory"
 	"remora/providers"
 	"remora/wire"
@@ -19,9 +17,9 @@ func (st *stream) steer() {
 	s := &st.answer.turn.steering
 	st.mode, st.spoke = foldSteered, st.answer.s.now()
 	st.merger = merge.New(st.answer.req.dialect, merge.Options{Hide: s.Hides, HoldCalls: s.HoldCalls, HoldAll: s.HoldAll})
-	h := &st.answer.ctx.Response.Header
-	st.answer.rounds.pieces = pieces{encoding: bytes.Clone(providers.ContentEncoding(h)), next: st.answer.attempt.next}
-	providers.DropHeader(h, fasthttp.HeaderContentEncoding)
+	head := st.answer.head
+	st.answer.rounds.pieces = pieces{encoding: bytes.Clone(head.ContentEncoding()), next: st.answer.attempt.next}
+	head.Drop("content-encoding")
 }
 
 // writeSteered writes an answer that may be made of several rounds.
@@ -124,7 +122,7 @@ func (st *stream) judge() (bool, error) {
 		return false, st.finish(end)
 	}
 	st.merger.Next()
-	var head fasthttp.ResponseHeader
+	var head providers.Head
 	if err := st.answer.rounds.goOn(true, &head); err != nil {
 		return false, st.breakOff(err)
 	}

@@ -34,8 +34,11 @@ type stream struct {
 
 	folder *wire.Folder
 	held   []byte // bytes of the terminal event that wait for the commit
-	copied []byte // the answer so far, with foldWhole
 	tooBig bool   // the answer is larger than foldLimit: it is not parsed
+
+	// With foldWhole.
+	copied   []byte // the answer so far
+	encoding []byte // its Content-Encoding
 
 	merger *merge.Merger // with foldSteered
 	spoke  time.Time     // when the client last got something, with foldSteered
@@ -205,13 +208,12 @@ func (st *stream) folded() wire.Reply {
 		return st.folder.Reply()
 	case st.mode == foldSteered:
 		return st.merger.Merged()
-	case st.tooBig, !decodable(providers.ContentEncoding(&st.answer.ctx.Response.Header)):
+	case st.tooBig, !decodable(st.encoding):
 		return wire.Reply{Truncated: true}
 	case len(st.copied) == 0:
 		return wire.Reply{}
 	}
-	h := &st.answer.ctx.Response.Header
-	plain, err := decode(providers.ContentEncoding(h), st.copied, foldLimit)
+	plain, err := decode(st.encoding, st.copied, foldLimit)
 	if wire.BeginsStream(plain) {
 		f := wire.NewFolder(st.answer.dialect)
 		f.Write(plain)

@@ -2,17 +2,15 @@ package proxy
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"io"
 	"net"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/valyala/fasthttp"
 
-	"remora/providers"
-	"remora/proxy/listener"
 )
 
 // tunnel serves a WebSocket. The handshake passes like any request; after a 101 bytes are copied in both directions.
@@ -40,12 +38,12 @@ func (x *exchange) tunnel() error {
 	if err := a.choose(); err != nil {
 		return err
 	}
-	h := &x.ctx.Response.Header
+	h := &x.answer.head.Head
 	a.out.body = r.body.bytes
 	if err := a.call(h, rewrite{body: len(a.out.body), tunnel: true}); err != nil {
 		return err
 	}
-	if h.StatusCode() != fasthttp.StatusSwitchingProtocols {
+	if h.Status() != fasthttp.StatusSwitchingProtocols {
 		return x.answer.reply()
 	}
 
@@ -53,33 +51,10 @@ func (x *exchange) tunnel() error {
 	if up == nil {
 		return errors.New("client left during the handshake")
 	}
-	answer, _ := providers.PlaceFraming(nil, h.AppendBytes(nil))
-	t := &pipe{s: x.s, up: up, buffered: buffered, client: x.ctx.Conn(), answer: answer}
+	x.ctx.Response.SetStatusCode(h.Status())
+	t := &pipe{s: x.s, up: up, buffered: buffered, client: x.ctx.Conn(), answer: append(bytes.Clone(h.Lines()), "\r\n"...)}
 	x.s.hijack(x.ctx, t.stop, t.run)
 	return nil
-}
-
-// arrangeHead sends the line that frames an answer's body in upstream's order: fasthttp has a place of its own for it.
-// The write deadline, the one that fasthttp would set, makes fasthttp send each answer before it handles the next
-// request on the connection, instead of gathering the answers to pipelined requests. So the head begins a write of its
-// own, and streamToClose, which bypasses fasthttp's buffer, cannot overtake it.
-func arrangeHead(ctx *fasthttp.RequestCtx, deadline time.Time) {
-	if !ctx.Hijacked() {
-		_ = ctx.SetWriteDeadline(deadline)
-		listener.RewriteHead(ctx.Conn(), bodyBehind(ctx), providers.PlaceFraming)
-	}
-}
-
-// bodyBehind is how many bytes of body fasthttp writes right behind the answer's head.
-func bodyBehind(ctx *fasthttp.RequestCtx) int {
-	resp := &ctx.Response
-	switch status := resp.StatusCode(); {
-	case resp.IsBodyStream(), resp.SkipBody, ctx.IsHead():
-		return 0
-	case status < fasthttp.StatusOK, status == fasthttp.StatusNoContent, status == fasthttp.StatusNotModified:
-		return 0
-	}
-	return len(resp.Body())
 }
 
 // pipe is a tunnel after its handshake.

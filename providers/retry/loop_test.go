@@ -12,14 +12,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/valyala/fasthttp"
 
 	"remora/providers"
 	"remora/providers/retry"
 )
 
 // call is the loop as a proxy has it.
-func call(c *providers.Client, x *providers.Exchange, p *retry.Plan, body []byte, h *fasthttp.ResponseHeader) error {
+func call(c *providers.Client, x *providers.Exchange, p *retry.Plan, body []byte, h *providers.Head) error {
 	a, err := p.Begin()
 	if err != nil {
 		return err
@@ -33,7 +32,7 @@ func call(c *providers.Client, x *providers.Exchange, p *retry.Plan, body []byte
 		}
 		head := fmt.Sprintf("POST /v1/responses HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n", len(send))
 		err := c.Send(x, a.Provider.Upstream(), []byte(head), send, h)
-		next, again := p.Next(retry.Outcome{Err: err, Header: h})
+		next, again := p.Next(retry.Outcome{Err: err, Head: h})
 		if !again {
 			return err
 		}
@@ -74,9 +73,9 @@ func TestLoop(t *testing.T) {
 	defer x.Close()
 	sent := 0
 	x.Sent = func() { sent++ }
-	var h fasthttp.ResponseHeader
-	if err := call(c, &x, &p, []byte(`{"model":"m","input":"i"}`), &h); err != nil || h.StatusCode() != http.StatusOK {
-		t.Fatal(err, h.StatusCode())
+	var h providers.Head
+	if err := call(c, &x, &p, []byte(`{"model":"m","input":"i"}`), &h); err != nil || h.Status() != http.StatusOK {
+		t.Fatal(err, h.Status())
 	}
 	if body, err := x.Next(); string(body) != "hello" || err != nil {
 		t.Errorf("%q %v", body, err)

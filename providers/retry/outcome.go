@@ -3,13 +3,12 @@ package retry
 import (
 	"bytes"
 	"errors"
+	"iter"
 	"math"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/valyala/fasthttp"
 
 	"remora/providers"
 )
@@ -18,8 +17,14 @@ import (
 type Outcome struct {
 	// Err is the error of [providers.Client.Send], nil if an answer came.
 	Err error
-	// Header is the head of the answer; it is not looked at after an error.
-	Header *fasthttp.ResponseHeader
+	// Head is that of the answer; it is not looked at after an error.
+	Head Head
+}
+
+// Head is the part of [providers.Head] that decides about another call.
+type Head interface {
+	Status() int
+	All() iter.Seq2[[]byte, []byte] // names and values
 }
 
 // cause is why a call may be tried again: a status, 0 for a connection that could not be made, or never.
@@ -30,7 +35,7 @@ func (o *Outcome) cause() int {
 	case o.Err != nil:
 		return never // bytes have gone out, and what upstream did with them is unknown
 	default:
-		return o.Header.StatusCode()
+		return o.Head.Status()
 	}
 }
 
@@ -54,7 +59,7 @@ func (o *Outcome) verdict() verdict {
 		return failed
 	case o.Err != nil:
 		return unknown // not about upstream
-	case o.Header.StatusCode() >= http.StatusInternalServerError:
+	case o.Head.Status() >= http.StatusInternalServerError:
 		return failed
 	default:
 		return healthy // a refusal, and also one for sending too much, is an answer
@@ -72,7 +77,7 @@ const farthest = 24 * time.Hour
 
 // adviceOf reads the headers that OpenAI and those like it send with 429 and 503. Names are compared by hand, since the
 // header keeps the spelling that upstream chose.
-func adviceOf(h *fasthttp.ResponseHeader, now time.Time) advice {
+func adviceOf(h Head, now time.Time) advice {
 	var a advice
 	var after, afterMS string
 	var limits [3]struct{ reset, remaining string } // in all, of requests, of tokens

@@ -225,7 +225,7 @@ func (p *Plan) delay(s *step, o *Outcome, now time.Time) (time.Duration, bool) {
 	}
 	var a advice
 	if o.Err == nil {
-		a = adviceOf(o.Header, now)
+		a = adviceOf(o.Head, now)
 	}
 	if a.stop || a.wait > s.retry.MaxDelay {
 		return 0, false

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"net/http"
 	"slices"
@@ -13,7 +14,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/valyala/fasthttp"
 	"pgregory.net/rapid"
 
 	"remora/providers"
@@ -81,13 +81,25 @@ func (b *bench) pinned() (p retry.Plan, asked *int) {
 
 // answer is the outcome of a status with headers.
 func answer(status int, headers ...string) retry.Outcome {
-	var h fasthttp.ResponseHeader
-	h.DisableNormalizing()
-	h.SetStatusCode(status)
-	for i := 0; i+1 < len(headers); i += 2 {
-		h.Add(headers[i], headers[i+1])
+	return retry.Outcome{Head: head{status, headers}}
+}
+
+// head has names and values in turn.
+type head struct {
+	status  int
+	headers []string
+}
+
+func (h head) Status() int { return h.status }
+
+func (h head) All() iter.Seq2[[]byte, []byte] {
+	return func(yield func(name, value []byte) bool) {
+		for pair := range slices.Chunk(h.headers, 2) {
+			if !yield([]byte(pair[0]), []byte(pair[1])) {
+				return
+			}
+		}
 	}
-	return retry.Outcome{Header: &h}
 }
 
 func broken(err error) retry.Outcome {

@@ -8,12 +8,12 @@ import (
 	"sync"
 )
 
-// Wrap wraps a listener for fasthttp. [Ended] and [RewriteHead] work on its connections.
+// Wrap wraps a listener for fasthttp. [Ended] and [ReplaceHead] work on its connections.
 func Wrap(ln net.Listener) net.Listener { return &wrappingListener{Listener: ln} }
 
 type wrappingListener struct {
 	net.Listener
-	buffers sync.Pool // *[]byte, see rewriting
+	buffers sync.Pool // *[]byte, see replacing
 }
 
 // Accept returns the next connection.
@@ -22,14 +22,14 @@ func (l *wrappingListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	heads := rewriting{buffers: &l.buffers}
+	heads := replacing{buffers: &l.buffers}
 	switch c := c.(type) {
 	case *net.TCPConn:
-		return &tcpConn{TCPConn: c, rewriting: heads}, nil
+		return &tcpConn{TCPConn: c, replacing: heads}, nil
 	case secureConn:
-		return &tlsServerConn{secureConn: c, rewriting: heads}, nil
+		return &tlsServerConn{secureConn: c, replacing: heads}, nil
 	}
-	return &otherConn{Conn: c, rewriting: heads}, nil
+	return &otherConn{Conn: c, replacing: heads}, nil
 }
 
 // Ended reports whether a connection of [Wrap] was read to its end. fasthttp takes the end of the connection for the end of a
@@ -62,55 +62,52 @@ func (e *ending) read(from func([]byte) (int, error), p []byte) (n int, err erro
 	return n, err
 }
 
-// Rewrite appends to dst the head to send for the one at the beginning of p, and returns where that ends in p: 0 where p has not
-// all of it.
-type Rewrite func(dst, p []byte) (head []byte, end int)
+// Head is the head of an answer, to send in place of the one that a server writes.
+type Head interface {
+	// Join appends to dst the head to send for the one at the beginning of p, and returns where that ends in p.
+	Join(dst, p []byte) (head []byte, end int)
+	// Release is called once, after Join.
+	Release()
+}
 
-// RewriteHead passes the head of the next answer on a connection of [Wrap] through rewrite. The next Write must begin with the
-// whole head. body is how many bytes are written behind the head without delay: where
-// the first Write has only some of them, they leave together with those of the second one. Call it from the goroutine that
-// writes.
-func RewriteHead(c net.Conn, body int, rewrite Rewrite) {
-	if r, ok := c.(interface {
-		rewriteHead(body int, rewrite Rewrite)
-	}); ok {
-		r.rewriteHead(body, rewrite)
+// ReplaceHead sends another head with the next answer on a connection of [Wrap]. The next Write must begin with the whole head
+// that the server has made. body is how many bytes are written behind it without delay: where the first Write has only some of
+// them, they leave together with those of the second one. Call it from the goroutine that writes.
+func ReplaceHead(c net.Conn, body int, h Head) {
+	if r, ok := c.(interface{ replaceHead(body int, h Head) }); ok {
+		r.replaceHead(body, h)
 	}
 }
 
-// rewriting rewrites the head of an answer as it is written.
-type rewriting struct {
-	rewrite Rewrite     // for the next head; nil for none
-	body    int         // bytes that follow the next head
+// replacing replaces the head of an answer as it is written.
+type replacing struct {
+	head    Head        // for the next answer; nil for the server's own
+	body    int         // bytes that follow it
 	begin   *[]byte     // the beginning of an answer, which waits for the next write; nil for none
 	pair    [2][]byte   // begin and that write, while they are written
 	both    net.Buffers // pair, as far as it is not written
 	buffers *sync.Pool
 }
 
-func (r *rewriting) rewriteHead(body int, rewrite Rewrite) {
-	r.body, r.rewrite = body, rewrite
+func (r *replacing) replaceHead(body int, h Head) {
+	r.body, r.head = body, h
 }
 
 // write does one write of a connection.
-func (r *rewriting) write(to io.Writer, p []byte) (int, error) {
+func (r *replacing) write(to io.Writer, p []byte) (int, error) {
 	if r.begin != nil {
 		return r.writeBoth(to, p)
 	}
-	rewrite := r.rewrite
-	if rewrite == nil {
+	if r.head == nil {
 		return to.Write(p)
 	}
-	r.rewrite = nil
 	buf, _ := r.buffers.Get().(*[]byte)
 	if buf == nil {
 		buf = new([]byte)
 	}
-	head, end := rewrite((*buf)[:0], p)
-	if end == 0 {
-		r.release(buf)
-		return to.Write(p)
-	}
+	head, end := r.head.Join((*buf)[:0], p)
+	r.head.Release()
+	r.head = nil
 	*buf = append(head, p[end:]...)
 	if len(p)-end < r.body {
 		r.begin = buf
@@ -125,7 +122,7 @@ func (r *rewriting) write(to io.Writer, p []byte) (int, error) {
 }
 
 // writeBoth writes p behind the beginning of its answer: in one system call on a TCP connection.
-func (r *rewriting) writeBoth(to io.Writer, p []byte) (int, error) {
+func (r *replacing) writeBoth(to io.Writer, p []byte) (int, error) {
 	begin := r.begin
 	r.pair = [2][]byte{*begin, p}
 	r.both = r.pair[:]
@@ -136,7 +133,7 @@ func (r *rewriting) writeBoth(to io.Writer, p []byte) (int, error) {
 	return int(n), err
 }
 
-func (r *rewriting) release(buf *[]byte) {
+func (r *replacing) release(buf *[]byte) {
 	if cap(*buf) <= maxPooled {
 		r.buffers.Put(buf)
 	}
@@ -149,7 +146,7 @@ const maxPooled = 32 << 10
 type tcpConn struct {
 	*net.TCPConn
 	ending
-	rewriting
+	replacing
 }
 
 func (c *tcpConn) Read(p []byte) (int, error)  { return c.read(c.TCPConn.Read, p) }
@@ -167,7 +164,7 @@ type secureConn interface {
 type tlsServerConn struct {
 	secureConn
 	ending
-	rewriting
+	replacing
 }
 
 func (c *tlsServerConn) Read(p []byte) (int, error)  { return c.read(c.secureConn.Read, p) }
@@ -176,7 +173,7 @@ func (c *tlsServerConn) Write(p []byte) (int, error) { return c.write(c.secureCo
 type otherConn struct {
 	net.Conn
 	ending
-	rewriting
+	replacing
 }
 
 func (c *otherConn) Read(p []byte) (int, error)  { return c.read(c.Conn.Read, p) }
