@@ -62,7 +62,7 @@ func patient(o memory.Options) memory.Options {
 }
 
 // say is a Chat message: "u:hello" is the user's, "a:", "s:" and "d:" are the assistant's and so on; "c:x,y" is an
-// assistant message that calls x and y, "r:x" the result of x and "r:x=1" another one; "fc:x" and "fr:x" are a call of the
+// assistant message that calls x and y, "c:x=look" one that calls x with the argument look, "r:x" the result of x and "r:x=1" another one; "fc:x" and "fr:x" are a call of the
 // function x and its result as they were before calls had ids.
 func say(word string) string {
 	kind, text, _ := strings.Cut(word, ":")
@@ -70,7 +70,8 @@ func say(word string) string {
 	case "c":
 		var calls []string
 		for id := range strings.SplitSeq(text, ",") {
-			calls = append(calls, fmt.Sprintf(`{"id":%q,"type":"function","function":{"name":"f","arguments":"{}"}}`, id))
+			id, arguments := callOf(id)
+			calls = append(calls, fmt.Sprintf(`{"id":%q,"type":"function","function":{"name":"f","arguments":%q}}`, id, arguments))
 		}
 		return fmt.Sprintf(`{"role":"assistant","content":null,"tool_calls":[%s]}`, strings.Join(calls, ","))
 	case "r":
@@ -86,6 +87,15 @@ func say(word string) string {
 	}
 	role := map[string]string{"u": "user", "a": "assistant", "s": "system", "d": "developer"}[kind]
 	return fmt.Sprintf(`{"role":%q,"content":%q}`, role, text)
+}
+
+// callOf returns the id and the arguments of a call: "x", or "x=look" with a text as an argument.
+func callOf(word string) (id, arguments string) {
+	id, text, ok := strings.Cut(word, "=")
+	if !ok {
+		return id, "{}"
+	}
+	return id, fmt.Sprintf(`{"of":{"input":%q}}`, text)
 }
 
 func messages(words string) string {

@@ -104,6 +104,15 @@ func clientShapes() []shape {
 		{client: "SDK", name: "a demanded call that was abandoned for another", said: []string{"tools=f choice=f | u:1 -> c:x", "tools=f | r:x -> c:x"}, asks: "tools=f | u:2", place: "BEFORE only_new", view: "u:1 c:x r:x u:2"},
 		{client: "AI SDK", name: "a question after an answer tool", said: []string{"tools=ls,answer choice=required | u:1 -> c:x"}, asks: "| u:2", place: "BEFORE taken_as_only_new", view: "u:1 a:{} u:2"},
 		{client: "openai-agents", name: "an agent as the tool to be called", said: []string{"tools=ask choice=required | s:parent u:1 -> c:x"}, asks: "| s:be u:2", place: "ALONE head_waits"},
+		{client: "openai-agents", name: "an agent as a tool in a later turn", said: delegating(), asks: "tools=ls | s:be u:look", place: "ALONE works_on_a_call"},
+		{client: "openai-agents", name: "its next request", said: delegating("tools=ls | s:be u:look -> c:y"), asks: "tools=ls | s:be u:look c:y r:y", place: "ALONE known_history"},
+		{client: "openai-agents", name: "the result of its work", said: delegating("tools=ls | s:be u:look -> c:y", "tools=ls | s:be u:look c:y r:y -> a:done"), asks: "tools=ask | s:parent r:x", place: "BEFORE results", view: "s:parent u:1 a:1 u:2 c:x r:x"},
+		{client: "openai-agents", name: "the question after its work", said: delegating("tools=ls | s:be u:look -> a:done", "tools=ask | s:parent r:x -> a:2"), asks: "tools=ask | s:parent u:3", place: "BEFORE only_new", view: "s:parent u:1 a:1 u:2 c:x r:x a:2 u:3"},
+		{client: "openai-agents", name: "its work in the next turn", said: delegating("tools=ls | s:be u:look -> a:done", "tools=ask | s:parent r:x -> a:2", "tools=ask | s:parent u:3 -> c:x=again"), asks: "tools=ls | s:be u:again", place: "ALONE works_on_a_call"},
+		{client: "LangChain", name: "an agent as a tool without tools, with words around the task", said: []string{"tools=ask | s:parent u:1 -> a:1", "tools=ask | s:parent u:2 -> c:x=the_population_of_France_today"}, asks: "| s:be u:Your_task:_the_population_of_France_today.", place: "ALONE works_on_a_call"},
+		{client: "AI SDK", name: "an agent as the tool to be called, in a later turn", said: []string{"tools=ask | s:parent u:1 -> a:1", "tools=ask choice=ask | s:parent u:2 -> c:x=look"}, asks: "tools=ls | s:be u:look", place: "ALONE works_on_a_call"},
+		{client: "SDK", name: "the words of a call that was forgotten", said: []string{"tools=f | s:monday u:1 -> a:1", "tools=f | s:monday u:2 -> c:x=look"}, asks: "tools=f | s:tuesday u:look", place: "BEFORE only_new", view: "s:tuesday u:1 a:1 u:2 u:look"},
+		{client: "SDK", name: "other words to another agent after a call that was forgotten", said: delegating(), asks: "tools=g | s:be u:looking", place: "BEFORE only_new", view: "s:be u:1 a:1 u:2 u:looking"},
 		{client: "SDK", name: "the result of a demanded call", said: []string{"tools=f choice=f | u:1 -> c:x"}, asks: "tools=f | r:x", place: "BEFORE results", view: "u:1 c:x r:x"},
 		{client: "SDK", name: "the user quotes the last answer", said: []string{"| u:1 -> a:1", "| u:2 -> a:" + summary}, asks: "| u:You_said:_" + summary + "_Why?", place: "BEFORE only_new", view: "u:1 a:1 u:2 a:" + summary + " u:You_said:_" + summary + "_Why?"},
 		{client: "SDK", name: "retry of the first request", said: []string{"| u:1 -> a:1"}, asks: "| u:1", place: "LINE known_history"},
@@ -137,6 +146,11 @@ func clientShapes() []shape {
 	}
 }
 
+// delegating is a conversation of a client that sends only what is new, in whose second turn another agent is called with a text.
+func delegating(more ...string) []string {
+	return append([]string{"tools=ask | s:parent u:1 -> a:1", "tools=ask | s:parent u:2 -> c:x=look"}, more...)
+}
+
 // spell is a word of say in a dialect.
 func spell(d wire.Dialect, word string) string {
 	if d == dialects.Chat {
@@ -147,7 +161,8 @@ func spell(d wire.Dialect, word string) string {
 	case "a":
 		return fmt.Sprintf(`{"type":"message","id":"msg_%s","role":"assistant","content":[{"type":"output_text","text":%q}]}`, text[:min(len(text), 20)], text)
 	case "c":
-		return fmt.Sprintf(`{"type":"function_call","call_id":%q,"name":"f","arguments":"{}"}`, text)
+		id, arguments := callOf(text)
+		return fmt.Sprintf(`{"type":"function_call","call_id":%q,"name":"f","arguments":%q}`, id, arguments)
 	case "r":
 		return fmt.Sprintf(`{"type":"function_call_output","call_id":%q,"output":"result of %s"}`, text, text)
 	case "ref":

@@ -41,6 +41,7 @@ const (
 	ruleRepeated   rule = "results_repeated"  // the same results as before: a retry
 	ruleRetried    rule = "retried"           // the client marks it as a retry
 	ruleOnlyNew    rule = "only_new"          // its client sends only what is new
+	ruleWorks      rule = "works_on_a_call"   // it asks in the words of a call that the conversation waits for
 	ruleWaits      rule = "head_waits"        // the conversation waits for results, and this has none
 	ruleQuotes     rule = "quotes_an_answer"  // a user message quotes an answer
 	ruleSigns      rule = "helper_signs"      // its client resends its history, and this looks like a helper's request
@@ -82,6 +83,7 @@ func (q *placement) find(ctx context.Context) (plan, error) {
 		(*placement).helper,
 		(*placement).results,
 		(*placement).guard,
+		(*placement).works,
 		(*placement).onlyNew,
 		(*placement).run,
 		(*placement).known,
@@ -287,6 +289,21 @@ func (q *placement) results(context.Context) (plan, error) {
 	}
 	p.shown = onlyNew
 	return p, nil
+}
+
+// works places the first request of another agent that is a tool of the conversation's: it asks in the words of a call that is
+// open, under other instructions and with other tools.
+func (q *placement) works(ctx context.Context) (plan, error) {
+	h := q.head
+	other := q.in.systemPrompt != h.SystemPrompt && q.offer().Client != h.Offer.Client
+	if len(h.Open) == 0 || !other || !q.mayPrecede() || q.in.brings(len(q.in.items)) {
+		return none()
+	}
+	asks, err := q.merge.asksInWordsOfCall(ctx)
+	if err != nil || !asks {
+		return plan{}, err
+	}
+	return q.apart(ruleWorks, Alone), nil
 }
 
 // onlyNew places requests of a client that is known to send only new items.

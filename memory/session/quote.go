@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -68,6 +69,61 @@ func (m *merger) quotes(ctx context.Context) (bool, error) {
 		}
 	}
 	return false, nil
+}
+
+// asksInWordsOfCall reports whether a user message of the request is a text from the arguments of an open call, or contains one
+// that is long.
+func (m *merger) asksInWordsOfCall(ctx context.Context) (bool, error) {
+	var asked []string
+	for i := range m.in.items {
+		if it := &m.in.items[i]; it.Kind == wire.Message && it.Role == wire.User {
+			text := it.Text()
+			asked = append(asked, strings.TrimSpace(text[:min(len(text), quotedBytes)]))
+		}
+	}
+	says := func(argument string) bool {
+		argument = strings.TrimSpace(argument)
+		return argument != "" && slices.ContainsFunc(asked, func(text string) bool {
+			return text == argument || utf8.RuneCountInString(argument) >= argumentRunes && strings.Contains(text, argument)
+		})
+	}
+
+	left := quotedItems
+	for at, err := range m.stored.back(ctx, m.head.Pos.Seq) {
+		if err != nil {
+			return false, err
+		}
+		it, err := wire.ParseItem(at.Dialect, at.Raw)
+		if left--; left < 0 || err != nil || landmark(it) {
+			return false, nil
+		}
+		for i, call := range it.Calls() {
+			if input := it.Input(i); m.head.Open.has(call) && (says(input) || anyText([]byte(input), argumentDepth, says)) {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+const (
+	// argumentRunes is the length from which an argument proves something if it is only a part of a message.
+	argumentRunes = 24
+	// argumentDepth is how deep texts are looked for in arguments.
+	argumentDepth = 4
+)
+
+// anyText reports whether a string in a JSON value is one of those that is looks for.
+func anyText(value []byte, depth int, is func(string) bool) bool {
+	if _, ok := wire.Inside(value); ok {
+		return is(wire.Text(value))
+	}
+	for p := range wire.Children(value) {
+		if depth > 0 && anyText(p.Value, depth-1, is) {
+			return true
+		}
+	}
+	return false
 }
 
 // sharesPassage reports whether an answer and the new message share quotedRunes consecutive runes that are not in the
