@@ -540,3 +540,73 @@ func TestFirstTurnsOfAnOutage(t *testing.T) {
 		r[0].wantAnswer("u:5", "a:5", "u:1 a:1 u:2 a:2 u:3 a:3 u:4 a:4 u:5", memory.StatusOK)
 	})
 }
+
+// TestFirstTurnIsResentBeforeItIsStored: several clients that resend their histories begin one session. The first turn of one waits
+// for that of another, and the client's next turn is written just before it, behind its question, which was written ahead.
+func TestFirstTurnIsResentBeforeItIsStored(t *testing.T) {
+	withReplicas(t, 2, func(r []*replica) {
+		a, b := r[0], r[1]
+		other := a.open("u:0")
+		first := b.open("u:1")
+		first.Commit(answer(t, "a:1")) // waits for the other
+		next := b.open("u:1 a:1 u:2")
+		faster := sync.OnceFunc(func() { next.Commit(answer(t, "a:2")) })
+		a.link.hold(func(batches []cache.Batch) bool {
+			if slices.ContainsFunc(batches[0].Puts, func(p cache.Put) bool { return p.Name == "t"+first.ID }) {
+				faster()
+			}
+			return false
+		})
+		other.Commit(answer(t, "a:0"))
+		time.Sleep(10 * time.Second)
+		b.wantAnswer("u:1 a:1 u:2 a:2 u:3", "a:3", "u:1 a:1 u:2 a:2 u:3", memory.StatusOK)
+		if got, all := a.transcript(scope); all != 8 {
+			t.Errorf("%d items are stored: %s", all, got)
+		}
+		b.wantLine(scope, "u:1 a:1 u:2 a:2 u:3 a:3")
+	})
+}
+
+// TestSpooledFirstTurnIsResent: the question was written behind another client's turn, as one of a client that sends only new items,
+// before the client's next request showed that it resends its history. The answer waits on disk meanwhile.
+func TestSpooledFirstTurnIsResent(t *testing.T) {
+	withReplicas(t, 2, func(r []*replica) {
+		a, b := r[0], r[1]
+		ofSession := func(batches []cache.Batch) bool { return batches[0].Group.Owner == scope.Tenant }
+		other, first := b.begin(memory.Call{Scope: scope}, "u:0"), b.begin(memory.Call{Scope: scope}, "u:1")
+		b.link.hold(ofSession)
+		other.Commit(answer(t, "a:0"))
+		first.Forwarded()
+		synctest.Wait()
+		b.link.hold(nil)
+		time.Sleep(10 * time.Second)
+		b.link.hold(ofSession)
+		first.Commit(answer(t, "a:1"))
+		a.wantAnswer("u:1 a:1 u:2", "a:2", "u:1 a:1 u:2", memory.StatusOK)
+		b.link.hold(nil)
+		time.Sleep(10 * time.Second)
+		if got, all := a.transcript(scope); all != 6 {
+			t.Errorf("%d items are stored: %s", all, got)
+		}
+		b.wantAnswer("u:1 a:1 u:2 a:2 u:3", "a:3", "u:1 a:1 u:2 a:2 u:3", memory.StatusOK)
+		b.wantLine(scope, "u:1 a:1 u:2 a:2 u:3 a:3")
+	})
+}
+
+// TestQuestionThatAnotherTurnRepeats: a question that was written ahead moves behind later turns with its answer. It stays, too, where
+// another turn has got an answer to the same question, which is not in the conversation any more.
+func TestQuestionThatAnotherTurnRepeats(t *testing.T) {
+	withReplicas(t, 2, func(r []*replica) {
+		a, b := r[0], r[1]
+		a.wantAnswer("u:0", "a:0", "u:0", memory.StatusOK)
+		first := b.open("u:1")
+		a.wantAnswer("u:0 a:0 u:1", "a:1", "u:0 a:0 u:1", memory.StatusOK)
+		a.wantAnswer("u:0 a:0 u:2", "a:2", "u:0 a:0 u:2", memory.StatusOK)
+		first.Commit(answer(t, "a:3"))
+		if got, all := a.transcript(scope); got != "u:0 a:0 u:2 a:2 u:1 a:3" || all != 8 {
+			t.Errorf("%d items are stored: %s", all, got)
+		}
+		a.wantAnswer("u:0 a:0 u:1 a:1 u:4", "a:4", "u:0 a:0 u:1 a:1 u:4", memory.StatusOK)
+		a.wantLine(scope, "u:0 a:0 u:1 a:1 u:4 a:4")
+	})
+}

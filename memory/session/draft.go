@@ -173,20 +173,16 @@ func (d *draft) firstItems() int {
 	return len(d.puts)
 }
 
-// retract deletes an input that was written behind a head which another turn has moved since. Only the input of a client that
-// sends only new items moves with the head; any other keeps its place.
+// retract deletes an input that was written in another place than the request has now: behind a head that another turn has moved
+// since, or before the client resent it with its answer.
 func (d *draft) retract() {
-	e := d.e
-	j := e.journaled
-	if len(j.names) == 0 || !e.resent && (e.plan.relation != relDelta || e.unwritten.parent.Seq == j.end.Seq) {
+	if !d.e.moved {
 		return
 	}
+	j := d.e.journaled
 	d.head.Tails.drop(j.end.Seq)
 	d.hidden.anew = true
 	d.deletes = j.names // a batch deletes before it writes, so rewritten names stay
-	if e.resent {       // and the text is found where the client has resent it
-		d.deletes = slices.DeleteFunc(slices.Clone(j.names), func(name string) bool { return strings.HasPrefix(name, textPrefix) })
-	}
 }
 
 // storeInput writes the request's new items and returns the position behind them.
@@ -223,7 +219,7 @@ func (d *draft) storeInput() position {
 	}
 	d.stored = make([]string, 0, len(d.puts)-before)
 	for _, p := range d.puts[before:] {
-		if !strings.HasPrefix(p.Name, mediaPrefix) { // other items may share it
+		if !strings.HasPrefix(p.Name, mediaPrefix) && !strings.HasPrefix(p.Name, textPrefix) { // other items may share it
 			d.stored = append(d.stored, p.Name)
 		}
 	}
@@ -475,7 +471,7 @@ func (d *draft) record(a *Answer) turnrecord.Record {
 	}
 	d.chainEmpty(&r)
 	r.SystemPrompt = e.in.systemPromptHex
-	if r.Input = d.added; len(r.Input) == 0 {
+	if r.Input = d.added; len(r.Input) == 0 && !e.moved {
 		r.Input = e.journaled.seqs
 	}
 	if a == nil {

@@ -36,6 +36,7 @@ type Entry struct {
 	unanswered bool   // nothing in the session had been answered when the view was built
 	gone       bool   // the session existed then, but not when the turn was written
 	resent     bool   // see findResent
+	moved      bool   // the request's place is not where its journaled input stands, which is deleted
 	previous   string // see Previous
 
 	unwritten unwritten
@@ -480,7 +481,7 @@ func (e *Entry) findAgain(ctx context.Context, st *state, in *incoming) (plan, e
 // keepInput decides whether a written input stays in its place.
 func (e *Entry) keepInput(ctx context.Context) error {
 	j := e.journaled
-	if len(j.names) == 0 {
+	if e.moved = false; len(j.names) == 0 {
 		return nil
 	}
 	if e.plan.relation == relDelta && e.plan.parent.Seq == j.end.Seq && e.plan.fresh == 0 {
@@ -488,26 +489,39 @@ func (e *Entry) keepInput(ctx context.Context) error {
 		e.parent, e.unwritten.parent, e.unwritten.fresh = j.behind, j.end, len(e.in.items)
 		return nil
 	}
-	if !e.plan.before {
-		return nil
+
+	end := e.unwritten.parent
+	for _, m := range e.in.marks[e.unwritten.fresh:] {
+		end = end.after(m)
 	}
-	if e.plan.parent.Seq == j.behind {
-		// The head has not moved since the input was written behind it, or continues with the same input.
+	if end.Chain == j.end.Chain {
 		e.unwritten.parent, e.unwritten.fresh = j.end, len(e.in.items)
 		return nil
 	}
-	for at, err := range e.stored.back(ctx, e.state.head.Pos.Seq) {
-		if err != nil {
-			return err
-		}
-		if at.Pos.Seq <= j.end.Seq {
-			if at.Pos.Seq == j.end.Seq { // another turn with the same input was answered behind it
-				e.journaled = journaled{}
-			}
-			break
-		}
+	continued, err := e.isContinued(ctx)
+	if err != nil {
+		return err
+	}
+	if e.moved = !continued; continued {
+		e.journaled = journaled{} // it is the other turn's now
 	}
 	return nil
+}
+
+// isContinued reports whether another turn stands behind the written input or one of its items: a client has repeated the question.
+func (e *Entry) isContinued(ctx context.Context) (bool, error) {
+	own := e.journaled.names
+	first, last := e.journaled.end.Seq+1, e.state.head.NextSeq-1
+	if first > last {
+		return false, nil
+	}
+	if last-first >= maxBatchItems {
+		return true, nil // an item that is stored twice is better than one that is missing
+	}
+	items, err := e.stored.itemsWithoutMedia(ctx, first, last)
+	return slices.ContainsFunc(items, func(it *storedItem) bool {
+		return it != nil && slices.Contains(own, itemName(it.Parent)) && !slices.Contains(own, itemName(it.Pos.Seq))
+	}), err
 }
 
 // restoreInput restores the written input from the turn's open record: another process may have written it, or an attempt
@@ -538,9 +552,6 @@ func (e *Entry) restoreInput(ctx context.Context, r *turnrecord.Record) error {
 		j.names = append(j.names, itemName(seq))
 		if at.Flags&flagOffChain == 0 {
 			j.names = append(j.names, chainName(at.Pos.Chain))
-			if it, err := wire.ParseItem(at.Dialect, at.Raw); err == nil && landmark(it) {
-				j.names = append(j.names, textName(at.Content))
-			}
 		}
 		if seq == r.Tip {
 			j.end = at.Pos
@@ -586,7 +597,7 @@ func (e *Entry) written(d *draft, version uint64, p Puts) {
 		e.before = e.state.head.LastEmpty
 	}
 	e.state.version, e.state.head = version, d.head
-	e.known, e.journaled = nil, journaled{}
+	e.known, e.journaled, e.moved = nil, journaled{}, false
 	d.hidden.done()
 	if d.hidden.amends {
 		e.state.amendments = d.hidden.all
