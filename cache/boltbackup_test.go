@@ -35,7 +35,7 @@ func TestBackupOfABoltFileInUse(t *testing.T) {
 	}()
 	for i := range 5 {
 		path := filepath.Join(dir, fmt.Sprintf("backup-%d", i))
-		err := bolt.WriteBackup(path, s.(bolt.Copier).CopyTo)
+		err := bolt.WriteBackup(path, s.(*bolt.Store).CopyTo)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,14 +10,6 @@ import (
 	"remora/cache"
 )
 
-// Copier is a store in one file that can be copied while it is in use. Other copies of the file may mix pages of different
-// moments.
-type Copier interface {
-	// CopyTo writes a consistent copy of the file. Meanwhile commits that need the file to grow beyond its mapping wait: w must
-	// not block for long.
-	CopyTo(w io.Writer) error
-}
-
 // Copy writes a copy of the file of a bolt store that no process has open.
 func Copy(path string, w io.Writer) (err error) {
 	if _, err := os.Stat(path); err != nil {

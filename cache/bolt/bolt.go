@@ -60,10 +60,7 @@ type boltCall struct {
 	err      error
 }
 
-var (
-	_ cache.Store = (*Store)(nil)
-	_ Copier      = (*Store)(nil)
-)
+var _ cache.Store = (*Store)(nil)
 
 // Open opens the store in a file, which it creates if necessary. If another process has the file open, it waits for half a second
 // and returns an error.
@@ -393,7 +390,8 @@ func (s *Store) List(ctx context.Context, owner, after string, limit int) ([]str
 	return names, next, nil
 }
 
-// CopyTo implements [Copier].
+// CopyTo writes a consistent copy of the file, also while the store is in use; any other copy may mix pages of different moments.
+// Meanwhile commits that need the file to grow beyond its mapping wait: w must not block for long.
 func (s *Store) CopyTo(w io.Writer) error {
 	if err := s.gate.Enter(); err != nil {
 		return err

@@ -39,12 +39,11 @@ func socketOf(boltPath string) string { return boltPath + ".sock" }
 // openLocalSocket serves the commands of the same user, if the store is a bolt file. It only logs an error: not every file system
 // supports sockets. The returned function closes the socket, and waits until no command runs.
 func openLocalSocket(url string, store cache.Store, m *memory.Memory, log *slog.Logger) (end func()) {
-	path, isBolt := strings.CutPrefix(url, "bolt:")
-	file, canCopy := store.(bolt.Copier)
-	if !isBolt || !canCopy {
+	file, isBolt := store.(*bolt.Store)
+	if !isBolt {
 		return func() {}
 	}
-	ln, err := listenPrivately(socketOf(path))
+	ln, err := listenPrivately(socketOf(strings.TrimPrefix(url, "bolt:")))
 	if err != nil {
 		log.Info("there is no local socket; remora transcript, forget and store backup work only while the proxy is stopped", "error", err.Error())
 		return func() {}
@@ -78,7 +77,7 @@ func faultCodes() map[string]error {
 }
 
 // serveArchive runs the call of a command. It reports an error in the trailer archiveFault: a code of faultCodes, or a JSON text.
-func serveArchive(w http.ResponseWriter, r *http.Request, m *memory.Memory, file bolt.Copier) {
+func serveArchive(w http.ResponseWriter, r *http.Request, m *memory.Memory, file *bolt.Store) {
 	dec := json.NewDecoder(r.Body)
 	var call archiveCall
 	if err := dec.Decode(&call); err != nil {

@@ -145,7 +145,7 @@ const (
 // archive is an open store with a call to run on it, and the call's input and output.
 type archive struct {
 	memory *memory.Memory
-	file   bolt.Copier // the store's file, for a backup
+	file   *bolt.Store // for a backup
 	archiveCall
 	in  io.Reader
 	out io.Writer
