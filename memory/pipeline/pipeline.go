@@ -258,12 +258,12 @@ func (p *Pipeline) collectTools() error {
 				errs = append(errs, fmt.Errorf("%s: %w", at, err))
 				continue
 			}
-			if other := p.byName[t.Name]; other != nil {
-				errs = append(errs, fmt.Errorf("%s: layer %s has a tool that is called %s too", at, other.Layer, t.Name))
+			if other := p.byName[t.name]; other != nil {
+				errs = append(errs, fmt.Errorf("%s: layer %s has a tool that is called %s too", at, other.layer, t.name))
 				continue
 			}
 			p.tools = append(p.tools, t)
-			p.byName[t.Name] = t
+			p.byName[t.name] = t
 			p.byName[u.ID+"/"+offered.Name] = t
 		}
 	}

@@ -14,44 +14,37 @@ import (
 	"remora/wire/dialects"
 )
 
-// Tool is a layer's function for the model.
-type Tool struct {
-	Name        string // layerid_function, 1 to 64 of a-z, A-Z, 0-9, _ and -
-	Layer       string
-	Function    string
-	Description string
-	Parameters  []byte // JSON schema
-}
-
+// tool is a layer's function for the model.
 type tool struct {
-	Tool
-	forms  map[wire.Dialect][]byte // as each dialect spells it
-	schema *schema.Schema
+	name   string                  // layerid_function, 1 to 64 of a-z, A-Z, 0-9, _ and -
+	layer  string                  // id
+	forms  map[wire.Dialect][]byte // its definition in each dialect
+	schema *schema.Schema          // of its arguments
 	run    func(ctx context.Context, t *layer.Turn, s layer.State, arguments []byte) (string, layer.State, error)
 }
 
 var notWire = regexp.MustCompile(`[^a-zA-Z0-9_-]`)
 
 func newTool(id string, offered layer.Tool) (*tool, error) {
-	t := &tool{run: offered.Run, forms: make(map[wire.Dialect][]byte), Tool: Tool{
-		Name:  id + "_" + notWire.ReplaceAllString(offered.Name, "_"),
-		Layer: id, Function: offered.Name, Description: offered.Description, Parameters: offered.Parameters,
-	}}
-	if len(t.Parameters) == 0 {
-		t.Parameters = []byte(`{"type":"object","properties":{}}`)
+	t := &tool{
+		name: id + "_" + notWire.ReplaceAllString(offered.Name, "_"), layer: id, forms: make(map[wire.Dialect][]byte), run: offered.Run,
+	}
+	parameters := offered.Parameters
+	if len(parameters) == 0 {
+		parameters = []byte(`{"type":"object","properties":{}}`)
 	}
 	for _, d := range dialects.All() {
-		t.forms[d] = slices.Clip(wire.FunctionTool(d, t.Name, t.Description, t.Parameters))
+		t.forms[d] = slices.Clip(wire.FunctionTool(d, t.name, offered.Description, parameters))
 	}
 	var errs []error
-	if offered.Name == "" || len(t.Name) > maxWireName {
+	if offered.Name == "" || len(t.name) > maxWireName {
 		errs = append(errs, fmt.Errorf("name: want 1 to %d characters with the layer's id", maxWireName))
 	}
 	if offered.Run == nil {
 		errs = append(errs, errors.New("run: a tool needs a function"))
 	}
 	var err error
-	if t.schema, err = schema.ParseObject(t.Parameters); err != nil {
+	if t.schema, err = schema.ParseObject(parameters); err != nil {
 		errs = append(errs, fmt.Errorf("parameters: %w", err))
 	}
 	return t, errors.Join(errs...)
@@ -65,7 +58,7 @@ type toolbox struct{ *roster }
 func (r *toolbox) Definitions(d wire.Dialect) [][]byte {
 	var out [][]byte
 	for _, t := range r.p.tools {
-		if _, m := r.find(t.Name); m != nil {
+		if _, m := r.find(t.name); m != nil {
 			out = append(out, t.forms[d])
 		}
 	}
@@ -75,11 +68,11 @@ func (r *toolbox) Definitions(d wire.Dialect) [][]byte {
 // find returns the tool with a name in either form, and its layer; nil if the name is the client's, or the layer is off.
 func (r *toolbox) find(name string) (*tool, *member) {
 	t := r.p.byName[name]
-	if t == nil || slices.Contains(r.turn.Tools, t.Name) || slices.Contains(r.turn.Tools, name) {
+	if t == nil || slices.Contains(r.turn.Tools, t.name) || slices.Contains(r.turn.Tools, name) {
 		return nil, nil
 	}
 	for _, m := range r.members {
-		if m.ID == t.Layer && !m.off {
+		if m.ID == t.layer && !m.off {
 			return t, m
 		}
 	}
@@ -97,7 +90,7 @@ func (r *toolbox) Owns(name string) bool {
 func (r *toolbox) Named(c layer.ToolCall, name string) layer.ToolCall {
 	c.Name, c.OfLayer = name, false
 	if t, _ := r.find(name); t != nil {
-		c.Name, c.OfLayer = t.Name, true
+		c.Name, c.OfLayer = t.name, true
 	}
 	return c
 }
