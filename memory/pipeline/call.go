@@ -5,7 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"runtime/debug"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"remora/memory/layer"
@@ -53,43 +53,6 @@ func classOf(err error) Class {
 	return ClassError
 }
 
-// stragglers counts the abandoned calls of a layer that have not returned.
-type stragglers struct {
-	mu sync.Mutex
-	n  int
-}
-
-func (s *stragglers) tooMany() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.n >= maxStragglers
-}
-
-// flight is one call. Whichever ends first, its caller or the call itself, decides whether it is a straggler.
-type flight struct {
-	of        *stragglers
-	back      bool
-	abandoned bool
-}
-
-func (f *flight) land() {
-	f.of.mu.Lock()
-	defer f.of.mu.Unlock()
-	f.back = true
-	if f.abandoned {
-		f.of.n--
-	}
-}
-
-func (f *flight) abandon() {
-	f.of.mu.Lock()
-	defer f.of.mu.Unlock()
-	if !f.back {
-		f.abandoned = true
-		f.of.n++
-	}
-}
-
 type outcome[T any] struct {
 	value T
 	err   error
@@ -105,8 +68,8 @@ func call[T any](ctx context.Context, m *member, hook string, fn func(context.Co
 	switch {
 	case m.inline:
 		o = here(ctx, fn)
-	case !m.stragglers.tooMany():
-		o = fly(ctx, &m.stragglers, m.timeout(hook), fn)
+	case m.stragglers.Load() < maxStragglers:
+		o = apart(ctx, &m.stragglers, m.timeout(hook), fn)
 	}
 	e := Event{Layer: m.ID, Hook: hook, Begun: begin, Duration: m.of.p.o.Now().Sub(begin)}
 	if o.err != nil {
@@ -121,21 +84,24 @@ func call[T any](ctx context.Context, m *member, hook string, fn func(context.Co
 	return o.value, o.err
 }
 
-func fly[T any](ctx context.Context, of *stragglers, limit time.Duration, fn func(context.Context) (T, error)) outcome[T] {
+// apart runs a hook in a goroutine of its own. stragglers counts the abandoned calls that have not returned.
+func apart[T any](ctx context.Context, stragglers *atomic.Int32, limit time.Duration, fn func(context.Context) (T, error)) outcome[T] {
 	if limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()
 	}
 	done := make(chan outcome[T], 1)
-	f := &flight{of: of}
+	var ended atomic.Bool // the call has returned or was abandoned, whichever came first
 	go func() {
 		o := outcome[T]{err: refuse(ClassPanic)} // unless fn returns
 		defer func() {
 			if recover() != nil {
 				o.stack = debug.Stack()
 			}
-			f.land()
+			if ended.Swap(true) {
+				stragglers.Add(-1)
+			}
 			done <- o
 		}()
 		value, err := fn(ctx)
@@ -145,7 +111,9 @@ func fly[T any](ctx context.Context, of *stragglers, limit time.Duration, fn fun
 	case o := <-done:
 		return unlessOver(ctx, o)
 	case <-ctx.Done():
-		f.abandon()
+		if !ended.Swap(true) {
+			stragglers.Add(1)
+		}
 		return outcome[T]{err: over(ctx)}
 	}
 }

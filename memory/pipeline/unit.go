@@ -3,6 +3,7 @@ package pipeline
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"remora/memory/layer"
@@ -31,7 +32,7 @@ type unit struct {
 	ofView     bool          // recall depends on the view
 	quieter    layer.Quieter // nil for none
 	stateless  bool          // nothing is read or written for it
-	stragglers stragglers
+	stragglers atomic.Int32  // abandoned calls that have not returned
 }
 
 // newUnit finds the hooks of a layer, once.
