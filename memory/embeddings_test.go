@@ -78,7 +78,7 @@ func (m *meaning) asked(text string) int {
 // near are embeddings by m.
 func near(m *meaning, id string) *memory.Embeddings {
 	m.texts = map[string]int{}
-	return &memory.Embeddings{Source: m, ID: id, Layer: "semantic-recall", Floor: 0.4, Weight: 20, Wait: time.Minute}
+	return &memory.Embeddings{Source: m.Bind, ID: id, Layer: "semantic-recall", Floor: 0.4, Weight: 20, Wait: time.Minute}
 }
 
 // nearby is the layer semantic_recall with embeddings.

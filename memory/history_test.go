@@ -78,7 +78,7 @@ func TestHistoryManagerKeepsFacts(t *testing.T) {
 		return kept
 	}
 	overflow, manager, longTerm := &repeater{}, &repeater{}, &repeater{}
-	want := play("overflow: summarize", summarizing(t, room, overflow, nil))
+	want := play("overflow: summarize", summarizing(t, room, overflow.Bind, nil))
 	for _, c := range []struct {
 		name  string
 		o     historymanager.Options
@@ -87,7 +87,7 @@ func TestHistoryManagerKeepsFacts(t *testing.T) {
 		{"history_manager", historymanager.Options{}, manager},
 		{"history_manager with long-term memory", historymanager.Options{EnableLongTermMemory: true}, longTerm},
 	} {
-		got := play(c.name, managed(t, room, c.o, c.model))
+		got := play(c.name, managed(t, room, c.o, c.model.Bind))
 		t.Logf("%s: %d facts in %d calls, overflow %d in %d", c.name, got, c.model.calls, want, overflow.calls)
 		if got < want || c.model.calls > overflow.calls || c.model.calls == 0 {
 			t.Errorf("%s: %d facts in %d calls, overflow: summarize %d in %d", c.name, got, c.model.calls, want, overflow.calls)
@@ -146,7 +146,7 @@ func TestEndedSessionIsRemembered(t *testing.T) {
 					model := &repeater{}
 					var source pipeline.ModelSource
 					if with {
-						source = model
+						source = model.Bind
 					}
 					o := managed(t, 1000, historymanager.Options{EnableLongTermMemory: true}, source)
 					told := make(chan string, 16)

@@ -59,7 +59,7 @@ func TestSlowObserver(t *testing.T) {
 				}
 				var log bytes.Buffer
 				p, err := pipeline.New([]pipeline.Layer{{
-					ID: "o", Kind: "observational_memory", Scope: layer.Thread, Impl: impl, Model: c.model, Timeouts: observational.Defaults(observational.Options{}).Timeouts,
+					ID: "o", Kind: "observational_memory", Scope: layer.Thread, Impl: impl, Model: c.model.Bind, Timeouts: observational.Defaults(observational.Options{}).Timeouts,
 				}}, pipeline.Options{Now: time.Now, Log: slog.New(slog.NewTextHandler(&log, nil))})
 				if err != nil {
 					t.Fatal(err)

@@ -72,7 +72,7 @@ func brief(view string) string {
 // TestSummaryOfTenMessages: the three oldest of ten messages give way to one block, although one would do; three
 // stay as they are.
 func TestSummaryOfTenMessages(t *testing.T) {
-	l := newLab(t, summarizing(t, 1000, &narrator{}, &view.Window{MaxItems: 9, EvictBatch: 1, InFlight: view.InFlightKeep}))
+	l := newLab(t, summarizing(t, 1000, (&narrator{}).Bind, &view.Window{MaxItems: 9, EvictBatch: 1, InFlight: view.InFlightKeep}))
 	l.wantView(brief(l.turn("u:1 a:2 u:3 a:4 u:5 a:6 u:7 a:8 u:9 u:10", "a:11")), "{Summary-1.} a:4 u:5 a:6 u:7 a:8 u:9 u:10")
 	l.wantView(l.turnOf(in("other", ""), "u:1 a:2 u:3", "a:4"), "u:1 a:2 u:3")
 }
@@ -82,7 +82,7 @@ func TestSummaryGrows(t *testing.T) {
 	for _, mode := range []string{"resent", "only what is new"} {
 		t.Run(mode, func(t *testing.T) {
 			model := &narrator{}
-			l := newLab(t, summarizing(t, 20, model, nil))
+			l := newLab(t, summarizing(t, 20, model.Bind, nil))
 			words, views := "s:be", []string{}
 			for i := range 20 {
 				sent := fmt.Sprintf("%s u:%d", words, i)
@@ -122,7 +122,7 @@ func TestSummaryGrows(t *testing.T) {
 
 func TestSummaryOfAnotherBranch(t *testing.T) {
 	model := &narrator{}
-	l := newLab(t, summarizing(t, 8, model, nil))
+	l := newLab(t, summarizing(t, 8, model.Bind, nil))
 	line := func(n int, last string) string {
 		var s []string
 		for i := range n {
@@ -162,7 +162,7 @@ func TestSummaryWithoutModel(t *testing.T) {
 		{"none", nil, nil, "{u:0 a:0 u:1 r:result of x} a:1 u:2 a:2 u:3 a:3 u:4 a:4 u:5 a:5 u:6"},
 		// It is left alone for now, and what it has not seen falls out anew.
 		{
-			"one that fails", &narrator{fails: true},
+			"one that fails", (&narrator{fails: true}).Bind,
 			[]string{"summary:overflow_model"},
 			"{u:0 a:0 u:1 r:result of x a:1 u:2} a:2 u:3 a:3 u:4 a:4 u:5 a:5 u:6",
 		},
@@ -245,7 +245,7 @@ func TestSummaryProperties(t *testing.T) {
 			w = &view.Window{MaxItems: float64(rapid.IntRange(2, 12).Draw(rt, "max_items")), EvictBatch: 1, InFlight: view.InFlightKeep}
 		}
 		model := &narrator{}
-		l := newLab(t, summarizing(t, room, model, w))
+		l := newLab(t, summarizing(t, room, model.Bind, w))
 		resends := rapid.Bool().Draw(rt, "resends")
 		var words []string
 		from, calls := 0, 0
@@ -296,7 +296,7 @@ func (l *lab) play(rt *rapid.T, words []string, from int, reply string, resends 
 // TestSummaryOfATrimmedHistory: a client that forgets the beginning itself does not make us forget the summary.
 func TestSummaryOfATrimmedHistory(t *testing.T) {
 	model := &narrator{}
-	l := newLab(t, summarizing(t, 8, model, nil))
+	l := newLab(t, summarizing(t, 8, model.Bind, nil))
 	var words []string
 	for i := range 20 {
 		words = append(words, fmt.Sprintf("u:%d", i))

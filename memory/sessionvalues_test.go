@@ -48,7 +48,7 @@ func keepers(t *testing.T, model *narrator) map[string]memory.Options {
 	return map[string]memory.Options{
 		"told":    {Shape: evicts},
 		"cut":     {Shape: cut},
-		"summary": summarizing(t, 6, model, nil),
+		"summary": summarizing(t, 6, model.Bind, nil),
 		"prefix":  parrots(t),
 		"evictions by a window of items": {Shape: memory.Shape{
 			Window: &view.Window{MaxItems: 3, EvictBatch: 2, InFlight: view.InFlightKeep}, Layers: evicts.Layers,

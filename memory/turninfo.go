@@ -100,5 +100,5 @@ func (t *turnInfo) overflowModel() layer.Model {
 	if t.shape.OverflowModel == nil {
 		return nil
 	}
-	return t.shape.OverflowModel.Bind(t.call.Credential)
+	return t.shape.OverflowModel(t.call.Credential)
 }

@@ -103,14 +103,8 @@ func (m *modelSet) model(upstreams *providers.Set, o modelOptions) (pipeline.Mod
 	if err != nil {
 		return nil, err
 	}
-	return model{source}, nil
+	return func(c pipeline.Credential) layer.Model { return source.Bind(c) }, nil
 }
-
-// model adapts a provider's model to layers.
-type model struct{ *complete.Source }
-
-// Bind returns the model with the caller's credential.
-func (m model) Bind(c pipeline.Credential) layer.Model { return m.Source.Bind(c) }
 
 // embeddings opens the embedding model of a layer.
 func (m *modelSet) embeddings(upstreams *providers.Set, id string, o semanticrecall.Embeddings) (*memory.Embeddings, error) {
@@ -129,7 +123,7 @@ func (m *modelSet) embeddings(upstreams *providers.Set, id string, o semanticrec
 		return nil, err
 	}
 	e.ID = fmt.Sprintf("%s\x00%s\x00%d", source.Provider(), o.Model, o.Dimensions)
-	e.Source = embedder{source}
+	e.Source = func(c memory.Credential) memory.Embedder { return source.Bind(c) }
 	return e, nil
 }
 
@@ -161,12 +155,6 @@ func openWords(path string, before *wordTable) (*wordTable, error) {
 func (w *wordTable) id() string {
 	return fmt.Sprintf("%s\x00%d\x00%d", w.path, w.size, w.changed.UnixNano())
 }
-
-// embedder adapts a provider's embedding model to memory.
-type embedder struct{ *complete.Source }
-
-// Bind returns the model with the caller's credential.
-func (e embedder) Bind(c memory.Credential) memory.Embedder { return e.Source.Bind(c) }
 
 // context returns the size of a model's context in tokens, 0 if it is unknown.
 func (m *modelSet) context(model string) int {

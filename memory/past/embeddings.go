@@ -16,9 +16,10 @@ import (
 // those of what was said are made after a turn and kept in the store, so that replicas share them. Without one, recall goes on
 // by words.
 type Embeddings struct {
-	// Source is a model behind a provider. ID names it, with all that makes its vectors others: those of another ID are not
-	// used. Layer is whose they are, in metrics.
-	Source    EmbedderSource
+	// Source returns a provider's model, with the caller's credential, which it uses if it is configured without one. It is nil
+	// with a Table. ID names the model and all that changes its vectors: vectors of another ID are not used. Layer is the layer
+	// that metrics name.
+	Source    func(c pipeline.Credential) Embedder
 	ID, Layer string
 	// Table makes the vectors in this process instead, from words alone.
 	Table func(text string) []float32
@@ -26,23 +27,17 @@ type Embeddings struct {
 	Floor, Weight float32
 	// Wait is how long a request waits for the vector of its question.
 	Wait time.Duration
-	// Observe is told of every call of the model. It may be nil.
+	// Observe is called after every call of the model. It may be nil.
 	Observe func(ctx context.Context, e pipeline.Event)
 
 	health     health
 	dimensions atomic.Int32 // of the model, as far as it was seen; 0 is unknown
 }
 
-// EmbedderSource is an embedding model, before it is known on whose behalf it is asked.
-type EmbedderSource interface {
-	// Bind returns the model with the caller's credential, which it uses where it was configured with none.
-	Bind(c pipeline.Credential) Embedder
-}
-
 // Embedder turns texts into vectors, one for each, all of one length. Its errors quote neither texts nor credentials.
 type Embedder interface {
 	Embed(ctx context.Context, texts []string) ([][]float32, error)
-	// Refused reports whether an error of Embed concerns this caller alone, as one about its credential does.
+	// Refused reports whether an error of Embed concerns this caller alone, such as one about its credential.
 	Refused(err error) bool
 }
 
@@ -122,7 +117,7 @@ func (e *Embeddings) embed(ctx context.Context, o *Options, c pipeline.Credentia
 	if e.health.rests(begun) {
 		return nil, errResting
 	}
-	one := e.Source.Bind(c)
+	one := e.Source(c)
 	raw, err := one.Embed(ctx, texts)
 	if err == nil && len(raw) != len(texts) {
 		err = errors.New("it does not have a vector for each text")

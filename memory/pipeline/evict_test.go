@@ -25,7 +25,7 @@ func (f forgetful) Evicted(_ ctx, t *layer.Turn, s layer.State, items []wire.Ite
 // TestEvict: layers without a model get what was evicted at once, those with one later, and an empty list reaches none.
 func TestEvict(t *testing.T) {
 	slow := at("c", 3, forgetful{})
-	slow.Model = model{}
+	slow.Model = model{}.Bind
 	r := start(t, Options{}, at("a", 1, forgetful{}), at("b", 2, forgetful{errors.New("secret words")}), slow, at("d", 4, says("x")))
 	if wanted, later := r.Evicts(); !wanted || !later {
 		t.Errorf("Evicts = %v, %v", wanted, later)

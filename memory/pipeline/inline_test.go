@@ -31,7 +31,7 @@ func TestPromptLayersRunInPlace(t *testing.T) {
 			}
 			return layer.State(`1`), nil
 		}, ClassNone, `1`},
-		{"with a model it may wait", false, noModel{}, func(c context.Context) (layer.State, error) {
+		{"with a model it may wait", false, noModel{}.Bind, func(c context.Context) (layer.State, error) {
 			if _, limited := c.Deadline(); !limited {
 				return nil, errors.New("without a time")
 			}

@@ -41,7 +41,7 @@ func (r *roster) join(u *unit, states map[Cell]layer.State, cred Credential) *me
 	m.turn = &m.own
 	m.own.Note = m.jot
 	if u.Model != nil {
-		m.own.Ask = u.Model.Bind(cred)
+		m.own.Ask = u.Model(cred)
 	}
 	if u.Scope != layer.Execution {
 		m.stored = states[m.cell]

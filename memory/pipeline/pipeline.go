@@ -54,11 +54,8 @@ type Layer struct {
 	Model ModelSource
 }
 
-// ModelSource is a model that layers may ask, before the caller is known.
-type ModelSource interface {
-	// Bind returns the model with the caller's credential, which it uses if it is configured without one.
-	Bind(c Credential) layer.Model
-}
+// ModelSource returns a model that layers may ask, with the caller's credential, which it uses if it is configured without one.
+type ModelSource func(c Credential) layer.Model
 
 // Credential is the caller's.
 type Credential = secret.Credential

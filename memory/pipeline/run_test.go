@@ -172,7 +172,7 @@ func TestStore(t *testing.T) {
 		panics := &fake{store: func(ctx, *layer.Turn, layer.State, *layer.Response) (layer.State, error) { panic("no") }}
 		huge := stores(`"` + strings.Repeat("x", maxState) + `"`)
 		slow := at("slow", 1, stores("3"))
-		slow.Model = model{}
+		slow.Model = model{}.Bind
 		o := Options{Now: time.Now}
 		r := start(t, o, at("a", 1, waits("1", nil)), at("b", 2, waits("2", errors.New("no"))), at("c", 3, panics),
 			at("d", 4, huge), at("e", 5, stores("{")), at("f", 6, waits("2", nil)), slow)
@@ -226,7 +226,7 @@ func TestModelIsBoundToTheCaller(t *testing.T) {
 		return layer.Recalled{Messages: []string{text}}, err
 	}
 	with := at("a", 1, &fake{recall: asks})
-	with.Model = model{}
+	with.Model = model{}.Bind
 	p := build(t, Options{}, with, at("b", 2, &fake{recall: asks}))
 	cred := Credential{Header: "Authorization", Value: "Bearer key"}
 	r, err := p.Begin(t.Context(), "tenant", turn(), nil, cred)
