@@ -50,7 +50,7 @@ func (c *cleaner) mapping(path string, n *node, m map[string]any) {
 // rightPlace returns a hint where a misplaced key belongs, "" if no place or several are possible.
 func (c *cleaner) rightPlace(key string) string {
 	found := ""
-	for path := range c.root.leaves(".") {
+	for path := range c.root.leaves() {
 		if strings.HasSuffix(path, "."+key) {
 			if found != "" {
 				return ""

@@ -45,10 +45,9 @@ type Config struct {
 }
 
 // load reads the configuration. Its error is of type [problems].
-func load(file string, environ []string, flags []setting) (Config, error) {
+func (s sources) load() (Config, error) {
 	var c Config
-	src := sources{defaults: remora.Config, file: file, environ: environ, flags: flags}
-	found := src.into(&c, func(found *problems) {
+	found := s.into(&c, remora.Config, func(found *problems) {
 		c.Server.Session = c.Session
 		c.Memory.layers = decodeLayers(c.Memory.Layers, found)
 		found.addErrors("",

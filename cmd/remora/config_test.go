@@ -21,7 +21,7 @@ func loadFile(t *testing.T, file string, environ ...string) (Config, error) {
 	t.Helper()
 	path := t.TempDir() + "/config.yaml"
 	writeFile(t, path, file)
-	c, err := load(path, environ, nil)
+	c, err := sources{file: path, environ: environ}.load()
 	if found, ok := errors.AsType[problems](err); ok {
 		for i := range found {
 			found[i].text = strings.TrimSuffix(found[i].text, " (line 1)")
@@ -32,7 +32,7 @@ func loadFile(t *testing.T, file string, environ ...string) (Config, error) {
 
 func TestDefaults(t *testing.T) {
 	t.Parallel()
-	c, err := load("", nil, nil)
+	c, err := sources{}.load()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestDefaults(t *testing.T) {
 
 func TestListenIsLocalUnlessAnOperatorSaysSo(t *testing.T) {
 	t.Parallel()
-	c, err := load("", nil, nil)
+	c, err := sources{}.load()
 	if err != nil || !strings.HasPrefix(c.Server.Listen, "127.0.0.1:") {
 		t.Errorf("got %s, %v", c.Server.Listen, err)
 	}

@@ -18,21 +18,21 @@ import (
 // are therefore no keys but values of "name" in lists.
 const keySeparator = "::"
 
-// sources are the sources of a configuration. Later ones take precedence: defaults, file, environ, flags.
+// sources are the sources of a configuration, over the defaults. Later ones take precedence: file, environ, flags.
 type sources struct {
-	defaults []byte    // YAML
-	file     string    // path of a YAML file; empty for none
-	environ  []string  // NAME=value, as from os.Environ
-	flags    []setting // set on the command line
+	file    string    // path of a YAML file; empty for none
+	environ []string  // NAME=value, as from os.Environ
+	flags   []setting // set on the command line
 }
 
-// into decodes all sources into target, a pointer to a struct, and then calls check. It returns all problems, each with the path
-// of its key; the struct is incomplete then. Each load uses a new viper, so a reload that fails changes nothing.
-func (s sources) into(target any, check func(found *problems)) problems {
+// into decodes all sources over defaults, which are YAML, into target, a pointer to a struct, and then calls check. It returns all
+// problems, each with the path of its key; the struct is incomplete then. Each load uses a new viper, so a reload that fails
+// changes nothing.
+func (s sources) into(target any, defaults []byte, check func(found *problems)) problems {
 	schema := schemaOf(reflect.TypeOf(target))
 	c := &cleaner{lookup: lookupIn(s.environ), referenced: map[string]bool{}, root: schema}
 	v := viper.NewWithOptions(viper.KeyDelimiter(keySeparator))
-	defaults, _, err := parseYAML(s.defaults)
+	built, _, err := parseYAML(defaults)
 	if err != nil {
 		panic(fmt.Sprintf("BUG: parse built-in config.yaml: %v", err))
 	}
@@ -40,7 +40,7 @@ func (s sources) into(target any, check func(found *problems)) problems {
 	if err != nil {
 		c.found.add(s.file, "%v", err)
 	}
-	for _, layer := range []map[string]any{defaults, file} {
+	for _, layer := range []map[string]any{built, file} {
 		c.mapping("", schema, layer)
 		if err := v.MergeConfigMap(layer); err != nil {
 			c.found.add(s.file, "%v", err)
@@ -95,7 +95,7 @@ type setting struct {
 // mappings are JSON. An empty variable counts as not set, as in most container tools.
 func fromEnviron(environ []string, schema *node, c *cleaner) []setting {
 	paths := map[string]string{}
-	leaves := schema.leaves(".")
+	leaves := schema.leaves()
 	for path := range leaves {
 		paths[envName(path)] = path
 	}

@@ -56,14 +56,14 @@ func noCheck(*problems) {}
 // loadSample writes file, unless it is empty, and decodes it over sampleDefaults.
 func loadSample(t *testing.T, file string, environ []string, flags ...setting) (sample, string) {
 	t.Helper()
-	s := sources{defaults: []byte(sampleDefaults), environ: environ, flags: flags}
+	s := sources{environ: environ, flags: flags}
 	if file != "" {
 		s.file = filepath.Join(t.TempDir(), "config.yaml")
 		writeFile(t, s.file, file)
 	}
 	var got sample
 	text := ""
-	if p := s.into(&got, noCheck); len(p) > 0 {
+	if p := s.into(&got, []byte(sampleDefaults), noCheck); len(p) > 0 {
 		text = p.Error()
 	}
 	if file != "" {
@@ -221,8 +221,8 @@ func TestProblems(t *testing.T) {
 
 func TestMissingFile(t *testing.T) {
 	t.Parallel()
-	s := sources{defaults: []byte(sampleDefaults), file: "no-such.yaml"}
-	if got, want := s.into(&sample{}, noCheck).Error(), "no-such.yaml: read configuration: no such file or directory"; got != want {
+	s := sources{file: "no-such.yaml"}
+	if got, want := s.into(&sample{}, []byte(sampleDefaults), noCheck).Error(), "no-such.yaml: read configuration: no such file or directory"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
@@ -245,7 +245,7 @@ func TestSecretsStayOutOfProblems(t *testing.T) {
 func TestEnvironmentNamesAreUnambiguous(t *testing.T) {
 	t.Parallel()
 	seen := map[string]string{}
-	for path := range schemaOf(reflect.TypeFor[Config]()).leaves(".") {
+	for path := range schemaOf(reflect.TypeFor[Config]()).leaves() {
 		if other, dup := seen[envName(path)]; dup {
 			t.Errorf("%s and %s are both %s", path, other, envName(path))
 		}
@@ -263,7 +263,7 @@ func FuzzConfigFile(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "config.yaml")
 	f.Fuzz(func(t *testing.T, file string) {
 		writeFile(t, path, file)
-		c, err := load(path, nil, nil)
+		c, err := sources{file: path}.load()
 		if err == nil && (len(c.Providers) == 0 || c.Server.MaxBody < 1 || c.Store.CommitWait <= 0) {
 			t.Errorf("accepted %+v", c)
 		}

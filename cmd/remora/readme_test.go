@@ -234,7 +234,7 @@ func sh(t *testing.T, dir string, env []string, command string) string {
 // TestReadmeUsesTheDefaultAddress: the examples use the default addresses of the proxy and of the scripted upstream.
 func TestReadmeUsesTheDefaultAddress(t *testing.T) {
 	t.Parallel()
-	c, err := load("", nil, nil)
+	c, err := sources{}.load()
 	if err != nil {
 		t.Fatal(err)
 	}

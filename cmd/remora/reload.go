@@ -11,15 +11,6 @@ import (
 	"time"
 )
 
-// origin holds the sources of the configuration, so that it can be read again.
-type origin struct {
-	file    string
-	environ []string
-	flags   []setting
-}
-
-func (o origin) load() (Config, error) { return load(o.file, o.environ, o.flags) }
-
 // pollInterval is the time between two reads of the file. Unlike file notifications, polling also sees that a symbolic link in
 // its path has changed; Kubernetes replaces files that way.
 const pollInterval = 2 * time.Second

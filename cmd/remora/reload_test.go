@@ -75,7 +75,7 @@ func TestReload(t *testing.T) {
 // TestHalfWrittenFile: a file that is still being written is not loaded.
 func TestHalfWrittenFile(t *testing.T) {
 	t.Parallel()
-	l := &live{origin: origin{file: filepath.Join(t.TempDir(), "config.yaml")}}
+	l := &live{sources: sources{file: filepath.Join(t.TempDir(), "config.yaml")}}
 	for i, look := range []struct {
 		content   string
 		unchanged bool
@@ -137,7 +137,7 @@ func TestKeysThatNeedARestart(t *testing.T) {
 	t.Parallel()
 	read := func(environ ...string) Config {
 		t.Helper()
-		c, err := load("", environ, nil)
+		c, err := sources{environ: environ}.load()
 		if err != nil {
 			t.Fatal(err)
 		}

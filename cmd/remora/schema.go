@@ -52,16 +52,16 @@ func (n *node) addFields(t reflect.Type) {
 	}
 }
 
-// leaves returns the scalars and lists below n by their path, keys joined by sep.
-func (n *node) leaves(sep string) map[string]*node {
+// leaves returns the scalars and lists below n by their path.
+func (n *node) leaves() map[string]*node {
 	found := map[string]*node{}
 	for key, child := range n.fields {
 		if child.fields == nil {
 			found[key] = child
 			continue
 		}
-		for rest, leaf := range child.leaves(sep) {
-			found[key+sep+rest] = leaf
+		for rest, leaf := range child.leaves() {
+			found[joinPath(key, rest)] = leaf
 		}
 	}
 	return found

@@ -66,7 +66,7 @@ func (s *serveFlags) run(cmd *cobra.Command) error {
 		signal.Notify(hangup, syscall.SIGHUP)
 		defer signal.Stop(hangup)
 	}
-	from := origin{file: s.config, environ: s.environ, flags: s.settings(cmd)}
+	from := sources{file: s.config, environ: s.environ, flags: s.settings(cmd)}
 	c, err := from.load()
 	if s.checks {
 		return s.check(c, err)
@@ -101,10 +101,10 @@ func withVersion(raw string) string {
 
 // run serves until ctx ends. It starts each part after the parts that it calls, and stops them in reverse order. A hangup
 // during the start causes a reload once the proxy serves.
-func run(ctx context.Context, from origin, c Config, hangup <-chan os.Signal, stderr io.Writer) (err error) {
+func run(ctx context.Context, from sources, c Config, hangup <-chan os.Signal, stderr io.Writer) (err error) {
 	defer runtime.KeepAlive(tuneCollector())
 	log := slog.New(telemetry.LogHandler(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: c.Log.Level})))
-	l := &live{origin: from, c: c, log: log}
+	l := &live{sources: from, c: c, log: log}
 	defer func() { err = errors.Join(err, l.close()) }()
 	if l.listeners, err = openListeners(ctx, c); err != nil {
 		return err
@@ -153,7 +153,7 @@ func run(ctx context.Context, from origin, c Config, hangup <-chan os.Signal, st
 
 // live is a running proxy. A reload replaces layers, policy, providers and limits; all other changes need a restart.
 type live struct {
-	origin
+	sources                  // to read the configuration again
 	closers   []func() error // in the order in which the parts were opened
 	listeners listeners
 	admin     *adminAPI

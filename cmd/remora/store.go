@@ -33,7 +33,7 @@ func newStoreCommand(p console) *cobra.Command {
 
 // boltFile returns the path of the store's file. It is an error if the store is not a bolt store.
 func (s *storeCommand) boltFile(verb string) (string, error) {
-	c, err := load(s.config, s.environ, nil)
+	c, err := sources{file: s.config, environ: s.environ}.load()
 	if err != nil {
 		return "", err
 	}

@@ -184,7 +184,7 @@ func (a archive) run(ctx context.Context) error {
 
 // open runs a call: in the proxy that has the bolt file open, else on the store, which it opens.
 func (f *transcriptFlags) open(cmd *cobra.Command, p console, call archiveCall) (err error) {
-	c, err := load(f.config, p.environ, nil)
+	c, err := sources{file: f.config, environ: p.environ}.load()
 	if err != nil {
 		return err
 	}
