@@ -52,7 +52,7 @@ func (t *turnInfo) layerTurn() layer.Turn {
 	}
 	lt.Tools = r.Tools()
 	for _, it := range slices.Backward(r.Items()) {
-		if it.Kind == wire.Message && it.Role == wire.User {
+		if it.Role == wire.User {
 			lt.Query = it.Text()
 			break
 		}

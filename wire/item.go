@@ -35,7 +35,8 @@ const (
 	Compaction             // Responses compaction item: stands for everything before it
 )
 
-// Role is the speaker. Kinds other than Message have RoleNone, except that a ToolResult has RoleTool.
+// Role is the speaker. Only a message has the role of the system, a developer or a user. A ToolResult has RoleTool, and a Chat
+// message that cannot be understood may have Assistant; all others that are no messages have RoleNone.
 type Role uint8
 
 // Roles of the two dialects. RoleOther is an unknown role, which is kept unchanged.
@@ -196,7 +197,7 @@ func Matches(call, answer Call) bool {
 // SystemItems counts the system and developer messages at the head of items.
 func SystemItems(items []Item) int {
 	for i, it := range items {
-		if it.Kind != Message || it.Role != System && it.Role != Developer {
+		if it.Role != System && it.Role != Developer {
 			return i
 		}
 	}

@@ -198,6 +198,7 @@ func FuzzParse(f *testing.F) {
 		`{"messages":[ {"content":[{"text":"","x":"y"},{"text":"longest \"one\""}],"role":"user"},{"x":{"y":"longest of these"},"role":"assistant",` +
 			`"tool_calls":[{"id":"i","function":{"arguments":"{\"a\":\"of all\"}","name":"f"}}],"content":"" } , {"role":"tool","longest_is_a_name":1}]}`,
 		"{\"messages\":[\"\xff\",{\"a\":\"\\ud800\"}]}\r\n", `{"messages":[{]}`, "{\"a\":\"\x01\",\"input\":[]}",
+		`{"messages":[{"role":"user","content":"x","tool_calls":[1]}],"input":[{"type":"reasoning","role":"user"},{"type":"web_search_call","role":"system"}]}`,
 	} {
 		f.Add([]byte(s))
 	}
@@ -216,6 +217,9 @@ func FuzzParse(f *testing.F) {
 				// What Parse has noted of the strings makes no difference.
 				if alone, err := ParseItem(d, it.Raw); err != nil || !reflect.DeepEqual(alone, it) {
 					t.Fatalf("%q alone is %+v, %v, and in its body %+v", it.Raw, alone, err, it)
+				}
+				if says := it.Role == System || it.Role == Developer || it.Role == User; says && it.Kind != Message {
+					t.Fatalf("%q is no message, and has role %v", it.Raw, it.Role)
 				}
 				it.ContentHash()
 				_ = it.Text()

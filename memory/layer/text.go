@@ -25,7 +25,7 @@ func Escape(text string) string { return strings.ReplaceAll(text, "</", `<\/`) }
 // text parts. All other bytes stay. If f changes nothing, and for any other item, it returns the item itself. Text that is not
 // valid Unicode is not changed.
 func MapText(it wire.Item, f func(text string) string) wire.Item {
-	if it.Kind != wire.Message || it.Role != wire.User {
+	if it.Role != wire.User {
 		return it
 	}
 	raw, done := make([]byte, 0, len(it.Raw)), 0

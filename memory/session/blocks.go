@@ -51,7 +51,7 @@ func withoutEchoes(items []wire.Item, blocks []wire.Hash) []wire.Item {
 		return items
 	}
 	isEcho := func(it wire.Item) bool {
-		said := it.Kind == wire.Message && (it.Role == wire.System || it.Role == wire.Developer)
+		said := it.Role == wire.System || it.Role == wire.Developer
 		return said && slices.Contains(blocks, blockHash(it.Text()))
 	}
 	if !slices.ContainsFunc(items, isEcho) {

@@ -185,7 +185,7 @@ func (in *incoming) compacts() bool {
 // resends reports whether the request has an item of a model before the last user message: then its client resends its history.
 func (in *incoming) resends() bool {
 	for i := len(in.items) - 1; i >= 0; i-- {
-		if it := &in.items[i]; it.Kind == wire.Message && it.Role == wire.User {
+		if it := &in.items[i]; it.Role == wire.User {
 			return in.brings(i)
 		}
 	}
@@ -198,7 +198,7 @@ func (in *incoming) bringsHistory() bool {
 	n := len(in.items)
 	if n > 1 {
 		last, before := &in.items[n-1], &in.items[n-2]
-		if in.saidByModel(n-1) && last.Kind == wire.Message && !last.HasCalls() && before.Kind == wire.Message && before.Role == wire.User {
+		if in.saidByModel(n-1) && last.Kind == wire.Message && !last.HasCalls() && before.Role == wire.User {
 			n--
 		}
 	}
@@ -251,5 +251,5 @@ func (in *incoming) answersAgain(h *head) bool {
 // landmark reports whether an item can be found by its content alone: an item of the client, since a client that trims its
 // history begins it with its own item.
 func landmark(it wire.Item) bool {
-	return it.Kind == wire.ToolResult || it.Kind == wire.Message && it.Role == wire.User
+	return it.Kind == wire.ToolResult || it.Role == wire.User
 }

@@ -63,7 +63,7 @@ func (l *lineEnd) take(at *storedItem) error {
 	if l.run {
 		l.before += uint64(len(it.Parts))
 	}
-	l.message = it.Kind == wire.Message && it.Role == wire.User
+	l.message = it.Role == wire.User
 	l.run = l.run || l.message
 	return nil
 }

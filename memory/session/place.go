@@ -226,7 +226,7 @@ func (p *Place) run() uint64 {
 // or the items before it are not in the request, the head knows the run.
 func (p *Place) findRun() uint64 {
 	for i := len(p.in.items) - 1; i >= 0; i-- {
-		if it := &p.in.items[i]; it.Kind != wire.Message || it.Role != wire.User {
+		if it := &p.in.items[i]; it.Role != wire.User {
 			continue
 		}
 		at := p.in.ends[i]

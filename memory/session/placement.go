@@ -565,7 +565,7 @@ func (q *placement) promotes(p plan, side bool) bool {
 	if len(fresh) == 0 || !q.in.modelled(0, p.fresh) {
 		return false
 	}
-	if slices.ContainsFunc(fresh, func(it wire.Item) bool { return it.Kind == wire.Message && it.Role == wire.User }) {
+	if slices.ContainsFunc(fresh, func(it wire.Item) bool { return it.Role == wire.User }) {
 		return true
 	}
 	if side {

@@ -30,7 +30,7 @@ func (m *merger) quotes(ctx context.Context) (bool, error) {
 	h, in := m.head, m.in
 	var said strings.Builder
 	for i := range in.items {
-		if it := &in.items[i]; it.Kind == wire.Message && it.Role == wire.User && said.Len() < quotedBytes {
+		if it := &in.items[i]; it.Role == wire.User && said.Len() < quotedBytes {
 			said.WriteString(it.Text())
 			said.WriteByte('\n')
 		}

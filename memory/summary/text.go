@@ -88,7 +88,7 @@ func excerpt(it wire.Item, said, result int) string {
 	switch {
 	case it.Kind == wire.ToolResult:
 		label, limit = resultLabel, result
-	case it.Kind == wire.Message && it.Role == wire.User:
+	case it.Role == wire.User:
 		label = userLabel
 	case it.Kind == wire.Message && it.Role == wire.Assistant:
 		label = assistantLabel

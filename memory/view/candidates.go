@@ -76,7 +76,7 @@ func lastAsked(items []wire.Item) int {
 }
 
 // asked reports whether an item is a message of the user.
-func asked(it wire.Item) bool { return it.Kind == wire.Message && it.Role == wire.User }
+func asked(it wire.Item) bool { return it.Role == wire.User }
 
 // turn is a complete user-assistant pair: items from (inclusive) to (exclusive).
 type turn struct{ from, to int }

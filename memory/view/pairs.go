@@ -285,7 +285,7 @@ func byKey(d wire.Dialect, entries []entry, partner []int) {
 	for i := range entries {
 		u := &entries[i]
 		switch {
-		case isUser(*u):
+		case u.role == wire.User:
 			run = i
 		case !u.Answerable() && u.Kind != wire.ToolResult:
 		case u.Call.ID == "" && !adjacent(d): // nothing says what it belongs to

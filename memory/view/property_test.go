@@ -60,7 +60,7 @@ func valid(d wire.Dialect, all []wire.Item) bool {
 
 func lastUserItem(all []wire.Item) int {
 	for i, it := range slices.Backward(all) {
-		if it.Kind == wire.Message && it.Role == wire.User {
+		if it.Role == wire.User {
 			return i
 		}
 	}
@@ -181,7 +181,7 @@ func windowCost(w *Window, all []wire.Item, from int) (sum int) {
 	if w.InFlight == InFlightKeep && last < from {
 		return sum + 10*min(1, last+1)
 	}
-	opens := all[from].Kind == wire.Message && all[from].Role == wire.User
+	opens := all[from].Role == wire.User
 	if w.InFlight == InFlightWindow && !opens && lastUserItem(all[:from]) >= 0 {
 		sum += 10
 	}

@@ -232,7 +232,7 @@ func (m *Messages) As(f Form) Sent {
 		if e.changed {
 			out.Repaired += e.own
 		}
-		if e.own == 0 && e.Kind == wire.Message && e.Role == wire.User {
+		if e.own == 0 && e.Role == wire.User {
 			out.Told = append(out.Told, i)
 		}
 	}
@@ -343,7 +343,7 @@ func (s *shaping) body() {
 func (s *shaping) add(items []wire.Item, own int) {
 	for _, it := range wire.ConvertAll(items, s.m.Dialect) {
 		e := sentItem{Item: it, own: own}
-		if it.Kind == wire.Message && (it.Role == wire.System || it.Role == wire.Developer) && (own == 0 || s.form >= OneSystem) {
+		if (it.Role == wire.System || it.Role == wire.Developer) && (own == 0 || s.form >= OneSystem) {
 			e = s.inRole(e, wire.User)
 		}
 		s.list = append(s.list, e)

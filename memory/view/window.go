@@ -201,23 +201,16 @@ func (c *chooser) pinOf(start int) int {
 
 // opening returns the user message of the run that a cut at start is inside of, -1 for none.
 func opening(entries []entry, start int) int {
-	if start >= len(entries) || isUser(entries[start]) {
+	if start >= len(entries) || entries[start].role == wire.User {
 		return -1
 	}
-	for i := start - 1; i >= 0; i-- {
-		if isUser(entries[i]) {
-			return i
-		}
-	}
-	return -1
+	return lastUser(entries[:start])
 }
-
-func isUser(u entry) bool { return u.Kind == wire.Message && u.role == wire.User }
 
 // lastUser returns the index of the last user message, -1 if there is none: the run in flight starts there.
 func lastUser(entries []entry) int {
 	for i, e := range slices.Backward(entries) {
-		if e.Kind == wire.Message && e.role == wire.User {
+		if e.role == wire.User {
 			return i
 		}
 	}
@@ -279,7 +272,7 @@ func groupSplits(entries []entry, partner []int, low int) []bool {
 	run := len(entries) // behind the last entry of the run
 	for i := len(entries) - 1; i >= low; i-- {
 		switch {
-		case isUser(entries[i]):
+		case entries[i].role == wire.User:
 			run = i
 		case partner[i] == none && entries[i].Call.Family == wire.FamilyProgram:
 			reach[i-low] = run - 1 // the calls that it makes, and their results
@@ -405,7 +398,7 @@ func (c *chooser) pins(first int) []int {
 	opened := c.pinOf(first)
 	for i := range pins {
 		pins[i] = opened
-		if at := first + i; isUser(c.entries[at]) && (inside || at == c.run) {
+		if at := first + i; c.entries[at].role == wire.User && (inside || at == c.run) {
 			pins[i], opened = -1, at
 		}
 	}

@@ -153,7 +153,7 @@ func (a *agent) compact(c *compaction) {
 // isPrompt reports whether an element of the history is a user's message.
 func isPrompt(d wire.Dialect, raw []byte) bool {
 	it, err := wire.ParseItem(d, raw)
-	return err == nil && it.Kind == wire.Message && it.Role == wire.User
+	return err == nil && it.Role == wire.User
 }
 
 func (a *agent) say(role wire.Role, text string) {

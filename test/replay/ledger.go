@@ -123,7 +123,7 @@ func (l *ledger) remember(fixed [3][]byte, items []wire.Item) {
 }
 
 func hasUser(items []wire.Item) bool {
-	return slices.ContainsFunc(items, func(it wire.Item) bool { return it.Kind == wire.Message && it.Role == wire.User })
+	return slices.ContainsFunc(items, func(it wire.Item) bool { return it.Role == wire.User })
 }
 
 // newMeter returns a counter with exact counts. The caller must close it.

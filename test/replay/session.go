@@ -67,7 +67,7 @@ func (s *session) items() (items, calls, users int) {
 		st := &s.steps[i]
 		for _, in := range st.input {
 			items++
-			if in.compact == nil && in.item.Kind == wire.Message && in.item.Role == wire.User {
+			if in.compact == nil && in.item.Role == wire.User {
 				users++
 			}
 		}
@@ -95,6 +95,6 @@ func (s *session) isCustom(name string) bool {
 // prompted reports whether the step begins with a user message: then time has passed.
 func (s *step) prompted() bool {
 	return slices.ContainsFunc(s.input, func(in input) bool {
-		return in.compact == nil && in.item.Kind == wire.Message && in.item.Role == wire.User
+		return in.compact == nil && in.item.Role == wire.User
 	})
 }

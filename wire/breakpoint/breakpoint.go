@@ -93,7 +93,7 @@ func takes(it wire.Item) bool {
 		if it.Answers().Family == wire.FamilyLegacy {
 			return false
 		}
-	case it.Kind != wire.Message, it.Role != wire.System && it.Role != wire.Developer && it.Role != wire.User:
+	case it.Role != wire.System && it.Role != wire.Developer && it.Role != wire.User:
 		return false
 	}
 	content := wire.Member(it.Raw, "content")

@@ -82,7 +82,7 @@ func (f *finder) last(i int, is func(int) bool) int {
 }
 
 func (f *finder) isUser(i int) bool {
-	return f.items[i].Kind == wire.Message && f.items[i].Role == wire.User && !slices.Contains(f.told, i)
+	return f.items[i].Role == wire.User && !slices.Contains(f.told, i)
 }
 
 func (f *finder) isAssistant(i int) bool {
@@ -92,5 +92,5 @@ func (f *finder) isAssistant(i int) bool {
 // isInstruction reports whether an item is one that layers may say: in the role of instructions, or told.
 func (f *finder) isInstruction(i int) bool {
 	it := &f.items[i]
-	return it.Kind == wire.Message && (it.Role == wire.System || it.Role == wire.Developer) || slices.Contains(f.told, i)
+	return it.Role == wire.System || it.Role == wire.Developer || slices.Contains(f.told, i)
 }

@@ -276,7 +276,7 @@ func (s *tally) pay(m *meter, sent, before []wire.Item) {
 	s.tokens += all - head
 	s.cached += max(0, cached-head)
 	s.orphans += len(wiretest.Check(dialects.Responses, sent))
-	if !slices.ContainsFunc(sent, func(it wire.Item) bool { return it.Kind == wire.Message && it.Role == wire.User }) {
+	if !slices.ContainsFunc(sent, func(it wire.Item) bool { return it.Role == wire.User }) {
 		s.noUser++
 	}
 }

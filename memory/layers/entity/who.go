@@ -48,7 +48,7 @@ type fact struct {
 func (w who) of(lost, shown []wire.Item) []string {
 	var all []*known
 	for i, it := range slices.Concat(lost, shown) {
-		if it.Kind != wire.Message || it.Role != wire.User {
+		if it.Role != wire.User {
 			continue
 		}
 		found, _ := w.read.Get([]byte(it.Text())) // reading cannot fail

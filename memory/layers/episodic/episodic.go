@@ -123,7 +123,7 @@ func (l *Layer) Store(_ context.Context, t *layer.Turn, s layer.State, r *layer.
 	}
 	var asked []string
 	for _, it := range r.Input {
-		if it.Kind == wire.Message && it.Role == wire.User {
+		if it.Role == wire.User {
 			asked = append(asked, brief(it.Text()))
 		}
 	}

@@ -260,7 +260,7 @@ func speaker(it wire.Item) string {
 	switch {
 	case it.Kind == wire.ToolResult:
 		return byTool
-	case it.Kind == wire.Message && it.Role == wire.User:
+	case it.Role == wire.User:
 		return byUser
 	case it.Kind == wire.Message && it.Role == wire.Assistant:
 		return byAssistant

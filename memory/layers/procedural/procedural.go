@@ -144,7 +144,7 @@ func (l *Layer) AppendItems(_ context.Context, t *layer.Turn, s layer.State, ite
 	before := read(s)
 	now := before
 	for _, it := range items {
-		if it.Kind != wire.Message || it.Role != wire.User {
+		if it.Role != wire.User {
 			continue
 		}
 		if now.Left--; now.Left <= 0 {

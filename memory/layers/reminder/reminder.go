@@ -90,7 +90,7 @@ func (*Layer) AppendItems(_ context.Context, _ *layer.Turn, s layer.State, items
 	st := before
 	for _, it := range items {
 		switch {
-		case it.Kind == wire.Message && it.Role == wire.User:
+		case it.Role == wire.User:
 			st.Turns++
 			st.Calls = 0
 		case it.Kind == wire.ToolResult:
