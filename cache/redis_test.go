@@ -27,7 +27,7 @@ func commitErr(c context.Context, s cache.Store, b cache.Batch) error {
 }
 
 func TestRedisRestartKeepsCommitted(t *testing.T) {
-	srv := kit.StartRedis(t, kit.AppendOnly())
+	srv := kit.StartRedis(t, kit.AppendOnly()...)
 	s := open(t, srv.URL(), cache.Options{})
 	defer func() { _ = s.Close() }()
 	for n := range 50 {
@@ -44,7 +44,7 @@ func TestRedisRestartKeepsCommitted(t *testing.T) {
 
 // TestRedisReadAfterRestart: connections closed by a restart do not fail the first read after it.
 func TestRedisReadAfterRestart(t *testing.T) {
-	srv := kit.StartRedis(t, kit.AppendOnly())
+	srv := kit.StartRedis(t, kit.AppendOnly()...)
 	s := open(t, srv.URL(), cache.Options{})
 	defer func() { _ = s.Close() }()
 	mustCommit(t, s, put("o", "a", []byte("1")))
@@ -213,7 +213,7 @@ func cutter(t *testing.T, addr string, cut *atomic.Bool) string {
 }
 
 func TestRedisPassword(t *testing.T) {
-	srv := kit.StartRedis(t, kit.Args("--requirepass", "hunter2/@"))
+	srv := kit.StartRedis(t, "--requirepass", "hunter2/@")
 	s := open(t, "redis://:hunter2%2F%40@"+srv.Addr(), cache.Options{})
 	mustCommit(t, s, put("o", "a", []byte("1")))
 	if err := s.Close(); err != nil {

@@ -71,8 +71,8 @@ func TestRedisTLS(t *testing.T) {
 	a.issue("client", &x509.Certificate{})
 	serve := func(cert string) string {
 		port := kit.FreePort(t)
-		kit.StartRedis(t, kit.Args("--tls-port", fmt.Sprint(port), "--tls-auth-clients", "yes",
-			"--tls-cert-file", a.path(cert+".crt"), "--tls-key-file", a.path(cert+".key"), "--tls-ca-cert-file", a.path("ca.crt")))
+		kit.StartRedis(t, "--tls-port", fmt.Sprint(port), "--tls-auth-clients", "yes",
+			"--tls-cert-file", a.path(cert+".crt"), "--tls-key-file", a.path(cert+".key"), "--tls-ca-cert-file", a.path("ca.crt"))
 		return fmt.Sprintf("127.0.0.1:%d", port)
 	}
 	named, local := serve("server"), serve("local")

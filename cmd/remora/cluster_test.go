@@ -21,7 +21,7 @@ func TestClusterLosesOneMaster(t *testing.T) {
 	t.Parallel()
 	const sessions = 24
 	up := startUpstream(t)
-	c := kit.StartCluster(t, kit.AppendOnly())
+	c := kit.StartCluster(t, kit.AppendOnly()...)
 	operators := kit.FreeAddr(t)
 	d := &workspace{t: t, dir: t.TempDir()}
 	d.start(fmt.Sprintf(`

@@ -103,7 +103,7 @@ func TestEvictionIsLogged(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			srv := kit.StartRedis(t, kit.Args("--maxmemory-policy", c.policy))
+			srv := kit.StartRedis(t, "--maxmemory-policy", c.policy)
 			if c.acl != nil {
 				if _, err := srv.Do(append([]string{"ACL", "SETUSER", "u", "on", ">p", "~*"}, c.acl...)...); err != nil {
 					t.Fatal(err)

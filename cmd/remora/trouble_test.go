@@ -202,7 +202,7 @@ func TestSlowStoreIsLogged(t *testing.T) {
 func TestRefusedAccount(t *testing.T) {
 	t.Parallel()
 	up := startUpstream(t)
-	redis := kit.StartRedis(t, kit.Args("--requirepass", "hush"))
+	redis := kit.StartRedis(t, "--requirepass", "hush")
 	for name, password := range map[string]string{"wrong": ":wr0ng@", "none": ""} {
 		t.Run(name, func(t *testing.T) {
 			d := &workspace{t: t, dir: t.TempDir()}

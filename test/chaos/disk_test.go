@@ -61,7 +61,7 @@ func TestDiskFull(t *testing.T) {
 	t.Run("spool", func(t *testing.T) {
 		t.Parallel()
 		disk := smallDisk(t, "1m")
-		redis := kit.StartRedis(t, kit.AppendOnly())
+		redis := kit.StartRedis(t, kit.AppendOnly()...)
 		f := newFleet(t, 1, configWith(newUpstream(t, unevenly).URL,
 			fmt.Sprintf("url: %q, spool: {dir: %q}", redis.URL(), filepath.Join(disk, "spool"))))
 		f.spool = filepath.Join(disk, "spool")

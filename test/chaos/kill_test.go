@@ -25,7 +25,7 @@ func TestKill(t *testing.T) {
 		{"bolt", proxyKilledBolt, func(*testing.T) string { return "bolt:remora.db" }},
 		{"redis", proxyKilledRedis, func(t *testing.T) string {
 			t.Helper()
-			return kit.StartRedis(t, kit.AppendOnly()).URL()
+			return kit.StartRedis(t, kit.AppendOnly()...).URL()
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

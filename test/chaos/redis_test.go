@@ -56,7 +56,7 @@ func TestReplicas(t *testing.T) {
 			if !full() {
 				t.Parallel()
 			}
-			redis := kit.StartRedis(t, kit.AppendOnly())
+			redis := kit.StartRedis(t, kit.AppendOnly()...)
 			way := newSlowPath(t, redis.Addr())
 			x := trouble{scenario: c.scenario, during: scale(15, 60)}
 			if c.begin != nil {
@@ -79,7 +79,7 @@ func TestReplicas(t *testing.T) {
 			if !full() {
 				t.Parallel()
 			}
-			redis := kit.StartRedis(t, kit.AppendOnly())
+			redis := kit.StartRedis(t, kit.AppendOnly()...)
 			way := newSlowPath(t, redis.Addr())
 			f := newFleet(t, 3, config(newUpstream(t, unevenly).URL, "redis://"+way.addr()))
 			random := rand.New(rand.NewPCG(seed, 1))
@@ -98,7 +98,7 @@ func TestReplicas(t *testing.T) {
 		if !full() {
 			t.Parallel()
 		}
-		cluster := kit.StartCluster(t, kit.AppendOnly())
+		cluster := kit.StartCluster(t, kit.AppendOnly()...)
 		f := newFleet(t, 3, config(newUpstream(t, unevenly).URL, cluster.URL()))
 		x := trouble{scenario: slotsMoved, during: scale(15, 60)}
 		next := 0
@@ -116,7 +116,7 @@ func TestReplicaCutOff(t *testing.T) {
 	if !full() {
 		t.Parallel()
 	}
-	redis := kit.StartRedis(t, kit.AppendOnly())
+	redis := kit.StartRedis(t, kit.AppendOnly()...)
 	way := newSlowPath(t, redis.Addr())
 	up := newUpstream(t, unevenly)
 	well := config(up.URL, redis.URL())

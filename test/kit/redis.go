@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -22,42 +21,37 @@ import (
 // answersWithin bounds one command. It is long because tests share few cores.
 const answersWithin = 30 * time.Second
 
-// Option changes how a server is started.
-type Option func(*Redis)
-
-// AppendOnly makes the server write each command to disk before it answers, so that data survives Restart.
-func AppendOnly() Option {
-	return Args("--appendonly", "yes", "--appendfsync", "always")
-}
-
-// Args adds arguments to the command line of redis-server.
-func Args(args ...string) Option {
-	return func(s *Redis) { s.args = append(s.args, args...) }
-}
+// AppendOnly returns arguments that make a server write each command to disk before it answers, so that data survives Restart.
+func AppendOnly() []string { return []string{"--appendonly", "yes", "--appendfsync", "always"} }
 
 // Redis is one redis-server process. Its methods fail the test on errors.
 type Redis struct {
 	tb   testing.TB
 	dir  string
 	port int
-	args []string
+	args []string // of redis-server
 
 	mu    sync.Mutex
 	child *process.Child // nil while the server does not run
 }
 
-// StartRedis starts a server and waits until it answers. It stores nothing on disk unless opts change that.
-func StartRedis(tb testing.TB, opts ...Option) *Redis {
+// StartRedis starts a server and waits until it answers. It stores nothing on disk unless more arguments change that.
+func StartRedis(tb testing.TB, more ...string) *Redis {
 	tb.Helper()
-	return start(tb, func(s *Redis) {
-		for _, o := range opts {
-			o(s)
-		}
-	})
+	return start(tb, func(s *Redis) []string { return s.arguments(more...) })
 }
 
-// start starts a server on a free port. configure sets its arguments, which may contain the port.
-func start(tb testing.TB, configure func(*Redis)) *Redis {
+// arguments returns the arguments of a server that stores nothing on disk, and more.
+func (s *Redis) arguments(more ...string) []string {
+	return append([]string{
+		"--port", fmt.Sprint(s.port), "--bind", "127.0.0.1", "--dir", s.dir, "--logfile", s.logFile(), "--save", "", "--daemonize", "no",
+	}, more...)
+}
+
+func (s *Redis) logFile() string { return filepath.Join(s.dir, "log") }
+
+// start starts a server on a free port. args returns its arguments, which contain the port.
+func start(tb testing.TB, args func(*Redis) []string) *Redis {
 	tb.Helper()
 	s := &Redis{tb: tb, dir: tb.TempDir()}
 	tb.Cleanup(s.Kill)
@@ -65,8 +59,8 @@ func start(tb testing.TB, configure func(*Redis)) *Redis {
 	var err error
 	for range tries {
 		// Another process may take the port before the server does.
-		s.port, s.args = FreePort(tb), nil
-		configure(s)
+		s.port = FreePort(tb)
+		s.args = args(s)
 		if err = s.launch(); err == nil {
 			return s
 		}
@@ -132,15 +126,7 @@ func (s *Redis) launch() error {
 	if err != nil {
 		s.tb.Fatal("redis-server is missing: apt-get install redis-server")
 	}
-	logFile := filepath.Join(s.dir, "log")
-	args := append([]string{
-		"--port", fmt.Sprint(s.port), "--bind", "127.0.0.1", "--dir", s.dir, "--logfile", logFile,
-		"--save", "", "--daemonize", "no",
-	}, s.args...)
-	cmd := exec.Command(path, args...)
-	if strings.HasSuffix(s.sentinelFile(), ".conf") {
-		cmd = exec.Command(path, s.sentinelFile(), "--sentinel")
-	}
+	cmd := exec.Command(path, s.args...)
 	cmd.Dir = s.dir
 	process.DieWithParent(cmd)
 
@@ -155,7 +141,7 @@ func (s *Redis) launch() error {
 	err = poll(func() error {
 		select {
 		case <-child.Ended():
-			return fatal{errors.New("it ended at once: " + tail(logFile))}
+			return fatal{errors.New("it ended at once: " + tail(s.logFile()))}
 		default:
 		}
 		_, err := s.Do("PING")
@@ -168,14 +154,6 @@ func (s *Redis) launch() error {
 		s.Kill()
 	}
 	return err
-}
-
-// sentinelFile returns the configuration file of a Sentinel, "" for other servers.
-func (s *Redis) sentinelFile() string {
-	if len(s.args) == 1 {
-		return s.args[0]
-	}
-	return ""
 }
 
 func tail(path string) string {

@@ -6,7 +6,7 @@ import (
 )
 
 func TestRestartKeepsAppendedData(t *testing.T) {
-	s := StartRedis(t, AppendOnly())
+	s := StartRedis(t, AppendOnly()...)
 	must(t, s, "SET", "k", "v")
 	port := s.Port()
 	s.Restart()

@@ -18,12 +18,12 @@ type ClusterServers struct {
 }
 
 // StartCluster starts three masters that share the slots, and waits until each knows all.
-func StartCluster(tb testing.TB, opts ...Option) *ClusterServers {
+func StartCluster(tb testing.TB, more ...string) *ClusterServers {
 	tb.Helper()
 	const masters, slots = 3, 16384
 	c := &ClusterServers{}
 	for i := range masters {
-		node := startNode(tb, opts)
+		node := startNode(tb, more)
 		c.Nodes = append(c.Nodes, node)
 		from, to := slots*i/masters, slots*(i+1)/masters-1
 		must(tb, node, "CLUSTER", "ADDSLOTSRANGE", fmt.Sprint(from), fmt.Sprint(to))
@@ -47,27 +47,29 @@ func StartCluster(tb testing.TB, opts ...Option) *ClusterServers {
 }
 
 // startNode starts a server in cluster mode that has not joined a cluster.
-func startNode(tb testing.TB, opts []Option) *Redis {
+func startNode(tb testing.TB, more []string) *Redis {
 	tb.Helper()
-	return StartRedis(tb, append([]Option{
-		// With a short timeout, nodes would take a slow machine for a lost node, and refuse all commands for a while.
-		Args("--cluster-enabled", "yes", "--cluster-node-timeout", "60000"),
-		// As docs/redis.md asks for: the others continue even if a test runs for longer than that timeout without one of them.
-		Args("--cluster-require-full-coverage", "no"),
-		// The default port of the bus is 10000 higher, which may be invalid or used.
-		func(s *Redis) { s.args = append(s.args, "--cluster-port", fmt.Sprint(FreePort(tb))) },
-	}, opts...)...)
+	return start(tb, func(s *Redis) []string {
+		return append(s.arguments(
+			// With a short timeout, nodes would take a slow machine for a lost node, and refuse all commands for a while.
+			"--cluster-enabled", "yes", "--cluster-node-timeout", "60000",
+			// As docs/redis.md asks for: the others continue even if a test runs for longer than that timeout without one of them.
+			"--cluster-require-full-coverage", "no",
+			// The default port of the bus is 10000 higher, which may be invalid or used.
+			"--cluster-port", fmt.Sprint(FreePort(tb)),
+		), more...)
+	})
 }
 
 // StartClusterWithReplicas starts three masters with a replica each, and waits until a failover is possible: every replica is
 // synchronised, and every node knows all others.
-func StartClusterWithReplicas(tb testing.TB, opts ...Option) *ClusterServers {
+func StartClusterWithReplicas(tb testing.TB) *ClusterServers {
 	tb.Helper()
 	// Replicas may lose their master for long, since tests share few cores, and must still be eligible for a failover.
-	opts = append([]Option{Args("--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0")}, opts...)
-	c := StartCluster(tb, opts...)
+	more := []string{"--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0"}
+	c := StartCluster(tb, more...)
 	for _, master := range c.Nodes {
-		replica := startNode(tb, opts)
+		replica := startNode(tb, more)
 		c.Replicas = append(c.Replicas, replica)
 		id := must(tb, master, "CLUSTER", "MYID")
 		must(tb, replica, "CLUSTER", "MEET", "127.0.0.1", fmt.Sprint(master.Port()), fmt.Sprint(master.busPort()))
@@ -195,10 +197,10 @@ type SentinelServers struct {
 
 // StartSentinel starts the servers, and waits until every Sentinel knows the replica and the other Sentinels, so that a
 // failover is possible.
-func StartSentinel(tb testing.TB, opts ...Option) *SentinelServers {
+func StartSentinel(tb testing.TB) *SentinelServers {
 	tb.Helper()
-	s := &SentinelServers{Master: StartRedis(tb, append([]Option{Args("--repl-diskless-sync-delay", "0")}, opts...)...)}
-	s.Replica = StartRedis(tb, append([]Option{Args("--replicaof", "127.0.0.1", fmt.Sprint(s.Master.Port()))}, opts...)...)
+	s := &SentinelServers{Master: StartRedis(tb, "--repl-diskless-sync-delay", "0")}
+	s.Replica = StartRedis(tb, "--replicaof", "127.0.0.1", fmt.Sprint(s.Master.Port()))
 	Eventually(tb, s.Replica.inStep)
 	for range 3 {
 		s.Sentinels = append(s.Sentinels, startSentinel(tb, s.Master.Port()))
@@ -235,16 +237,16 @@ const tilt = time.Second
 // startSentinel starts a Sentinel. It needs a writable configuration file.
 func startSentinel(tb testing.TB, master int) *Redis {
 	tb.Helper()
-	s := start(tb, func(s *Redis) {
+	s := start(tb, func(s *Redis) []string {
 		file := filepath.Join(s.dir, "sentinel.conf")
 		conf := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nlogfile %s\n"+
 			"sentinel monitor mymaster 127.0.0.1 %d 2\n"+
 			"sentinel down-after-milliseconds mymaster %d\nsentinel failover-timeout mymaster 3000\n",
-			s.port, s.dir, filepath.Join(s.dir, "log"), master, downAfter.Milliseconds())
+			s.port, s.dir, s.logFile(), master, downAfter.Milliseconds())
 		if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
 			tb.Fatalf("write sentinel.conf: %v", err)
 		}
-		s.args = []string{file}
+		return []string{file, "--sentinel"}
 	})
 	_, _ = s.Do("SENTINEL", "DEBUG", "tilt-period", fmt.Sprint(tilt.Milliseconds())) // older ones keep the default
 	return s
