@@ -108,7 +108,7 @@ func lastWeekday(weekday, today int32) span {
 	for (at+thursday)%week != weekday {
 		at--
 	}
-	return span{from: at, to: at}
+	return oneDay(at)
 }
 
 func dateOf(day int32) (year int, month time.Month, date int) {
@@ -118,6 +118,10 @@ func dateOf(day int32) (year int, month time.Month, date int) {
 func dayAt(year int, month time.Month, date int) int32 {
 	return dayOf(time.Date(year, month, date, 0, 0, 0, 0, time.UTC))
 }
+
+func oneDay(day int32) span { return span{from: day, to: day} }
+
+func yearAt(year int) span { return span{from: dayAt(year, 1, 1), to: dayAt(year+1, 1, 1) - 1} }
 
 func monthAt(year int, month time.Month) span {
 	return span{from: dayAt(year, month, 1), to: dayAt(year, month+1, 1) - 1}
@@ -211,8 +215,7 @@ func (r dateReader) dateAt(i int) (d span, n int, ok bool) {
 		if r.today == 0 {
 			return d, 0, false
 		}
-		day := r.today + int32(t.date.value)
-		return span{from: day, to: day}, 1, true
+		return oneDay(r.today + int32(t.date.value)), 1, true
 	case lastWord, nextWord, thisWord:
 		return r.relative(i)
 	case countWord:
@@ -228,10 +231,9 @@ func (r dateReader) dateAt(i int) (d span, n int, ok bool) {
 	case isYear(num):
 		month, date := r.numberAt(i+1), r.numberAt(i+2)
 		if month >= 1 && month <= 12 && isDate(date) && r.adjacent(i) && r.adjacent(i+1) {
-			day := dayAt(int(num), time.Month(month), int(date))
-			return span{from: day, to: day}, 3, true
+			return oneDay(dayAt(int(num), time.Month(month), int(date))), 3, true
 		}
-		return span{from: dayAt(int(num), 1, 1), to: dayAt(int(num)+1, 1, 1) - 1}, 1, true
+		return yearAt(int(num)), 1, true
 	case isDate(num) && r.kindAt(i+1).kind == monthName:
 		return r.dated8May(i, i+1, 2)
 	case isDate(num) && i+2 < len(r.tokens) && string(r.text(&r.tokens[i+1])) == "of" && r.kindAt(i+2).kind == monthName:
@@ -255,8 +257,7 @@ func (r dateReader) monthDate(i int) (d span, n int, ok bool) {
 	case isYear(date):
 		return monthAt(int(date), month), 2, true
 	case isDate(date) && isYear(year):
-		day := dayAt(int(year), month, int(date))
-		return span{from: day, to: day}, 3, true
+		return oneDay(dayAt(int(year), month, int(date))), 3, true
 	case isDate(date):
 		day := nearest(month, int(date), r.today)
 		return span{day, day, true}, 2, true
@@ -274,8 +275,7 @@ func (r dateReader) monthDate(i int) (d span, n int, ok bool) {
 func (r dateReader) dated8May(date, month, n int) (d span, tokens int, ok bool) {
 	m, day := time.Month(r.tokens[month].date.value), int(r.tokens[date].number)
 	if year := r.numberAt(month + 1); isYear(year) {
-		at := dayAt(int(year), m, day)
-		return span{from: at, to: at}, n + 1, true
+		return oneDay(dayAt(int(year), m, day)), n + 1, true
 	}
 	at := nearest(m, day, r.today)
 	return span{at, at, true}, n, true
@@ -329,7 +329,7 @@ func (r dateReader) relative(i int) (d span, n int, ok bool) {
 		case unitMonth:
 			return monthAt(year, month+time.Month(step)), 2, true
 		case unitYear:
-			return span{from: dayAt(year+int(step), 1, 1), to: dayAt(year+int(step)+1, 1, 1) - 1}, 2, true
+			return yearAt(year + int(step)), 2, true
 		}
 	case weekday:
 		at := monday + (int32(next.value)+6)%7
@@ -339,10 +339,10 @@ func (r dateReader) relative(i int) (d span, n int, ok bool) {
 		case step > 0 && at <= r.today:
 			at += 7
 		}
-		return span{from: at, to: at}, 2, true
+		return oneDay(at), 2, true
 	case timeOfDay:
-		if at := r.today + min(step, 0); step <= 0 {
-			return span{from: at, to: at}, 2, true
+		if step <= 0 {
+			return oneDay(r.today + step), 2, true
 		}
 	case monthName:
 		at := nearest(time.Month(next.value), 15, r.today+step*182)
@@ -371,7 +371,7 @@ func (r dateReader) counted(i int, count int32) (d span, n int, ok bool) {
 		return d, 0, false
 	}
 	if daysOf(u.value) == 0 {
-		return span{from: r.today, to: r.today}, of + 2 - i, true // hours
+		return oneDay(r.today), of + 2 - i, true // hours
 	}
 	return away(r.today, u.value, -count), of + 2 - i, true
 }
@@ -385,7 +385,7 @@ func away(today int32, unit int8, count int32) span {
 	case unitMonth:
 		return monthAt(year, month)
 	case unitYear, unitDecade:
-		return span{from: dayAt(year, 1, 1), to: dayAt(year+1, 1, 1) - 1}
+		return yearAt(year)
 	}
 	return span{from: at - (length-1)/2, to: at + (length-1)/2}
 }

@@ -97,8 +97,7 @@ var easternDays = [...]struct { //nolint:gochecknoglobals // a constant table
 func (e eastern) day(text string) (easternDate, int) {
 	for _, w := range easternDays {
 		if strings.HasPrefix(text, w.word) {
-			at := e.today + w.days
-			return easternDate{span: span{from: at, to: at}, relative: true}, len(w.word)
+			return easternDate{span: oneDay(e.today + w.days), relative: true}, len(w.word)
 		}
 	}
 	return easternDate{}, 0
@@ -160,7 +159,7 @@ func (e eastern) week(text string) (easternDate, int) {
 	if m == 0 {
 		return easternDate{span: span{from: monday, to: monday + 6}, relative: true}, n
 	}
-	return easternDate{span: span{from: monday + day, to: monday + day}, relative: true}, n + m
+	return easternDate{span: oneDay(monday + day), relative: true}, n + m
 }
 
 // weekdayOf reads a day of the week, which the characters name from Monday on, the last two both Sunday.
@@ -193,8 +192,7 @@ func (e eastern) month(text string) (easternDate, int) {
 	year, month, _ := dateOf(e.today)
 	d := easternDate{span: monthAt(year, month+time.Month(by)), relative: true}
 	if date, m := dateInMonth(text[n:]); m > 0 {
-		at := d.span.from + date - 1
-		d.span = span{from: at, to: at}
+		d.span = oneDay(d.span.from + date - 1)
 		n += m
 	}
 	return d, n
@@ -229,7 +227,7 @@ func (e eastern) year(text string) (easternDate, int) {
 
 // inYear reads a month, or a month and a date, of a year, or nothing: the year as a whole.
 func inYear(text string, year int) (d span, n int) {
-	whole := span{from: dayAt(year, 1, 1), to: dayAt(year+1, 1, 1) - 1}
+	whole := yearAt(year)
 	rest := strings.TrimPrefix(strings.TrimPrefix(text, "的"), "の")
 	month, m := monthOf(rest)
 	if m == 0 {
@@ -237,8 +235,7 @@ func inYear(text string, year int) (d span, n int) {
 	}
 	n = len(text) - len(rest) + m
 	if date, k := dateInMonth(rest[m:]); k > 0 {
-		at := dayAt(year, time.Month(month), int(date))
-		return span{from: at, to: at}, n + k
+		return oneDay(dayAt(year, time.Month(month), int(date))), n + k
 	}
 	return monthAt(year, time.Month(month)), n
 }
@@ -351,8 +348,7 @@ func (eastern) dayOfWeek(text string) (easternDate, int) {
 			}
 		}
 	}
-	at := (day + 1) % 7
-	return easternDate{span: span{from: at, to: at}, relative: true, weekday: true}, n
+	return easternDate{span: oneDay((day + 1) % 7), relative: true, weekday: true}, n
 }
 
 // number reads a number in digits or in Chinese characters: 12, 十二, 二十三, 二〇二三, 两.
