@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
-	"maps"
 	"math"
 	"strconv"
 	"time"
@@ -28,8 +26,7 @@ type Error struct {
 	Message string
 	Param   string // the field of the request that it is about, empty for none
 	Err     error
-	// Headers are sent with it.
-	Headers iter.Seq2[string, string]
+	Headers [][2]string // are sent with it: name and value
 }
 
 // Error is Message with its reason.
@@ -78,7 +75,7 @@ func errCrowded(limit int) *Error {
 	return &Error{
 		Status: fasthttp.StatusServiceUnavailable, Code: codeCrowded,
 		Message: fmt.Sprintf("limit of %d connections is reached (server.max_connections)", limit),
-		Headers: maps.All(map[string]string{fasthttp.HeaderRetryAfter: "1", fasthttp.HeaderConnection: "close"}),
+		Headers: [][2]string{{fasthttp.HeaderRetryAfter, "1"}, {fasthttp.HeaderConnection, "close"}},
 	}
 }
 
@@ -231,10 +228,8 @@ func (e *Error) write(resp *fasthttp.Response, d wire.Dialect) {
 	h.SetNoDefaultContentType(true)
 	h.SetStatusCode(e.Status)
 	h.SetContentType("application/json")
-	if e.Headers != nil {
-		for key, value := range e.Headers {
-			h.Set(key, value)
-		}
+	for _, line := range e.Headers {
+		h.Set(line[0], line[1])
 	}
 	resp.SetBody(d.ErrorBody(e.fault()))
 }
@@ -248,10 +243,8 @@ func (e *Error) response() []byte {
 }
 
 // retryAfter is the header that says when to come back, in whole seconds.
-func retryAfter(d time.Duration) iter.Seq2[string, string] {
-	return func(yield func(string, string) bool) {
-		yield("Retry-After", strconv.FormatInt(int64(math.Ceil(max(d.Seconds(), 1))), 10))
-	}
+func retryAfter(d time.Duration) [][2]string {
+	return [][2]string{{"Retry-After", strconv.FormatInt(int64(math.Ceil(max(d.Seconds(), 1))), 10)}}
 }
 
 // drainBody discards the rest of a request's body, for a second and a megabyte at most, before its connection is closed: closing

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -69,7 +68,7 @@ func (r *request) identify() error {
 	if r.head.broken {
 		return &Error{
 			Status: fasthttp.StatusBadRequest, Code: codeBadRequest, Message: "the name of a header has a space in it",
-			Headers: maps.All(map[string]string{fasthttp.HeaderConnection: "close"}), // another server may see another end of such a head
+			Headers: [][2]string{{fasthttp.HeaderConnection, "close"}}, // another server may see another end of such a head
 		}
 	}
 

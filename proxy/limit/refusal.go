@@ -2,7 +2,6 @@ package limit
 
 import (
 	"fmt"
-	"iter"
 	"math"
 	"net/http"
 	"strconv"
@@ -52,22 +51,16 @@ func (r *Refusal) Code() string {
 
 // Headers are the headers of the answer, with OpenAI's names: Retry-After in whole seconds, the same in milliseconds for SDKs,
 // and for a rate its value and when it allows the next request.
-func (r *Refusal) Headers() iter.Seq2[string, string] {
-	return func(yield func(name, value string) bool) {
-		pairs := [][2]string{
-			{"Retry-After", strconv.Itoa(max(int(math.Ceil(r.RetryAfter.Seconds())), 1))},
-			{"retry-after-ms", strconv.FormatInt(max(r.RetryAfter.Milliseconds(), 1), 10)},
-		}
-		if r.Limit == tenantRate {
-			pairs = append(pairs,
-				[2]string{"x-ratelimit-limit-requests", strconv.FormatInt(r.Max, 10)},
-				[2]string{"x-ratelimit-remaining-requests", "0"},
-				[2]string{"x-ratelimit-reset-requests", r.RetryAfter.String()})
-		}
-		for _, p := range pairs {
-			if !yield(p[0], p[1]) {
-				return
-			}
-		}
+func (r *Refusal) Headers() [][2]string {
+	lines := [][2]string{
+		{"Retry-After", strconv.Itoa(max(int(math.Ceil(r.RetryAfter.Seconds())), 1))},
+		{"retry-after-ms", strconv.FormatInt(max(r.RetryAfter.Milliseconds(), 1), 10)},
 	}
+	if r.Limit == tenantRate {
+		lines = append(lines,
+			[2]string{"x-ratelimit-limit-requests", strconv.FormatInt(r.Max, 10)},
+			[2]string{"x-ratelimit-remaining-requests", "0"},
+			[2]string{"x-ratelimit-reset-requests", r.RetryAfter.String()})
+	}
+	return lines
 }
