@@ -62,12 +62,17 @@ func (in *incoming) read(req *wire.Request, st *state, known *hashCache) *incomi
 	}
 	in.stateful = req.Continues()
 	in.marks, in.ends = inRoom(in.markRoom[:], len(in.items)), inRoom(in.endRoom[:], len(in.items))
+	in.hash()
+	return in
+}
+
+// hash fills marks and ends.
+func (in *incoming) hash() {
 	var at position
 	for i := range in.items {
 		in.marks[i], at = in.follow(&in.items[i], at)
 		in.ends[i] = at
 	}
-	return in
 }
 
 // mark hashes an item.
@@ -205,18 +210,14 @@ func (in *incoming) bringsHistory() bool {
 	return in.brings(n)
 }
 
-// drop returns the request without the items from first to end.
+// drop leaves the items from first to end out of the request.
 func (in *incoming) drop(first, end int) {
 	if first == end {
 		return
 	}
 	in.items = slices.Concat(in.items[:first], in.items[end:])
 	in.marks, in.ends = make([]mark, len(in.items)), make([]position, len(in.items))
-	var at position
-	for i := range in.items {
-		in.marks[i], at = in.follow(&in.items[i], at)
-		in.ends[i] = at
-	}
+	in.hash()
 }
 
 // begin sets the place before items[0].

@@ -24,9 +24,9 @@ const (
 	indexName      = "i"
 	// afterwards is how much longer than its session an entry lives.
 	afterwards = 48 * time.Hour
-	// indexed is for how many sessions a process remembers that they have an entry.
-	indexed = 65536
-	// refreshes is how often an entry is written anew within the life of a session.
+	// maxEntered is the number of sessions of which a process remembers when it wrote their entries.
+	maxEntered = 65536
+	// An entry of a session in use is written anew when 1/refreshes of the session's life has passed.
 	refreshes = 4
 	// indexPage is how many names are listed at once.
 	indexPage = 500
@@ -72,7 +72,7 @@ func (x *ResourceIndex) entries(s Scope) []cache.Batch {
 
 // written records that the batches of a session were written.
 func (x *ResourceIndex) written(s Scope, now time.Time) {
-	x.entered.Put(indexKey{s.Tenant, s.Resource, s.Session}, now, indexed)
+	x.entered.Put(indexKey{s.Tenant, s.Resource, s.Session}, now, maxEntered)
 }
 
 // Sessions pages through the names of the sessions that were ever of a resource, expired ones too for a while. An error ends it.
