@@ -44,9 +44,9 @@ func (b *Batcher[C]) Do(ctx context.Context, call C, size int) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	w := b.waiter(call, size)
 	b.mu.Lock()
 	if b.busy == b.Slots {
-		w := b.waiter(call, size)
 		b.queue = append(b.queue, w)
 		b.mu.Unlock()
 		return b.wait(ctx, w)
@@ -55,7 +55,6 @@ func (b *Batcher[C]) Do(ctx context.Context, call C, size int) error {
 	b.work.Add(1)
 	b.mu.Unlock()
 	if b.Inline && endsInTime(ctx) {
-		w := b.waiter(call, size)
 		w.alone[0] = call
 		b.Run(ctx, w.alone[:])
 		b.release(w)
@@ -64,7 +63,6 @@ func (b *Batcher[C]) Do(ctx context.Context, call C, size int) error {
 		}
 		return nil
 	}
-	w := b.waiter(call, size)
 	w.started = true
 	go b.drain([]*waiter[C]{w}) //nolint:contextcheck // it continues with calls of later callers
 	return b.wait(ctx, w)

@@ -109,18 +109,9 @@ func (s *Store) sweepEvery(interval time.Duration) {
 		case <-t.C:
 		}
 		// A failing disk is reported to callers of Commit; the next tick tries again.
-		for more, err := true, error(nil); more && err == nil && !s.stopping(); {
+		for more, err := true, error(nil); more && err == nil && !s.gate.IsShut(); {
 			more, err = s.sweep()
 		}
-	}
-}
-
-func (s *Store) stopping() bool {
-	select {
-	case <-s.stop:
-		return true
-	default:
-		return false
 	}
 }
 

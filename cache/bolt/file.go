@@ -85,10 +85,8 @@ func openDB(path string) (f *storeFile, file *os.File, err error) {
 
 // isNoStore reports whether a file could not be opened because of its content, or is shorter than any store.
 func isNoStore(err error, path string) bool {
-	for _, known := range []error{bolterrors.ErrInvalid, bolterrors.ErrChecksum, bolterrors.ErrVersionMismatch} {
-		if errors.Is(err, known) {
-			return true
-		}
+	if errors.Is(err, bolterrors.ErrInvalid) || errors.Is(err, bolterrors.ErrChecksum) || errors.Is(err, bolterrors.ErrVersionMismatch) {
+		return true
 	}
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular() && info.Size() > 0 && info.Size() < leastPages*int64(os.Getpagesize())

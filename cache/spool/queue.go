@@ -320,13 +320,14 @@ func (s *Queue) Append(rec []byte) error {
 		return ErrFull
 	}
 	call := &appending{frame: appendFrame(nil, rec)}
-	if err := s.batcher.Do(context.Background(), call, len(rec)); err != nil {
-		return fmt.Errorf("append to spool: %w", err)
+	err := s.batcher.Do(context.Background(), call, len(rec))
+	if err == nil {
+		err = call.err
 	}
-	if call.err != nil && !errors.Is(call.err, ErrFull) {
-		return fmt.Errorf("append to spool: %w", call.err)
+	if err == nil || errors.Is(err, ErrFull) {
+		return err
 	}
-	return call.err
+	return fmt.Errorf("append to spool: %w", err)
 }
 
 // write writes all records that fit, with one fsync per segment.

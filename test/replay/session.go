@@ -28,7 +28,7 @@ type step struct {
 
 // input is one change of the client's history: a new item, or a compaction.
 type input struct {
-	item    wire.Item
+	item    wire.Item // the zero value for a compaction
 	compact *compaction
 }
 
@@ -67,7 +67,7 @@ func (s *session) items() (items, calls, users int) {
 		st := &s.steps[i]
 		for _, in := range st.input {
 			items++
-			if in.compact == nil && in.item.Role == wire.User {
+			if in.item.Role == wire.User {
 				users++
 			}
 		}
@@ -95,6 +95,6 @@ func (s *session) isCustom(name string) bool {
 // prompted reports whether the step begins with a user message: then time has passed.
 func (s *step) prompted() bool {
 	return slices.ContainsFunc(s.input, func(in input) bool {
-		return in.compact == nil && in.item.Role == wire.User
+		return in.item.Role == wire.User
 	})
 }
