@@ -12,9 +12,9 @@ import (
 	"remora/memory/pipeline"
 )
 
-// Embeddings let recall find what means the same in other words. A turn waits for one of them at most, that of its question;
-// those of what was said are made after a turn and kept in the store, so that replicas share them. Without one, recall goes on
-// by words.
+// Embeddings let recall find statements that mean the same as a question in other words. A turn waits only for the vector of its
+// question. The vectors of what was said are made after the turn and kept in the store, so that replicas share them. A question
+// without a vector is searched for by its words.
 type Embeddings struct {
 	// Source returns a provider's model, with the caller's credential, which it uses if it is configured without one. It is nil
 	// with a Table. ID names the model and all that changes its vectors: vectors of another ID are not used. Layer is the layer
@@ -31,7 +31,7 @@ type Embeddings struct {
 	Observe func(ctx context.Context, e pipeline.Event)
 
 	health     health
-	dimensions atomic.Int32 // of the model, as far as it was seen; 0 is unknown
+	dimensions atomic.Int32 // of the model's vectors; 0 before the first one
 }
 
 // Embedder turns texts into vectors, one for each, all of one length. Its errors quote neither texts nor credentials.
@@ -41,7 +41,7 @@ type Embedder interface {
 	Refused(err error) bool
 }
 
-// hookEmbed is what metrics call the model's calls.
+// hookEmbed is the name of the model's calls in metrics.
 const hookEmbed = "embed"
 
 // digest names the model in stored vectors.
@@ -62,25 +62,25 @@ func (e *Embeddings) id() string {
 // stores reports whether vectors are kept in the store.
 func (e *Embeddings) stores() bool { return e != nil && e.Source != nil }
 
-// saw takes down how large the model's vectors are.
+// saw records the dimensions of the model's vectors.
 func (e *Embeddings) saw(vectors []index.Vector) {
 	if len(vectors) > 0 {
 		e.dimensions.Store(int32(len(vectors[0]))) //nolint:gosec // at most 4096
 	}
 }
 
-// health keeps a model that fails from being asked for each request.
+// health remembers a model's failures, so that not every request asks a model that fails.
 type health struct {
 	mu     sync.Mutex
-	failed int // times in a row
-	next   time.Time
-	told   time.Time // of how it is, in the log
+	failed int       // times in a row
+	next   time.Time // when it is asked again
+	told   time.Time // when the log last had a line about it
 }
 
-// errResting is returned while a model that has failed is left alone.
+// errResting is returned in place of a call of a model that failed a short while ago.
 var errResting = errors.New("it has failed and is left alone for a while")
 
-// rests are how long a model is left alone that has failed so many times in a row.
+// rests are how long a model is not asked after its first failure, the second in a row, and so on.
 var rests = [...]time.Duration{0, time.Second, 5 * time.Second, 30 * time.Second}
 
 func (h *health) rests(now time.Time) bool {
@@ -89,10 +89,11 @@ func (h *health) rests(now time.Time) bool {
 	return now.Before(h.next)
 }
 
-// tellEvery bounds what a model that comes and goes makes the log hold.
+// tellEvery is the least time between two lines of the log about a model that fails and recovers again and again.
 const tellEvery = time.Minute
 
-// note takes down how a call has ended, and reports whether that is news for the log. A refused one says nothing of others.
+// note records how a call has ended, and reports whether the log should have it. refused: the model refuses this caller, and may
+// serve others.
 func (h *health) note(now time.Time, failed, refused bool) (news bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

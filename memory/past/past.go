@@ -58,11 +58,11 @@ const (
 	maxSessions = 5000
 	// readLimit is the time limit for updating an index. A request waits less: its layer's timeout.
 	readLimit = 30 * time.Second
-	// readAtOnce is how many sessions are read at once, and readPage after how many it is seen to that they have room.
+	// readAtOnce is how many sessions are read concurrently. After every readPage of them, messages beyond the limit are dropped.
 	readAtOnce = 8
 	readPage   = 64
-	// maxPart is how long a part of a message is in an index, in bytes, and maxParts how many parts of one are, the
-	// first and lastParts of its end.
+	// maxPart is the length in bytes of a part of a message. If a message has more than maxParts parts, the
+	// index has the first ones and the last lastParts.
 	maxPart   = 700
 	maxParts  = 12
 	lastParts = 4
@@ -76,9 +76,9 @@ type resource struct {
 	ix   *index.Index
 	read map[string]session.Reading
 
-	model   string            // whose vectors the index has, empty for none
-	vectors map[string]uint64 // up to which versions they were read, by session
-	embeds  atomic.Int32      // how often it was asked to make those that are lacking, since that was done
+	model   string            // that made the vectors in the index; empty for none
+	vectors map[string]uint64 // the versions at which they were read, by session
+	embeds  atomic.Int32      // calls of EmbedSoon that are not done yet
 }
 
 // New returns the past of all sessions. Its work ends with life; see Wait.
@@ -139,7 +139,7 @@ func (p *Past) update(ctx context.Context, e *Embeddings, s session.Scope, own b
 	}
 }
 
-// change is a session that was read on.
+// change is what was said in a session since it was last read.
 type change struct {
 	session string
 	said    []session.Said
@@ -180,7 +180,7 @@ func (p *Past) refresh(ctx context.Context, e *Embeddings, one *resource, s sess
 	}
 	for name, version := range stored {
 		if version == 0 {
-			read[name] = session.Reading{} // listed, and not there: it need not be looked for
+			read[name] = session.Reading{} // it is listed but does not exist: do not look for it again
 		}
 	}
 	fresh := map[string]bool{}
@@ -324,7 +324,7 @@ func newest(changes []change, room int) []change {
 	return changes
 }
 
-// An index needs about so many bytes for each of what was said, and for what stands beside it.
+// What an index needs for a statement: about bytesPerByte for each byte of its text, and of statementBytes more.
 const (
 	bytesPerByte   = 4
 	statementBytes = 40

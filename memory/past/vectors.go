@@ -25,20 +25,20 @@ const (
 	embedBytes    = 128 << 10
 	embedWait     = 30 * time.Second // for one request, after a turn
 	embedLimit    = 2 * time.Minute  // for all of a turn
-	keepWait      = 5 * time.Second  // for writing what one request has brought
+	keepWait      = 5 * time.Second  // for storing the vectors of one request
 
 	vectorsPrefix = "e:" // of groups, one for each session
 	vectorsPage   = 500  // values that are read at a time
 )
 
-// VectorsGroup has the vectors of what was said in a session. It is a group beside the session's own, whose version says that
-// there was a turn.
+// VectorsGroup is the group with the vectors of what was said in a session. It is not the session's own group, since a new
+// version of that means a new turn.
 func VectorsGroup(tenant, session string) cache.Group {
 	return cache.Group{Owner: tenant, Name: vectorsPrefix + session}
 }
 
-// EmbedSoon makes the vectors of what a turn has added to a session, and of what earlier turns have left undone, once nobody
-// waits. It keeps them in the store. turn is its id, for the log.
+// EmbedSoon begins to make and store the vectors of what a turn has added to a session, and those that earlier turns have not
+// made. It does not wait for them. turn is the id of the turn, for the log.
 func (p *Past) EmbedSoon(e *Embeddings, s session.Scope, c pipeline.Credential, turn string) {
 	if !e.stores() {
 		return
@@ -141,7 +141,7 @@ func (p *Past) keep(ctx context.Context, e *Embeddings, tenant string, items []i
 	return nil
 }
 
-// newestVectors is how many statements of a resource may have vectors, which take half of what its index may.
+// newestVectors is how many statements of a resource may have vectors, the newest ones: vectors may take half of the index.
 func (p *Past) newestVectors(e *Embeddings) int {
 	const usual, each = 1536, 32
 	return p.o.Bytes / ownShare / 2 / (cmp.Or(int(e.dimensions.Load()), usual) + each)
@@ -173,7 +173,7 @@ func (p *Past) attach(ctx context.Context, e *Embeddings, one *resource, tenant 
 	return nil
 }
 
-// attachTo reads the vectors that a session lacks.
+// attachTo gives the statements of one session their vectors.
 func (p *Past) attachTo(ctx context.Context, e *Embeddings, one *resource, tenant, name string) error {
 	for page := range slices.Chunk(one.ix.Lacking(name, p.newestVectors(e), maxItems), vectorsPage) {
 		q := cache.Query{Group: VectorsGroup(tenant, name)}
@@ -194,12 +194,12 @@ func (p *Past) attachTo(ctx context.Context, e *Embeddings, one *resource, tenan
 	return nil
 }
 
-// maxItems is more than a session has in an index.
+// maxItems is more items than a session has in an index.
 const maxItems = 1 << 20
 
 func vectorsName(content [16]byte) string { return hex.EncodeToString(content[:]) }
 
-// encodeVectors is the form in which the vectors of an item's parts are stored: what model they are of, how many they are, and
+// encodeVectors returns the stored form of the vectors of an item's parts: the model, the number of vectors, their dimensions, and
 // the bytes of each.
 func encodeVectors(model [8]byte, vectors []index.Vector) []byte {
 	dimensions := 0
@@ -218,7 +218,7 @@ func encodeVectors(model [8]byte, vectors []index.Vector) []byte {
 	return out
 }
 
-// decodeVectors reads what encodeVectors has written; nil for what is of another model, or no vectors.
+// decodeVectors reads the form of encodeVectors. It returns nil for vectors of another model, and for invalid bytes.
 func decodeVectors(model [8]byte, raw []byte) []index.Vector {
 	const head = 8 + 1 + 2
 	if len(raw) < head || [8]byte(raw) != model {
