@@ -148,7 +148,7 @@ type round struct {
 
 // hiddenPlace holds the hidden items at one place of an answer.
 type hiddenPlace struct {
-	behind  int         // so many items that the client gets
+	behind  int         // the number of items before it that the client gets
 	kept    []wire.Item // the hidden calls, and the reasoning that led to them
 	seen    []wire.Hash // of kept, what the client sees too
 	results []wire.Item

@@ -238,7 +238,7 @@ func (x *Exchange) await(n int) error {
 	switch {
 	case err == nil:
 		if !x.quiet.IsZero() {
-			x.quiet, x.body.first = time.Time{}, true // the deadline at hand is that of the silence
+			x.quiet, x.body.first = time.Time{}, true // the current deadline is that of the silence
 		}
 		return nil
 	case errors.Is(err, io.EOF) && x.body.kind == bodyUntilClose && !x.link.isAborted():

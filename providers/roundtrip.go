@@ -101,7 +101,7 @@ func (x *Exchange) write(head, body []byte) (int64, error) {
 	return n, err
 }
 
-// Again gives up the answer at hand, if there is one, and waits for d, after which Send may be called once more. Unlike
+// Again gives up the current answer, if there is one, and waits for d, after which Send may be called once more. Unlike
 // Close it forgets no Abort: one that comes before or during the wait ends it, with ErrAborted. Sent is kept, since it
 // is still called once at most.
 func (x *Exchange) Again(d time.Duration) error {

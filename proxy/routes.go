@@ -61,7 +61,7 @@ func (r *route) String() string {
 }
 
 // dialectOf finds the endpoints whose conversations are remembered and judged, by their path alone. Everything else,
-// sub-paths of these included, is passed through. unclear tells of a path that one server takes for the one endpoint and
+// sub-paths of these included, is passed through. unclear: it is a path that one server takes for the one endpoint and
 // another for the other, or that leads to one of them at a place that is not known, such as /v2/responses, whose answers
 // may have another form.
 func dialectOf(target []byte) (d wire.Dialect, unclear bool) {
@@ -214,7 +214,7 @@ func (m *routeMatcher) see(segment []byte) {
 	}
 }
 
-// endpoint is the one endpoint that was found below a version. unclear tells of several, or of one that stands elsewhere.
+// endpoint is the one endpoint that was found below a version. unclear: there are several, or one that stands elsewhere.
 func (m *routeMatcher) endpoint() (d wire.Dialect, unclear bool) {
 	for i, r := range dialectRoutes {
 		n := strings.Count(r.path, "/")

@@ -180,7 +180,7 @@ func (c *canonicalizer) drops(m canonMember) bool {
 	return IsNull(c.b[m.start:m.end])
 }
 
-// write walks the text in the order of the index; limit is where the value at hand ends.
+// write walks the text in the order of the index; limit is where the current value ends.
 func (c *canonicalizer) write(limit int) {
 	object := 0
 	for i := 0; ; {

@@ -30,7 +30,7 @@ type Decoder struct {
 	calls   int // how many more calls may be read
 	slab    []Part
 	strings strings.Builder
-	known   span // a string of the element at hand that was read before
+	known   span // a string of the current element that was read before
 }
 
 // NewDecoder returns one for items of an answer.
@@ -55,10 +55,10 @@ func (d *Decoder) Item(raw []byte) Item {
 	return it
 }
 
-// Children is Children for the members of the element at hand.
+// Children is Children for the members of the current element.
 func (d *Decoder) Children(raw []byte) iter.Seq[Child] { return childrenAround(raw, d.known) }
 
-// Scan returns a Scanner for a value that begins at a place of the element at hand.
+// Scan returns a Scanner for a value that begins at a place of the current element.
 func (d *Decoder) Scan(value []byte, at int) Scanner {
 	return Scanner{b: value, known: d.known.from(at)}
 }
@@ -75,7 +75,7 @@ func (d *Decoder) Room() bool {
 // maxSlab is how many parts are allocated at once.
 const maxSlab = 256
 
-// AddPart adds a part to those of the item at hand, nil before the first one.
+// AddPart adds a part to those of the current item, nil before the first one.
 func (d *Decoder) AddPart(parts []Part, p Part) []Part {
 	if len(d.slab) == cap(d.slab) { // the items before keep the old one
 		size := min(2*cap(d.slab), maxSlab)
@@ -87,7 +87,7 @@ func (d *Decoder) AddPart(parts []Part, p Part) []Part {
 	return d.slab[first:n:n]
 }
 
-// DropParts takes the parts of the item at hand back.
+// DropParts takes the parts of the current item back.
 func (d *Decoder) DropParts(parts []Part) { d.slab = d.slab[:len(d.slab)-len(parts)] }
 
 // Text returns the decoded text of a JSON string, "" for any other value.
@@ -118,7 +118,7 @@ func RoleOf(raw []byte) Role {
 	return RoleOther
 }
 
-// Says reports whether a message has a text or media in its content, which begins at a place of the element at hand, or a
+// Says reports whether a message has a text or media in its content, which begins at a place of the current element, or a
 // refusal or audio.
 func (d *Decoder) Says(content []byte, at int, refusal, audio []byte) bool {
 	if text, ok := Inside(refusal); ok && len(text) > 0 {

@@ -86,7 +86,7 @@ func Chain(parent, content Hash) Hash {
 type Hasher struct {
 	b       []byte
 	parts   []int  // where in b parts begin, except the first
-	args    []byte // text of the arguments at hand
+	args    []byte // text of the current arguments
 	canon   canonicalizer
 	dialect Dialect // of the item
 }

@@ -12,11 +12,11 @@ import (
 // no conversation has items as short as these bounds allow.
 const (
 	maxMembers  = 4096    // members of a body
-	maxElements = 1 << 15 // elements of messages, input or output, whatever their size
-	maxCalls    = 1 << 15 // tool calls of all items of a body together, whatever their size
+	maxElements = 1 << 15 // elements of messages, input or output; more if all of them have elementBytes on average
+	maxCalls    = 1 << 15 // tool calls of all items of a body together; more if there are callBytes of the body for each
 
-	elementBytes = 24 // a longer list has so many bytes an element, at least
-	callBytes    = 16 // and so many a call
+	elementBytes = 24
+	callBytes    = 16
 )
 
 // Request is a parsed request body: its items, and the spans of its members over the original bytes.

@@ -376,7 +376,7 @@ func (r dateReader) counted(i int, count int32) (d span, n int, ok bool) {
 	return away(r.today, u.value, -count), of + 2 - i, true
 }
 
-// away is the time so many units from today: the day, the week around it, the month or the year.
+// away is the time that is this number of units from today: the day, the week around it, the month or the year.
 func away(today int32, unit int8, count int32) span {
 	length := daysOf(unit)
 	at := today + count*length

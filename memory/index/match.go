@@ -13,7 +13,7 @@ type wordMatches struct {
 	turns    []turnMatch
 	sessions []sessionMatch
 
-	// Buffers: how often the term at hand stands in the window of three or five turns around each turn, and in each session.
+	// Buffers: how often the current term stands in the window of three or five turns around each turn, and in each session.
 	in3, in5, inSession tally
 	likeness            likeness
 }

@@ -105,7 +105,7 @@ func Without(kept []byte, text string) ([]byte, error) {
 	return append(raw, r.Rest...), nil
 }
 
-// place is where a piece stood: so many bytes of the rest behind the one before it.
+// place is where a piece stood: the number of bytes of the rest between it and the piece before it.
 type place struct {
 	gap    uint64
 	digest wire.Hash

@@ -319,7 +319,7 @@ func codeValue(text string, v span, how joint, k kind) span {
 	return span{}
 }
 
-// digitsValue is a number with at least so many digits, and with the letters and separators of one. Its first group has
+// digitsValue is a number with at least this number of digits, and with the letters and separators of one. Its first group has
 // no word before it.
 func digitsValue(text string, from, least int) span {
 	digits, end := 0, 0
@@ -473,8 +473,8 @@ func skipSpace(text string, at int) int {
 	return at + len(text[at:]) - len(strings.TrimLeft(text[at:], " \t\u00a0\u3000"))
 }
 
-// plainWord is the word that begins at a place, and where it ends. Of a long one it is the beginning: each label before it, or in
-// it, asks anew.
+// plainWord is the word that begins at a place, and where it ends. Of a long one it is the beginning: it is read anew for each
+// label before it or in it.
 func plainWord(text string, at int) (word string, end int) {
 	const longest = 64 // bytes; no list has a longer one
 	end = at

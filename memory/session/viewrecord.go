@@ -95,7 +95,7 @@ type spanWriter struct {
 	on      settledLine
 	spans   []turnrecord.Span
 
-	from  int        // of the view: the first item of the span at hand
+	from  int        // of the view: the first item of the current span
 	items int        // of the span that are on the chain
 	last  int        // place on the line of the last of them
 	off   []offChain // those of the span that are not

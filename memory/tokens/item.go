@@ -72,7 +72,7 @@ type walker struct {
 	buffer bytes.Buffer
 	dec    *jsontext.Decoder
 	v      *vocabulary // nil: texts are estimated
-	rules  []rule      // of the open objects and arrays, and of the member at hand
+	rules  []rule      // of the open objects and arrays, and of the current member
 	names  bool        // names of members are read by the model too
 	total  int
 }

@@ -127,7 +127,7 @@ type LayerNote struct {
 	Items  int    `json:"items,omitempty"`  // how many messages these are
 	Ms     int64  `json:"ms"`               // milliseconds spent in its hooks up to the commit
 	Error  string `json:"error,omitempty"`  // why it was left out; never content
-	// Notes are figures that the layer tells of the turn, by name: numbers, texts and truths.
+	// Notes are what the layer reports about the turn, by name: numbers, texts and truth values.
 	Notes map[string]any `json:"notes,omitempty"`
 }
 

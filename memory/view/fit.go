@@ -63,7 +63,7 @@ type fitter struct {
 
 func (f *fitter) charge(c Candidate) { f.used += cost(c) }
 
-// fits reports whether there is room for so many tokens more.
+// fits reports whether there is room for these tokens.
 func (f *fitter) fits(tokens float64) bool { return tokens <= f.policy.HistoryBudget(f.used) }
 
 // take charges a candidate if it fits, and otherwise sets the reason.

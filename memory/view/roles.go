@@ -339,7 +339,7 @@ func (s *shaping) body() {
 	s.add(m.After, 0)
 }
 
-// add appends items of which each holds so many of the client's.
+// add appends items, each of which holds own items of the client.
 func (s *shaping) add(items []wire.Item, own int) {
 	for _, it := range wire.ConvertAll(items, s.m.Dialect) {
 		e := sentItem{Item: it, own: own}

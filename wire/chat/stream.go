@@ -18,7 +18,7 @@ func (answers) Stream() wire.Stream { return new(fold) }
 type fold struct {
 	choices []*choice // in the order of their index
 	full    bool      // nothing more is collected
-	effect  effect    // of the chunk at hand
+	effect  effect    // of the current chunk
 }
 
 // choice is one choice: the members of its message, and its calls.
@@ -56,7 +56,7 @@ type effect struct {
 	Choices, First int
 	// Of the first choice: it has a role, it says something beside its calls, it ends; its message counts as a delta.
 	Role, Says, Ends, Whole bool
-	// Failed tells of an error, Usage of a usage object, OtherCalls of calls of another choice than the first.
+	// Failed: there is an error. Usage: there is a usage object. OtherCalls: there are calls of another choice than the first.
 	Failed, Usage, OtherCalls bool
 	// Touched are the calls of the first choice that the chunk brings pieces of, one for each piece; nil for a piece of none.
 	Touched []*streamedCall

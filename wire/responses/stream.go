@@ -22,7 +22,7 @@ type fold struct {
 	final  []byte // the output of the terminal event, nil before it
 	output []*outputItem
 	full   bool  // nothing more is collected but what the terminal event tells beside its output
-	read   event // the event at hand
+	read   event // the current event
 }
 
 // Begun: an event is terminal if it is called so. It need not be whole.

@@ -43,22 +43,22 @@ type Splitter struct {
 	// Limit is the largest event that is kept, in bytes; 0 keeps all, so that the caller has to look at Held.
 	Limit int
 
-	raw     []byte // the block at hand, as far as it did not come in one piece
+	raw     []byte // the current block, as far as it did not come in one piece
 	line    int    // where its last line begins
 	name    span   // of the event field's value
 	data    span   // of the first data field's value
 	datas   int    // how many data fields there are
 	kind    Kind
 	lost    []byte // the name of a block that is dropped
-	dropped bool   // the block at hand is larger than the limit
-	skips   bool   // the rest of the line at hand is not kept
+	dropped bool   // the current block is larger than the limit
+	skips   bool   // the rest of the current line is not kept
 	afterCR bool   // a line feed that comes next belongs to the line before
 	ended   bool   // the block of that line was handed out
 	pastBOM bool
 	handed  bool // raw was handed out
 }
 
-// span is a range of the block at hand.
+// span is a range of the current block.
 type span struct{ start, end int }
 
 // Next takes bytes of p until a block is complete, which is valid until the next call. It returns how many bytes it took;
@@ -138,7 +138,7 @@ func lineEnd(p []byte) int {
 	return -1
 }
 
-// keep holds a piece of the block at hand until the rest has come. Of a comment that is too long the beginning is enough; an
+// keep holds a piece of the current block until the rest has come. Of a comment that is too long the beginning is enough; an
 // event that is too large is dropped.
 func (s *Splitter) keep(piece []byte) {
 	size := len(s.raw) + len(piece)
@@ -161,7 +161,7 @@ func (s *Splitter) keep(piece []byte) {
 	}
 }
 
-// drop forgets the block at hand, of which piece has not been kept, but for its name.
+// drop forgets the current block, of which piece has not been kept, but for its name.
 func (s *Splitter) drop(piece []byte) {
 	if s.name.end <= len(s.raw) {
 		s.lost = bytes.Clone(s.raw[s.name.start:s.name.end])
@@ -235,7 +235,7 @@ func (s *Splitter) end(tail []byte) Block {
 	return b
 }
 
-// Held returns how many bytes of the block at hand are kept.
+// Held returns how many bytes of the current block are kept.
 func (s *Splitter) Held() int { return len(s.raw) }
 
 // Begun returns the known part of the current block: its name, the first line of its data, nil before that has ended,

@@ -125,7 +125,7 @@ func prose(text string) bool {
 	return ownwords.Prose(text)
 }
 
-// relative tells of a time that means something only today: "tomorrow", "two days ago".
+// relative reports whether the text has a time that means something only today: "tomorrow", "two days ago".
 func relative(text string) bool {
 	s := signsOf(text)
 	return s.has(soon) || strings.Contains(strings.ToLower(text), "ago") && ago().MatchString(text)

@@ -136,7 +136,7 @@ func (s *signs) precise() weight {
 	}
 }
 
-// exact tells of a number or a date.
+// exact reports whether the statement has a number or a date.
 func (s *signs) exact() bool { return s.digit || s.has(exact) }
 
 // thing reports whether the sentence begins with a name, or with "The" and its like, followed by a verb.
@@ -165,7 +165,7 @@ func proper(text string) bool {
 	return false
 }
 
-// alphanumeric tells of a letter, a digit of ASCII, or one of the others.
+// alphanumeric reports whether a character is a letter, an ASCII digit, or one of the others.
 func alphanumeric(r rune, others string) bool {
 	return unicode.IsLetter(r) || '0' <= r && r <= '9' || strings.ContainsRune(others, r)
 }
