@@ -114,10 +114,7 @@ func endWithResults(items []wire.Item, order []int, results map[int][]result, pl
 // splitThoughts finds results between reasoning and the item that it led to, which upstream wants together. It returns for each
 // of them the item after which it does not separate these, and none for all other entries.
 func splitThoughts(entries []entry) []int {
-	behind := make([]int, len(entries))
-	for i := range behind {
-		behind[i] = none
-	}
+	behind := slices.Repeat([]int{none}, len(entries))
 	for i := 1; i < len(entries); {
 		begins := i
 		i = skip(entries, begins, wire.Reasoning)
@@ -256,10 +253,7 @@ type pairing struct {
 // the next call of its run. Of several calls with one id upstream takes only one that is open: in Responses of all, in Chat of
 // those of one message. The last one stays. Ids come back in later runs.
 func partners(d wire.Dialect, entries []entry) []int {
-	partner := make([]int, len(entries))
-	for i := range partner {
-		partner[i] = none
-	}
+	partner := slices.Repeat([]int{none}, len(entries))
 	if !alongside(d, entries, partner) {
 		byKey(d, entries, partner)
 	}

@@ -53,13 +53,7 @@ func DefaultMinTurns(overflow string) int {
 
 // HistoryBudget returns the tokens left for history: Budget minus Reserve minus spent, the cost of the other parts. It is
 // negative if those exceed the budget.
-func (p Policy) HistoryBudget(spent ...float64) float64 {
-	left := max(0, p.Budget-p.Reserve)
-	for _, tokens := range spent {
-		left -= tokens
-	}
-	return left
-}
+func (p Policy) HistoryBudget(spent float64) float64 { return max(0, p.Budget-p.Reserve) - spent }
 
 // NewestFirst reports whether [Fit] keeps no history before the newest entry that does not fit, except what must stay, so that
 // the caller need not count older entries.

@@ -21,7 +21,7 @@ import (
 // much, and not a token more.
 func TestHistoryBudget(t *testing.T) {
 	p := view.Policy{Budget: 150000, Reserve: 8192, Overflow: view.OverflowFIFO}
-	if got := p.HistoryBudget(1200, 300, 1500, 400, 100); got != 138308 {
+	if got := p.HistoryBudget(1200 + 300 + 1500 + 400 + 100); got != 138308 {
 		t.Errorf("got %v, want 138308", got)
 	}
 	system, injected := costs(1200), costs(300, 1500, 400)

@@ -2,6 +2,7 @@ package view
 
 import (
 	"remora/wire"
+	"slices"
 )
 
 // prices caches the costs of items, each counted at most once.
@@ -10,15 +11,10 @@ type prices struct {
 	counted []int64 // by item; -1 for those that were not counted
 }
 
-func newPrices(r *Request) prices { return prices{r: r} }
-
 // of returns what an item costs.
 func (p *prices) of(item int) int64 {
 	if p.counted == nil {
-		p.counted = make([]int64, len(p.r.Items))
-		for i := range p.counted {
-			p.counted[i] = -1
-		}
+		p.counted = slices.Repeat([]int64{-1}, len(p.r.Items))
 	}
 	if p.counted[item] < 0 {
 		p.counted[item] = int64(max(0, p.r.Tokens(p.r.Items[item])))

@@ -31,7 +31,7 @@ type chooser struct {
 // exceeded, and is then trimmed by EvictShare. If the conversation does not have the stored cut (an edit, a branch, a client's
 // own compaction), a new one is made.
 func choose(r *Request, entries []entry, partner []int) (start, pinned int, at WindowStart) {
-	c := &chooser{r: r, w: r.Window, entries: entries, partner: partner, run: lastUser(entries), price: newPrices(r)}
+	c := &chooser{r: r, w: r.Window, entries: entries, partner: partner, run: lastUser(entries), price: prices{r: r}}
 	c.hide()
 	least, found := c.previous()
 	start = max(c.byItems(least, found), least)
