@@ -106,11 +106,10 @@ func (m *Model) Complete(ctx context.Context, system, user string, maxTokens int
 	if len(system)+len(user) > maxPrompt {
 		return "", fmt.Errorf("ask %s: %w", s.Provider(), ErrPrompt)
 	}
-	p := prompt{system: system, user: user, maxTokens: max(0, maxTokens), plain: s.plain.Load()}
-	text, err := m.ask(ctx, s.body(p))
-	if errors.Is(err, errParameter) && !p.plain {
-		p.plain = true
-		if text, err = m.ask(ctx, s.body(p)); err == nil {
+	plain := s.plain.Load()
+	text, err := m.ask(ctx, s.body(system, user, maxTokens, plain))
+	if errors.Is(err, errParameter) && !plain {
+		if text, err = m.ask(ctx, s.body(system, user, maxTokens, true)); err == nil {
 			s.plain.Store(true)
 		}
 	}
@@ -123,14 +122,8 @@ func (m *Model) Complete(ctx context.Context, system, user string, maxTokens int
 // errParameter marks the refusal of a parameter that a plain request does without.
 var errParameter = errors.New("it refuses temperature or max_tokens")
 
-// prompt is the content of a request. A plain one leaves out members that reasoning models refuse.
-type prompt struct {
-	system, user string
-	maxTokens    int
-	plain        bool
-}
-
-func (s *Source) body(p prompt) []byte {
+// body is that of a request. A plain one leaves out members that reasoning models refuse.
+func (s *Source) body(system, user string, maxTokens int, plain bool) []byte {
 	type message struct {
 		Role    string `json:"role"`
 		Content string `json:"content"`
@@ -143,14 +136,14 @@ func (s *Source) body(p prompt) []byte {
 		MaxTokens   int       `json:"max_tokens,omitempty"`
 		MaxAll      int       `json:"max_completion_tokens,omitempty"`
 	}{Model: s.model}
-	if p.system != "" {
-		r.Messages = append(r.Messages, message{"system", p.system})
+	if system != "" {
+		r.Messages = append(r.Messages, message{"system", system})
 	}
-	r.Messages = append(r.Messages, message{"user", p.user})
-	if p.plain {
-		r.MaxAll = p.maxTokens
+	r.Messages = append(r.Messages, message{"user", user})
+	if plain {
+		r.MaxAll = max(0, maxTokens)
 	} else {
-		r.Temperature, r.MaxTokens = new(int), p.maxTokens
+		r.Temperature, r.MaxTokens = new(int), max(0, maxTokens)
 	}
 	body, err := json.Marshal(r)
 	if err != nil {
