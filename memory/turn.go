@@ -288,8 +288,12 @@ func (t *Turn) Steering() (Steering, bool) {
 	if l == nil {
 		return Steering{}, false
 	}
-	s := Steering{Hides: l.run.Owns, HoldCalls: l.run.ReviewsCalls(), HoldAll: l.run.HoldsResponse()}
-	return s, len(t.Tools) > 0 || s.HoldCalls || s.HoldAll
+	s := Steering{HoldCalls: l.run.ReviewsCalls(), HoldAll: l.run.HoldsResponse()}
+	if len(t.Tools) == 0 && !s.HoldCalls && !s.HoldAll {
+		return Steering{}, false
+	}
+	s.Hides = l.run.Owns
+	return s, true
 }
 
 // Forwarded records that the request was sent upstream. The input is written separately if the answer takes longer than

@@ -88,12 +88,13 @@ func (h *Head) Set(from *Head) {
 func (h *Head) Drop(names ...string) {
 	to, framed := lineEnd(h.lines), h.framed
 	for begin, end := range h.each {
-		name, _ := splitLine(h.lines[begin:end])
-		if !isOneOf(name, names) {
-			to += copy(h.lines[to:], h.lines[begin:end])
+		line := h.lines[begin:end]
+		name := nameAmong(names, line)
+		if name == "" {
+			to += copy(h.lines[to:], line)
 			continue
 		}
-		switch lineKindOf(name) {
+		switch lineKindOf(line[:len(name)]) {
 		case typeLine:
 			h.mimeType = h.mimeType[:0]
 		case encodingLine:
@@ -107,13 +108,14 @@ func (h *Head) Drop(names ...string) {
 	h.lines, h.framed = h.lines[:to], framed
 }
 
-func isOneOf(name []byte, names []string) bool {
+// nameAmong returns the one of names that a line of a Head has, "" for none.
+func nameAmong(names []string, line []byte) string {
 	for _, n := range names {
-		if equalFold(name, n) {
-			return true
+		if len(line) > len(n) && line[len(n)] == ':' && equalFold(line[:len(n)], n) {
+			return n
 		}
 	}
-	return false
+	return ""
 }
 
 // Join appends to dst the head for a client whose server has written one of its own at the beginning of p, and returns where that

@@ -22,6 +22,7 @@ type attempt struct {
 
 	*routes              // the routes at the time when the request came
 	portable func() bool // isPortable; a method value allocates, so it is made once
+	sent     func()      // noteSent, likewise
 
 	out       outgoing
 	corrected bool             // the one corrective try was made
@@ -228,6 +229,9 @@ func (a *attempt) readAll() ([]byte, error) {
 		}
 	}
 }
+
+// noteSent tells memory that upstream has the request.
+func (a *attempt) noteSent() { a.out.turn.ender.Forwarded() }
 
 // isPortable reports whether another provider could serve the request. It reads all of the body.
 func (a *attempt) isPortable() bool {

@@ -35,7 +35,7 @@ func newExchange(s *Server) *exchange {
 	a := &x.attempt
 	a.s, a.req, a.trace, a.ending = s, &x.request, &x.trace, &x.ending
 	a.out.s, a.out.req = s, &x.request
-	a.portable, a.held.ticket = a.isPortable, &x.request.body.ticket
+	a.portable, a.sent, a.held.ticket = a.isPortable, a.noteSent, &x.request.body.ticket
 
 	x.answer = answer{s: s, req: &x.request, attempt: a, trace: &x.trace, ending: &x.ending, close: x.close}
 	x.answer.stream.answer, x.answer.rounds.answer = &x.answer, &x.answer
@@ -216,7 +216,7 @@ func (x *exchange) forward() error {
 		defer x.releaseBody() // the answer may stream for minutes
 		return a.send(&x.answer.head.Head)
 	}
-	a.upstream.Sent = a.out.turn.ender.Forwarded
+	a.upstream.Sent = a.sent
 	begun := x.s.now()
 	err := a.send(&x.answer.head.Head)
 	x.trace.spent.upstream = x.s.now().Sub(begun)

@@ -77,7 +77,7 @@ func (o *outgoing) encode(s view.Shape) {
 
 // bodyOf returns the client's body with the items of the view in a shape.
 func (o *outgoing) bodyOf(s view.Shape) (body []byte, sent view.Sent, err error) {
-	sent, o.turn.summary = o.turn.sent(s)
+	sent, o.turn.summary = o.turn.shaper.Sent(s)
 	tools := o.turn.tools
 	if s.NoTools || o.turn.judge != nil && o.turn.judge.LastRound() {
 		tools = nil

@@ -73,9 +73,18 @@ func (b *book) begin(_ context.Context, c memory.Call) (*turn, error) {
 // newTurn is a turn whose view is the same in every shape.
 func newTurn(id string, items []wire.Item, sum memory.Summary, f *fakeTurn) *turn {
 	t := &turn{id: id, view: items, summary: sum, ender: f}
-	t.sent = func(view.Shape) (view.Sent, memory.Summary) { return view.Sent{Items: t.view}, t.summary }
+	t.shaper = shapes{sent: func(view.Shape) (view.Sent, memory.Summary) { return view.Sent{Items: t.view}, t.summary }}
 	return t
 }
+
+// shapes is what a turn says about its view.
+type shapes struct {
+	sent   func(s view.Shape) (view.Sent, memory.Summary)
+	tokens int
+}
+
+func (f shapes) Sent(s view.Shape) (view.Sent, memory.Summary) { return f.sent(s) }
+func (f shapes) Tokens() int                                   { return f.tokens }
 
 const (
 	chatBody   = `{"model":"m" , "messages":[ {"role":"user","content":"hi"}],"x":1.0}`

@@ -325,6 +325,9 @@ func (s *Server) onHead(h *fasthttp.RequestHeader) (config fasthttp.RequestConfi
 // spellExpect rewrites the name of an Expect header to the spelling that fasthttp looks for. Clients on Node write it in lower
 // case, and would wait for 100 Continue until their own timeout. The head that goes upstream is made of the original bytes.
 func spellExpect(h *fasthttp.RequestHeader) {
+	if !bytes.Contains(h.RawHeaders(), []byte("100-")) {
+		return // as in almost all requests
+	}
 	for key, value := range h.All() {
 		if len(key) == len(fasthttp.HeaderExpect) && string(key) != fasthttp.HeaderExpect && strings.EqualFold(string(key), fasthttp.HeaderExpect) {
 			h.SetCanonical([]byte(fasthttp.HeaderExpect), bytes.Clone(value))

@@ -20,10 +20,13 @@ type turn struct {
 	steering  memory.Steering
 	steered   bool // layers have a say in the answer
 	committed bool
-	unkept    bool       // nothing of it is stored, and no header of the answer mentions it
-	tokens    func() int // see memory.Turn.Tokens; nil where nothing is counted
-	// sent returns what to send of the view, or of its continuation after a review, and the summary of that.
-	sent  func(s view.Shape) (view.Sent, memory.Summary)
+	unkept    bool // nothing of it is stored, and no header of the answer mentions it
+
+	shaper interface { // nil for a turn whose request passes as it came
+		// Sent returns what to send of the view, or of its continuation after a review, and the summary of that.
+		Sent(s view.Shape) (view.Sent, memory.Summary)
+		Tokens() int // see memory.Turn.Tokens
+	}
 	ender interface {
 		Forwarded()
 		Commit(a memory.Answer)
@@ -43,15 +46,21 @@ func adapt(m Memory) beginTurn {
 		if err != nil {
 			return nil, err
 		}
-		out := &turn{unkept: c.Unkept, id: t.ID, previous: t.Previous, view: t.View, tools: t.Tools, summary: t.Summary, ender: t, judge: t}
-		out.sent = func(s view.Shape) (view.Sent, memory.Summary) {
-			sent := t.Sent(s)
-			return sent, t.Summary
+		out := &turn{
+			unkept: c.Unkept, id: t.ID, previous: t.Previous, view: t.View, tools: t.Tools, summary: t.Summary,
+			shaper: shaper{t}, ender: t, judge: t,
 		}
-		out.tokens = t.Tokens
 		out.steering, out.steered = t.Steering()
 		return out, nil
 	}
+}
+
+type shaper struct{ *memory.Turn }
+
+// Sent is that of the turn, with its summary.
+func (t shaper) Sent(s view.Shape) (view.Sent, memory.Summary) {
+	sent := t.Turn.Sent(s)
+	return sent, t.Summary
 }
 
 // lateTurn is the turn of a request that fetches its answer: nothing is put before a model, and the answer is kept.

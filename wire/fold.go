@@ -187,14 +187,17 @@ func WithoutBOM(body []byte) []byte { return bytes.TrimPrefix(body, []byte("\ufe
 // FoldBody reads a whole answer, also behind a byte order mark. Errors are of type *ParseError. The reply's items alias body, as
 // those of a Request do.
 func FoldBody(d Dialect, body []byte) (Reply, error) {
-	start := len(body) - len(WithoutBOM(body))
-	s := Scanner{b: body, i: start}
+	var read struct { // in one allocation
+		Scanner
+		Meta
+	}
+	s, m := &read.Scanner, &read.Meta
+	s.b, s.i = body, len(body)-len(WithoutBOM(body))
 	s.space()
-	var m Meta
 	var r Reply
 	if s.Peek() != '{' {
 		s.fail("not an object")
-	} else if r.Choices, r.Complete = d.Codec().Whole(&m, &s); s.reason == "" {
+	} else if r.Choices, r.Complete = d.Codec().Whole(m, s); s.reason == "" {
 		if s.space(); s.i != len(body) {
 			s.fail("data behind the object")
 		}

@@ -89,9 +89,10 @@ func (m *Store) Commit(ctx context.Context, batches []cache.Batch) []cache.Outco
 	defer m.gate.Leave()
 	out := make([]cache.Outcome, len(batches))
 	for i, b := range batches {
-		values := make([][]byte, len(b.Puts))
-		for j, p := range b.Puts {
-			values[j] = append([]byte{}, p.Data...)
+		var room [8][]byte // as many puts as most batches have
+		values := room[:0]
+		for _, p := range b.Puts {
+			values = append(values, append([]byte{}, p.Data...))
 		}
 		out[i] = m.commit(b, values)
 	}

@@ -22,11 +22,17 @@ type Run struct {
 
 // newRun returns a run that no layer has joined yet.
 func newRun(p *Pipeline, tenant string, t layer.Turn) *Run {
-	of := &roster{p: p, tenant: tenant, turn: t}
-	return &Run{
+	var made struct { // in one allocation
+		roster
+		Run
+	}
+	of := &made.roster
+	*of = roster{p: p, tenant: tenant, turn: t}
+	made.Run = Run{
 		roster: of, preparation: preparation{roster: of}, Sizer: Sizer{&p.o, p.free, t.Model}, toolbox: toolbox{of},
 		review: review{of}, lifecycle: lifecycle{of}, states: states{of},
 	}
+	return &made.Run
 }
 
 // idle is a run without layers and limits. It is never changed.

@@ -207,7 +207,9 @@ func decodeHead(b []byte) (*head, error) {
 	}
 	h.Offer = offer{Tools: d.Uvarint(), Model: d.Uint64(), Client: d.Uint64(), Format: d.Byte()}
 	h.Summary = d.Hash()
-	for n := d.Count(ringSize); n > 0; n-- {
+	n := d.Count(ringSize)
+	h.Ring = slices.Grow(h.Ring, int(n))
+	for range n {
 		h.Ring = append(h.Ring, echo{Content: d.Uint64(), Seq: d.Uvarint()})
 	}
 	for n := d.Count(maxOpenCalls); n > 0; n-- {
