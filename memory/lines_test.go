@@ -191,3 +191,18 @@ func TestLinesAreExported(t *testing.T) {
 		}
 	}
 }
+
+// TestTurnOfAnEarlierConversation: another line has become the conversation before a turn is answered, and a question of its own
+// conversation has no answer yet. The turn goes behind the last answer of that.
+func TestTurnOfAnEarlierConversation(t *testing.T) {
+	withReplicas(t, 2, func(r []*replica) {
+		a, b := r[0], r[1]
+		b.wantAnswer("u:1", "a:1", "u:1", memory.StatusOK)
+		open, turn := a.open("u:2"), a.open("u:3")
+		b.turnOf(memory.Call{History: memory.HistoryClient}, "u:other", "a:other")
+		turn.Commit(answer(t, "a:3"))
+		open.Commit(answer(t, "a:2"))
+		b.turnOf(memory.Call{History: memory.HistoryClient}, "u:1 a:1 u:3 a:3 u:2 a:2 u:4", "a:4")
+		b.wantTranscript("u:1 a:1 u:3 a:3 u:2 a:2 u:4 a:4", 10)
+	})
+}

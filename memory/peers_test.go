@@ -610,3 +610,23 @@ func TestQuestionThatAnotherTurnRepeats(t *testing.T) {
 		a.wantLine(scope, "u:0 a:0 u:1 a:1 u:4 a:4")
 	})
 }
+
+// TestSpooledQuestionOfATrimmedHistory: the client resends its history, which the transcript has in the middle of another, and its
+// next turn is stored before the one whose answer waits on disk.
+func TestSpooledQuestionOfATrimmedHistory(t *testing.T) {
+	withReplicas(t, 2, func(r []*replica) {
+		a, b := r[0], r[1]
+		a.wantAnswer("u:0", "a:0", "u:0", memory.StatusOK)
+		a.wantAnswer("u:1", "a:1", "u:0 a:0 u:1", memory.StatusOK)
+		turn := b.open("u:1 a:1 u:2")
+		time.Sleep(time.Second) // its question is written
+		b.link.hold(answers)
+		turn.Commit(answer(t, "a:2"))
+		a.wantAnswer("u:1 a:1 u:2 a:2 u:3", "a:3", "u:1 a:1 u:2 a:2 u:3", memory.StatusOK)
+		b.link.hold(nil)
+		time.Sleep(10 * time.Second)
+		if got, all := a.transcript(scope); got != "u:0 a:0 u:1 a:1 u:2 a:2 u:3 a:3" || all != 8 {
+			t.Errorf("%d items are stored: %s", all, got)
+		}
+	})
+}

@@ -360,10 +360,14 @@ func (e *Entry) NewItems() []wire.Item {
 
 // lookUpStored reads the index for a turn that is not simply appended to the head.
 func (e *Entry) lookUpStored(ctx context.Context, a *Answer) error {
-	stored := a != nil && (!e.atHead || e.state.head.Forked) || e.in.answers() && e.state.head.Tails.endsWith(e.unwritten.parent, e.in.marks[e.unwritten.fresh:])
+	// Items that are not appended to a line may be stored already: a retry of a turn whose answer was stored although the client did
+	// not see its end, a question whose answer waits to be stored, or repeated results that upstream still has. A question that
+	// comes again behind the stored history is another one.
+	stored := a != nil && (!e.atHead || e.state.head.Forked)
+	if !stored && (!e.plan.before || e.in.answers()) {
+		stored = e.state.head.Tails.within(e.unwritten.parent, e.in.marks[e.unwritten.fresh:])
+	}
 	if stored && e.unwritten.parent.Seq != 0 && e.known == nil {
-		// Items that are not appended to a line may be stored already: a retry of a turn whose answer was stored although the
-		// client did not see its end, or repeated results that upstream still has.
 		return e.lookupKnown(ctx, a)
 	}
 	return nil
@@ -452,8 +456,7 @@ func (e *Entry) findAgain(ctx context.Context, st *state, in *incoming) (plan, e
 		return p, nil
 	}
 	if was.before && was.line != st.head.Line && !e.in.inRun() {
-		if i := slices.IndexFunc(st.head.Tails, func(t tail) bool { return t.Line == was.line }); i >= 0 {
-			t := st.head.Tails[i]
+		if t := st.head.Tails.answeredOn(was.line); t != nil {
 			p.parent, p.line, p.systemPrompt, p.offset = t.Pos, t.Line, t.SystemPrompt, unitsBetween(position{}, t.Pos)
 		}
 	}

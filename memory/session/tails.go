@@ -63,10 +63,23 @@ func (ts tails) answered(line uint64, answer wire.Call) {
 	}
 }
 
-// endsWith reports whether items behind a place are the end of a line other than the head's: an input without an answer.
-func (ts tails) endsWith(at position, items []mark) bool {
+// answeredOn returns the end of a line with the most turns, nil if no end of it has an answer: the others may be questions.
+func (ts tails) answeredOn(line uint64) (end *tail) {
+	for i := range ts {
+		if t := &ts[i]; t.Line == line && t.Turns > 0 && (end == nil || t.Turns >= end.Turns) {
+			end = t
+		}
+	}
+	return end
+}
+
+// within reports whether one of the items behind a place is the end of a line other than the head's: an input without an answer.
+func (ts tails) within(at position, items []mark) bool {
 	for _, m := range items {
 		at = at.after(m)
+		if m.onChain && slices.ContainsFunc(ts, func(t tail) bool { return t.Pos.Chain == at.Chain }) {
+			return true
+		}
 	}
-	return slices.ContainsFunc(ts, func(t tail) bool { return t.Pos.Chain == at.Chain })
+	return false
 }
