@@ -69,7 +69,7 @@ func New(store cache.Store, spool Spool, o Options) *Memory {
 	o.defaults()
 	m := &Memory{
 		o: o, store: store, log: session.New(store, o.SessionTTL), locks: newSessionLocks(), tombstones: tombstones{store, o.Now},
-		prefixes: layer.NewDecoded(func(b []byte) (view.Prefix, error) { return view.DecodePrefix(b), nil }),
+		prefixes: layer.NewDecoded(view.DecodePrefix),
 	}
 	m.log.Strict = o.OnStoreError == OnStoreErrorClosed // requests that cannot be stored are refused
 	m.Reshape(o.Shape)

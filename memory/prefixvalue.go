@@ -24,11 +24,7 @@ type prefixValue struct {
 }
 
 func newPrefixValue(c view.PromptCache, known *layer.Decoded[view.Prefix]) *prefixValue {
-	decode := func(b []byte) view.Prefix {
-		p, _ := known.Get(b) // what cannot be read is the zero Prefix, and no error
-		return p
-	}
-	return &prefixValue{storedValue: storedValue[view.Prefix]{decode: decode}, known: known, config: c}
+	return &prefixValue{storedValue: storedValue[view.Prefix]{decode: known.Get}, known: known, config: c}
 }
 
 // change returns the encoded prefix to write, nil for none. Requests of a tool loop rarely change it, so that is checked before

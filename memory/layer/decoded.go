@@ -23,7 +23,7 @@ func decodedCost(state []byte) int { return 2*len(state) + 512 }
 // Values are shared by all callers: they must not be changed, nor may a slice in them be appended to in place. It is safe for
 // concurrent use.
 type Decoded[T any] struct {
-	decode func(state []byte) (T, error)
+	decode func(state []byte) T
 	seed   maphash.Seed
 	known  lru.Cache[uint64, decoded[T]]
 }
@@ -34,24 +34,22 @@ type decoded[T any] struct {
 }
 
 // NewDecoded caches results of decode, which must be a function of the bytes alone and not retain them.
-func NewDecoded[T any](decode func(state []byte) (T, error)) *Decoded[T] {
+func NewDecoded[T any](decode func(state []byte) T) *Decoded[T] {
 	return &Decoded[T]{decode: decode, seed: maphash.MakeSeed()}
 }
 
-// Get returns the decoded state. Errors are those of decode and are not cached.
-func (d *Decoded[T]) Get(state []byte) (T, error) {
+// Get returns the decoded state.
+func (d *Decoded[T]) Get(state []byte) T {
 	if len(state) == 0 {
 		return d.decode(state)
 	}
 	key := maphash.Bytes(d.seed, state)
 	if known, ok := d.known.Find(key); ok && bytes.Equal(known.state, state) {
-		return known.value, nil
+		return known.value
 	}
-	v, err := d.decode(state)
-	if err == nil {
-		d.put(key, slices.Clone(state), v) // it may be a part of a much larger reply of the store
-	}
-	return v, err
+	v := d.decode(state)
+	d.put(key, slices.Clone(state), v) // it may be a part of a much larger reply of the store
+	return v
 }
 
 // Put caches that next, which replaces was, decodes to v. Neither v nor next may be changed afterwards.

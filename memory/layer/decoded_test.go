@@ -2,7 +2,6 @@ package layer_test
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -15,25 +14,18 @@ import (
 // A state decodes to the same value after any sequence of Get and Put.
 func TestDecoded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		decodes := 0
-		d := layer.NewDecoded(func(b []byte) (string, error) {
-			if decodes++; len(b) == 3 {
-				return "", errors.New("state: want another length")
-			}
-			return "says " + string(b), nil
-		})
+		d := layer.NewDecoded(func(b []byte) string { return "says " + string(b) })
 		states := rapid.SliceOfN(rapid.SliceOfN(rapid.Byte(), 0, 4), 2, 6).Draw(t, "states")
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
 			was, b := rapid.SampledFrom(states).Draw(t, "was"), rapid.SampledFrom(states).Draw(t, "state")
-			if len(b) != 3 && rapid.Bool().Draw(t, "put") {
+			if rapid.Bool().Draw(t, "put") {
 				d.Put(was, b, "says "+string(b))
 				continue
 			}
 			given := bytes.Clone(b)
 			for range 2 {
-				v, err := d.Get(given)
-				if (err != nil) != (len(b) == 3) || err == nil && v != "says "+string(b) {
-					t.Fatalf("%x says %q, %v", b, v, err)
+				if v := d.Get(given); v != "says "+string(b) {
+					t.Fatalf("%x says %q", b, v)
 				}
 			}
 			for i := range given {
@@ -47,7 +39,7 @@ func TestDecoded(t *testing.T) {
 func asked(t *testing.T, f func(d *layer.Decoded[int])) int {
 	t.Helper()
 	n := 0
-	f(layer.NewDecoded(func(b []byte) (int, error) { n++; return len(b), nil }))
+	f(layer.NewDecoded(func(b []byte) int { n++; return len(b) }))
 	return n
 }
 
@@ -56,8 +48,8 @@ func TestDecodedKeeps(t *testing.T) {
 		state := make([]byte, size)
 		for i := from; i < to; i++ {
 			copy(state, fmt.Sprint(i, "."))
-			if n, err := d.Get(state); err != nil || n != size {
-				t.Errorf("%d, %v, want %d", n, err, size)
+			if n := d.Get(state); n != size {
+				t.Errorf("%d, want %d", n, size)
 			}
 		}
 	}
@@ -67,7 +59,7 @@ func TestDecodedKeeps(t *testing.T) {
 		f    func(d *layer.Decoded[int])
 	}{
 		{"what was asked for", 1, func(d *layer.Decoded[int]) { ask(d, 0, 1, 9); ask(d, 0, 1, 9) }},
-		{"what was put", 0, func(d *layer.Decoded[int]) { d.Put(nil, []byte("x"), 7); _, _ = d.Get([]byte("x")) }},
+		{"what was put", 0, func(d *layer.Decoded[int]) { d.Put(nil, []byte("x"), 7); d.Get([]byte("x")) }},
 		{"not what was replaced", 2, func(d *layer.Decoded[int]) {
 			ask(d, 0, 1, 9)
 			d.Put(append([]byte("0."), make([]byte, 7)...), []byte("x"), 1)
@@ -98,14 +90,14 @@ func TestDecodedKeeps(t *testing.T) {
 
 // Many may ask and put at the same time.
 func TestDecodedConcurrently(t *testing.T) {
-	d := layer.NewDecoded(func(b []byte) (string, error) { return string(b), nil })
+	d := layer.NewDecoded(func(b []byte) string { return string(b) })
 	var wg sync.WaitGroup
 	for g := range 8 {
 		wg.Go(func() {
 			for i := range 500 {
 				b, next := fmt.Appendf(nil, "%d", i%7), fmt.Appendf(nil, "%d", (i+g)%7)
-				if v, err := d.Get(b); err != nil || v != string(b) {
-					t.Errorf("%s says %q, %v", b, v, err)
+				if v := d.Get(b); v != string(b) {
+					t.Errorf("%s says %q", b, v)
 				}
 				d.Put(b, next, string(next))
 			}

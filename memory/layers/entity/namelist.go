@@ -44,8 +44,7 @@ func (l nameList) of(lost, shown []wire.Item) []string {
 	for i, it := range slices.Backward(lost) {
 		age := len(shown) + len(lost) - i
 		for text, given := range texts(it) {
-			all, _ := l.read.Get([]byte(ends(text))) // reading cannot fail
-			for _, f := range all {
+			for _, f := range l.read.Get([]byte(ends(text))) {
 				if !given && compound(f.name) {
 					continue
 				}
@@ -153,7 +152,7 @@ type found struct {
 }
 
 // read finds the names in a text, and marks those that the filter for secrets matches anywhere in it.
-func read(raw []byte) ([]found, error) {
+func read(raw []byte) []found {
 	text := string(raw)
 	at := make(map[string]int)
 	var all []found
@@ -167,7 +166,7 @@ func read(raw []byte) ([]found, error) {
 	}
 	clean := redact.Text(text)
 	if clean == text {
-		return all, nil
+		return all
 	}
 
 	left := make(map[string]int)
@@ -177,7 +176,7 @@ func read(raw []byte) ([]found, error) {
 	for i := range all {
 		all[i].secret = left[all[i].name] < all[i].count
 	}
-	return all, nil
+	return all
 }
 
 // texts yields the text of an item and the arguments of its calls; the second value is true for arguments.

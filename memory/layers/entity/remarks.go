@@ -30,7 +30,7 @@ type remark struct {
 }
 
 // remarks returns what a user says about names in a message, in order.
-func remarks(raw []byte) ([]remark, error) {
+func remarks(raw []byte) []remark {
 	text := string(raw)
 	if len(text) > maxSaid {
 		text = layer.Head(text, maxSaid/2) + "\n" + strings.ToValidUTF8(text[len(text)-maxSaid/2:], "")
@@ -51,7 +51,7 @@ func remarks(raw []byte) ([]remark, error) {
 			}
 		}
 	}
-	return all, nil
+	return all
 }
 
 // word is a word of a sentence.

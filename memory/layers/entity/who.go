@@ -51,8 +51,7 @@ func (w who) of(lost, shown []wire.Item) []string {
 		if it.Role != wire.User {
 			continue
 		}
-		found, _ := w.read.Get([]byte(it.Text())) // reading cannot fail
-		for _, f := range found {
+		for _, f := range w.read.Get([]byte(it.Text())) {
 			if len(f.name) > maxNamed {
 				continue
 			}

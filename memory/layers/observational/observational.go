@@ -138,18 +138,12 @@ func (l *Layer) hears(by string) bool {
 // Inline reports whether hooks never wait: they do for a model that distils (layer.Inline).
 func (l *Layer) Inline() bool { return !l.o.HasModel }
 
-// read returns the decoded state, an empty one if it cannot be read. It must not be changed.
-func (l *Layer) read(s layer.State) state {
-	st, _ := l.states.Get(s) // decode has no errors
-	return st
-}
-
 // AppendItems buffers the texts of the user and of tools. It distils nothing: a model would delay the request.
 func (l *Layer) AppendItems(_ context.Context, t *layer.Turn, s layer.State, items []wire.Item) (layer.Appended, error) {
 	if l.o.Inputs == AssistantOnly {
 		return layer.Appended{Items: items}, nil
 	}
-	st := l.read(s)
+	st := l.states.Get(s)
 	if !l.gather(t, &st, items) {
 		return layer.Appended{Items: items}, nil
 	}
@@ -159,7 +153,7 @@ func (l *Layer) AppendItems(_ context.Context, t *layer.Turn, s layer.State, ite
 
 // Store buffers the assistant's text and distils the buffer when it reaches the threshold.
 func (l *Layer) Store(ctx context.Context, t *layer.Turn, s layer.State, r *layer.Response) (layer.State, error) {
-	st := l.read(s)
+	st := l.states.Get(s)
 	said := slices.DeleteFunc(slices.Clone(r.Items), func(it wire.Item) bool {
 		return it.Kind != wire.Message || it.Role != wire.Assistant
 	})
@@ -271,7 +265,7 @@ func speaker(it wire.Item) string {
 
 // Recall returns the observations that the view does not have. Over the budget the oldest are left out.
 func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget int) (layer.Recalled, error) {
-	st := l.read(s)
+	st := l.states.Get(s)
 	observations := untold(t, st.Observations)
 	if len(observations) == 0 {
 		return layer.Recalled{}, nil
@@ -315,7 +309,7 @@ func (*Layer) Spawn(_ context.Context, _ *layer.Turn, parent layer.State) (layer
 
 // Forget removes the statements and buffered texts of deleted sessions (layer.Forgetter).
 func (l *Layer) Forget(_ context.Context, t *layer.Turn, s layer.State, gone func(string) bool) (layer.State, error) {
-	st := l.read(s)
+	st := l.states.Get(s)
 	next := st
 	next.Observations = nil
 	for _, o := range st.Observations {

@@ -96,12 +96,13 @@ func (st *state) whose(session string) string {
 	return ""
 }
 
-func decode(b []byte) (state, error) {
+// decode returns the empty state for one that cannot be read.
+func decode(b []byte) state {
 	var st state
 	if json.Unmarshal(b, &st) != nil || !sound(st.Observations) || st.BufferTokens < 0 || st.Version < 0 || st.Lost < 0 {
-		return state{}, nil //nolint:nilerr // what cannot be read is begun anew
+		return state{}
 	}
-	return st.shared(), nil
+	return st.shared()
 }
 
 // sound reports whether all observations have a known speaker.

@@ -93,19 +93,14 @@ func (*Layer) Inline() bool { return true }
 
 // Init keeps a stored working memory that satisfies the schema and discards anything else.
 func (l *Layer) Init(_ context.Context, _ *layer.Turn, stored layer.State) (layer.State, error) {
-	if d := l.read(stored); d.text == "" || !d.valid {
+	if d := l.states.Get(stored); d.text == "" || !d.valid {
 		return nil, nil
 	}
 	return stored, nil
 }
 
-func (l *Layer) read(s layer.State) document {
-	d, _ := l.states.Get(s) // document has no errors
-	return d
-}
-
 // document reads a state: a text as it is, an object as JSON with two spaces of indentation.
-func (l *Layer) document(b []byte) (document, error) {
+func (l *Layer) document(b []byte) document {
 	s := layer.State(b)
 	d := document{}
 	if text, ok := asText(s); ok {
@@ -117,7 +112,7 @@ func (l *Layer) document(b []byte) (document, error) {
 		}
 	}
 	d.valid = d.text != "" && l.satisfied(s)
-	return d, nil
+	return d
 }
 
 // satisfied reports whether a document satisfies the schema, if there is one.
@@ -129,7 +124,7 @@ func (l *Layer) satisfied(document []byte) bool {
 // is whole and valid JSON. A text loses its end.
 func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget int) (layer.Recalled, error) {
 	const tag = "working_memory"
-	d := l.read(s)
+	d := l.states.Get(s)
 	if d.text == "" {
 		return layer.Recalled{}, nil
 	}
