@@ -102,6 +102,16 @@ func textSpans(raw []byte) []span {
 	return found
 }
 
+// Decode decodes a State of Encode. One that cannot be decoded, or that sound refuses, is the zero value: the layer begins anew.
+// sound may be nil.
+func Decode[T any](s State, sound func(*T) bool) (v T) {
+	if json.Unmarshal(s, &v) != nil || sound != nil && !sound(&v) {
+		var none T
+		return none
+	}
+	return v
+}
+
 // Encode encodes v as a State: its JSON, with unescaped < and >.
 func Encode(v any) (State, error) {
 	var b bytes.Buffer

@@ -9,7 +9,6 @@ package entity
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -162,10 +161,7 @@ type contents struct {
 
 // decode decodes a stored state, without entries that the layer cannot have written.
 func decode(s layer.State) state {
-	var st state
-	if len(s) == 0 || json.Unmarshal(s, &st) != nil {
-		return state{}
-	}
+	st := layer.Decode[state](s, nil)
 	st.Cuts = st.Cuts[:min(len(st.Cuts), maxCuts)]
 	for i := range st.Cuts {
 		b := &st.Cuts[i]

@@ -5,7 +5,6 @@ package episodic
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -98,13 +97,7 @@ type episode struct {
 	Result   layer.Result `json:"result,omitempty"`
 }
 
-// decode returns the empty state for one that cannot be read.
-func decode(s []byte) (st state) {
-	if json.Unmarshal(s, &st) != nil {
-		return state{}
-	}
-	return st
-}
+func decode(s []byte) state { return layer.Decode[state](s, nil) }
 
 // find returns the place of a session, -1 if it has none.
 func (st state) find(session string) int {

@@ -1,7 +1,6 @@
 package filereference
 
 import (
-	"encoding/json"
 	"path"
 	"slices"
 	"strings"
@@ -24,12 +23,8 @@ type file struct {
 
 // read decodes a stored state. An unreadable one is empty.
 func read(s layer.State) state {
-	var st state
 	odd := func(f file) bool { return len(f.Path) > maxPath || strings.ContainsAny(f.Path, "<\n\r") }
-	if json.Unmarshal(s, &st) != nil || len(st.Files) > limitFiles || slices.ContainsFunc(st.Files, odd) {
-		return state{}
-	}
-	return st
+	return layer.Decode(s, func(st *state) bool { return len(st.Files) <= limitFiles && !slices.ContainsFunc(st.Files, odd) })
 }
 
 // refer adds files, each once, and drops the oldest beyond the limit.

@@ -1,7 +1,6 @@
 package observational
 
 import (
-	"encoding/json"
 	"math"
 	"slices"
 	"strings"
@@ -98,10 +97,9 @@ func (st *state) whose(session string) string {
 
 // decode returns the empty state for one that cannot be read.
 func decode(b []byte) state {
-	var st state
-	if json.Unmarshal(b, &st) != nil || !sound(st.Observations) || st.BufferTokens < 0 || st.Version < 0 || st.Lost < 0 {
-		return state{}
-	}
+	st := layer.Decode(b, func(st *state) bool {
+		return sound(st.Observations) && st.BufferTokens >= 0 && st.Version >= 0 && st.Lost >= 0
+	})
 	return st.shared()
 }
 

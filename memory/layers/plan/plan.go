@@ -4,6 +4,7 @@ package plan
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -114,10 +115,8 @@ type logEntry struct {
 
 // read decodes a stored state, and returns the idle state if it is not a plan.
 func read(s layer.State) state {
-	var st state
-	if err := json.Unmarshal(s, &st); err != nil || len(s) > maxState+maxEntry || !st.sane() {
-		return state{Phase: idle}
-	}
+	st := layer.Decode(s, func(st *state) bool { return len(s) <= maxState+maxEntry && st.sane() })
+	st.Phase = cmp.Or(st.Phase, idle)
 	return st
 }
 

@@ -5,7 +5,6 @@ package procedural
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -131,11 +130,7 @@ type state struct {
 
 // read decodes a state. An unreadable one is empty.
 func read(s layer.State) state {
-	var st state
-	if json.Unmarshal(s, &st) != nil || st.Left <= 0 {
-		return state{}
-	}
-	return st
+	return layer.Decode(s, func(st *state) bool { return st.Left > 0 })
 }
 
 // AppendItems chooses a procedure for each user message. The items do not change.

@@ -4,7 +4,6 @@ package reminder
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -77,11 +76,9 @@ type state struct {
 
 // read decodes a stored state, and returns the empty state if it is not a count.
 func read(s layer.State) state {
-	var st state
-	if json.Unmarshal(s, &st) != nil || st.Turns < 0 || st.Calls < 0 || st.Turns > math.MaxInt32 || st.Calls > math.MaxInt32 {
-		return state{}
-	}
-	return st
+	return layer.Decode(s, func(st *state) bool {
+		return min(st.Turns, st.Calls) >= 0 && max(st.Turns, st.Calls) <= math.MaxInt32
+	})
 }
 
 // AppendItems counts. The items do not change.

@@ -2,7 +2,6 @@ package steering
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"regexp"
 	"strings"
@@ -96,13 +95,7 @@ type feedback struct {
 }
 
 // read decodes a stored state. An unreadable one is empty.
-func read(s layer.State) state {
-	var st state
-	if json.Unmarshal(s, &st) != nil {
-		return state{}
-	}
-	return st
-}
+func read(s layer.State) state { return layer.Decode[state](s, nil) }
 
 func (st *state) note(e entry, limit int) {
 	st.Ledger = append(st.Ledger, e)

@@ -47,7 +47,7 @@ func asSet(prints []byte) map[string]bool {
 }
 
 // saneCounts reports whether the counts of a state fit each other, and the records of children are within limits.
-func saneCounts(st state) bool {
+func saneCounts(st *state) bool {
 	members := 0
 	for _, g := range st.Given {
 		if len(g.Child) != 2*printSize || g.Marked < 0 || len(g.Members)%printSize != 0 {

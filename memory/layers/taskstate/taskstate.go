@@ -85,10 +85,7 @@ type checkpoint struct {
 
 // read decodes a stored state, and returns the empty state if it is not a task state.
 func read(s layer.State) state {
-	var st state
-	if json.Unmarshal(s, &st) != nil || !sane(st) {
-		st = state{}
-	}
+	st := layer.Decode(s, sane)
 	st.Marked = max(st.Marked, len(st.Checkpoints))
 	// The model is shown lists and an object, never null.
 	if st.Checkpoints == nil {
@@ -104,7 +101,7 @@ func read(s layer.State) state {
 }
 
 // sane reports whether a state keeps the bounds that this package keeps.
-func sane(st state) bool {
+func sane(st *state) bool {
 	if len(st.Checkpoints) > maxCheckpoints || !saneCounts(st) || !saneFiles(st.Files) || len(st.Data) > maxKeys+1 || sizeOf(st.Data) > maxData {
 		return false
 	}
@@ -147,7 +144,7 @@ func (st state) encode() (layer.State, error) {
 // Init keeps a stored task state and discards anything else.
 func (*Layer) Init(_ context.Context, _ *layer.Turn, stored layer.State) (layer.State, error) {
 	var st state
-	if err := json.Unmarshal(stored, &st); err == nil && bytes.HasPrefix(stored, []byte("{")) && sane(st) {
+	if err := json.Unmarshal(stored, &st); err == nil && bytes.HasPrefix(stored, []byte("{")) && sane(&st) {
 		return stored, nil
 	}
 	return nil, nil

@@ -2,7 +2,6 @@ package temporal
 
 import (
 	"cmp"
-	"encoding/json"
 	"maps"
 	"slices"
 
@@ -33,11 +32,7 @@ type heard struct {
 
 // read decodes a stored state. An unreadable one is empty.
 func read(s layer.State) state {
-	var st state
-	if json.Unmarshal(s, &st) != nil || st.BufferTokens < 0 || st.Version < 0 {
-		return state{}
-	}
-	return st
+	return layer.Decode(s, func(st *state) bool { return st.BufferTokens >= 0 && st.Version >= 0 })
 }
 
 // gather adds the texts of items to the buffer, and drops the oldest beyond the limit. It reports whether it added any. System

@@ -5,7 +5,6 @@ package toolmemory
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -133,10 +132,7 @@ func (e entry) size() int { return len(e.Call) + len(e.Name) + len(e.Arguments) 
 // read decodes a stored state. An unreadable one is empty. It drops entries of tools that are no
 // longer configured, and entries over the limits.
 func (l *Layer) read(s layer.State) state {
-	var st state
-	if json.Unmarshal(s, &st) != nil {
-		return state{}
-	}
+	st := layer.Decode[state](s, nil)
 	odd := func(e entry) bool {
 		return l.tools[e.Name] == nil || len(e.Arguments) > maxArguments || len(e.Result) > maxResult || len(e.Call) > maxCallID
 	}
