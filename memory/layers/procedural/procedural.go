@@ -135,7 +135,6 @@ func read(s layer.State) state {
 
 // AppendItems chooses a procedure for each user message. The items do not change.
 func (l *Layer) AppendItems(_ context.Context, t *layer.Turn, s layer.State, items []wire.Item) (layer.Appended, error) {
-	out := layer.Appended{Items: items}
 	before := read(s)
 	now := before
 	for _, it := range items {
@@ -151,11 +150,10 @@ func (l *Layer) AppendItems(_ context.Context, t *layer.Turn, s layer.State, ite
 		}
 	}
 	if now == before {
-		return out, nil
+		return layer.Appended{Items: items}, nil
 	}
 	next, err := layer.Encode(now)
-	out.State = next
-	return out, err
+	return layer.Appended{Items: items, State: next}, err
 }
 
 // match returns the procedure with the best matching phrase, nil if none matches enough. Ties go to the longer phrase, then to

@@ -94,13 +94,11 @@ func (*Layer) AppendItems(_ context.Context, _ *layer.Turn, s layer.State, items
 			st.Calls++
 		}
 	}
-	out := layer.Appended{Items: items}
 	if st == before {
-		return out, nil
+		return layer.Appended{Items: items}, nil
 	}
 	next, err := layer.Encode(st)
-	out.State = next
-	return out, err
+	return layer.Appended{Items: items, State: next}, err
 }
 
 // due reports whether a reminder is shown.

@@ -187,9 +187,8 @@ func (l *Layer) Store(_ context.Context, _ *layer.Turn, s layer.State, r *layer.
 
 // AppendItems stores the results of recorded calls. The items do not change.
 func (l *Layer) AppendItems(_ context.Context, _ *layer.Turn, s layer.State, items []wire.Item) (layer.Appended, error) {
-	out := layer.Appended{Items: items}
 	if !slices.ContainsFunc(items, func(it wire.Item) bool { return it.Kind == wire.ToolResult && it.Answers().ID != "" }) {
-		return out, nil
+		return layer.Appended{Items: items}, nil
 	}
 	st, changed := l.read(s), false
 	for _, it := range items {
@@ -208,12 +207,11 @@ func (l *Layer) AppendItems(_ context.Context, _ *layer.Turn, s layer.State, ite
 		changed = true
 	}
 	if !changed {
-		return out, nil
+		return layer.Appended{Items: items}, nil
 	}
 	l.trim(&st)
 	next, err := st.encode()
-	out.State = next
-	return out, err
+	return layer.Appended{Items: items, State: next}, err
 }
 
 // clip cuts a text at a character, marks that, and makes it valid UTF-8.
