@@ -3,34 +3,29 @@
 package ownwords
 
 import (
-	"regexp"
 	"strings"
-	"sync"
 	"unicode"
+
+	"remora/memory/layer"
 )
 
 // What of a user's message is not the user's own: mail and letters that were pasted, texts to work on, quotations, stories
 // and parts that users play.
 var (
-	mailHead  = lazily(`(?im)^(from|to|cc|subject|sent|date|von|an|betreff|gesendet|de|à|objet|para|asunto):\s+\S`)
-	mailStart = lazily(`(?im)^(-{2,}\s*(original message|forwarded message|ursprüngliche nachricht)|begin forwarded message|on .{5,80} wrote:|am .{5,80} schrieb|le .{5,80} a écrit)`)
-	greeting  = lazily(`(?i)^(dear|hi|hello|hey|sehr geehrte|liebe|hallo|bonjour|cher|chère|estimad[oa]|hola)\b[^.!?]{0,60},\s*$`)
-	formal    = lazily(`(?i)^(dear|sehr geehrte|cher|chère|estimad[oa]|to whom it may concern)\b[^.!?]{0,60}[,:]\s*$`)
-	signOff   = lazily(`(?i)^(best|kind|warm)?\s*(regards|wishes)|^(sincerely|best|cheers|yours|thanks|thank you|mit freundlichen|viele grüße|cordialement|saludos)\b[^.!?]{0,30},?\s*$`)
-	material  = lazily(`(?i)\b(translate|summari[sz]e|proofread|rewrite|rephrase|shorten|edit|improve|correct|polish|analy[sz]e|review|reply to|respond to|answer this|` +
+	mailHead  = layer.Lazily(`(?im)^(from|to|cc|subject|sent|date|von|an|betreff|gesendet|de|à|objet|para|asunto):\s+\S`)
+	mailStart = layer.Lazily(`(?im)^(-{2,}\s*(original message|forwarded message|ursprüngliche nachricht)|begin forwarded message|on .{5,80} wrote:|am .{5,80} schrieb|le .{5,80} a écrit)`)
+	greeting  = layer.Lazily(`(?i)^(dear|hi|hello|hey|sehr geehrte|liebe|hallo|bonjour|cher|chère|estimad[oa]|hola)\b[^.!?]{0,60},\s*$`)
+	formal    = layer.Lazily(`(?i)^(dear|sehr geehrte|cher|chère|estimad[oa]|to whom it may concern)\b[^.!?]{0,60}[,:]\s*$`)
+	signOff   = layer.Lazily(`(?i)^(best|kind|warm)?\s*(regards|wishes)|^(sincerely|best|cheers|yours|thanks|thank you|mit freundlichen|viele grüße|cordialement|saludos)\b[^.!?]{0,30},?\s*$`)
+	material  = layer.Lazily(`(?i)\b(translate|summari[sz]e|proofread|rewrite|rephrase|shorten|edit|improve|correct|polish|analy[sz]e|review|reply to|respond to|answer this|` +
 		`here('s| is| are)|this is|these are|übersetze|korrigiere|fasse|traduis|résume|corrige|traduce|resume)\b[^\n:]{0,80}:\s*(\n|$|["“„«]|\S)`)
-	fiction = lazily(`(?i)\b(role.?play|pretend|imagine (that )?(i|you|we)|act as|play the (role|part)|you (are|play) (a|an|the|my) |in character|once upon a time|` +
+	fiction = layer.Lazily(`(?i)\b(role.?play|pretend|imagine (that )?(i|you|we)|act as|play the (role|part)|you (are|play) (a|an|the|my) |in character|once upon a time|` +
 		`(write|tell|continue|invent|make up)( me)?( us)? (a|an|the|another) ([a-z-]+ ){0,3}(story|tale|poem|novel|scene|dialogue|script|song|joke|chapter|letter|email|mail|essay|speech|cover letter))\b`)
-	playing  = lazily(`(?i)\b(role.?play|pretend (that )?i|let'?s play|play the (role|part)|in character|i('ll| will) (be|play) (a|an|the) )`)
-	stops    = lazily(`(?i)\b(stop|end|enough|out of character|ooc|no more|back to (reality|normal|business)|quit)\b`)
-	quotes   = lazily(`["“„«][^"“”„«»\n]{12,}["”“»]`)
-	stagings = lazily(`^\*[^*]+\*`)
+	playing  = layer.Lazily(`(?i)\b(role.?play|pretend (that )?i|let'?s play|play the (role|part)|in character|i('ll| will) (be|play) (a|an|the) )`)
+	stops    = layer.Lazily(`(?i)\b(stop|end|enough|out of character|ooc|no more|back to (reality|normal|business)|quit)\b`)
+	quotes   = layer.Lazily(`["“„«][^"“”„«»\n]{12,}["”“»]`)
+	stagings = layer.Lazily(`^\*[^*]+\*`)
 )
-
-// lazily compiles an expression when it is first needed: compiling all of them takes milliseconds.
-func lazily(expr string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
-}
 
 // Of returns the part of a message that the user says in their own name, and whether a role play begins with it.
 func Of(text string) (own string, plays bool) {

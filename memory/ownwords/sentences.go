@@ -47,8 +47,8 @@ func Sentences(text string) []string {
 var emphasis = strings.NewReplacer("**", "", "__", "", "`", "")
 
 var (
-	listMark = lazily(`^([-*+•]|\(?\d{1,3}[.)])\s+`)
-	codeLine = lazily(`^([$>|#@]|//|/\*|\+\+\+|---|diff |import |from \S+ import|def |func |class |const |return\b|Traceback|at \S+\(|` +
+	listMark = layer.Lazily(`^([-*+•]|\(?\d{1,3}[.)])\s+`)
+	codeLine = layer.Lazily(`^([$>|#@]|//|/\*|\+\+\+|---|diff |import |from \S+ import|def |func |class |const |return\b|Traceback|at \S+\(|` +
 		`\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d|\[(INFO|WARN|DEBUG|ERROR)|(INFO|WARN|DEBUG|ERROR)\b)`)
 )
 
@@ -138,7 +138,7 @@ func abbreviated(before string) bool {
 	}
 }
 
-var openTag = lazily(`<([A-Za-z][A-Za-z0-9_-]{1,40})(\s[^<>]{0,200})?>`)
+var openTag = layer.Lazily(`<([A-Za-z][A-Za-z0-9_-]{1,40})(\s[^<>]{0,200})?>`)
 
 // programs are the tags of blocks that programs put into messages, beside all that are spelled with _ or -.
 var programs = map[string]bool{

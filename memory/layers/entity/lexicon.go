@@ -3,16 +3,9 @@ package entity
 import (
 	"strings"
 	"sync"
-)
 
-// wordSet returns the words of a list, in lower case.
-func wordSet(list string) map[string]bool {
-	all := make(map[string]bool)
-	for w := range strings.FieldsSeq(list) {
-		all[w] = true
-	}
-	return all
-}
+	"remora/memory/layer"
+)
 
 // phraseSet parses lines of an attribute's name, a colon and phrases separated by commas. It maps phrases to attributes.
 func phraseSet(list string) map[string]string {
@@ -46,23 +39,23 @@ type lexicon struct {
 
 var lexica = sync.OnceValue(func() *lexicon {
 	l := &lexicon{
-		possessives: wordSet("my our mein meine meiner meinem meinen meines unser unsere unserer unserem unseren mon ma mes notre nos mi mis nuestro nuestra nuestros nuestras"),
-		german:      wordSet("mein meine meiner meinem meinen meines unser unsere unserer unserem unseren der die das den dem ein eine einen einem einer ist war"),
-		determiners: wordSet("a an the this that another der die das den dem ein eine einen einem einer le la l' les un une cette ce el los las una este esta"),
-		articles:    wordSet("a an the ein eine un une una le la el der die das"),
-		romance:     wordSet("un une una le la el mon ma notre mi nuestro nuestra"),
-		copulas:     wordSet("is 's was ist war est était es era"),
-		negations:   wordSet("not isn't wasn't doesn't don't never no longer nicht kein keine mehr ne n' pas plus ya no nunca does do didn't did anymore"),
-		adverbs: wordSet("now also currently actually still just recently really already jetzt auch noch eigentlich gerade inzwischen mittlerweile maintenant aussi " +
+		possessives: layer.Words("my our mein meine meiner meinem meinen meines unser unsere unserer unserem unseren mon ma mes notre nos mi mis nuestro nuestra nuestros nuestras"),
+		german:      layer.Words("mein meine meiner meinem meinen meines unser unsere unserer unserem unseren der die das den dem ein eine einen einem einer ist war"),
+		determiners: layer.Words("a an the this that another der die das den dem ein eine einen einem einer le la l' les un une cette ce el los las una este esta"),
+		articles:    layer.Words("a an the ein eine un une una le la el der die das"),
+		romance:     layer.Words("un une una le la el mon ma notre mi nuestro nuestra"),
+		copulas:     layer.Words("is 's was ist war est était es era"),
+		negations:   layer.Words("not isn't wasn't doesn't don't never no longer nicht kein keine mehr ne n' pas plus ya no nunca does do didn't did anymore"),
+		adverbs: layer.Words("now also currently actually still just recently really already jetzt auch noch eigentlich gerade inzwischen mittlerweile maintenant aussi " +
 			"actuellement toujours ahora también actualmente todavía has have had hat habe ha"),
-		conjunctions:  wordSet("and but because since so while though although und aber weil denn sondern et mais parce car y e pero porque sino if when"),
-		subordinators: wordSet("if suppose imagine pretend unless whether wenn falls ob weil dass obwohl während als si imagine"),
-		relatives:     wordSet("who which that she he qui que quien sie er elle il ella él"),
-		particles:     wordSet("de da do dos du del della di von van der den la le el al bin ibn ter zu"),
-		titles:        wordSet("dr mr mrs ms prof herr frau mme m sr sra señor señora"),
-		he:            wordSet("he she er sie il elle él ella"),
-		me:            wordSet("i we ich wir je j' nous yo"),
-		persons: wordSet(`wife husband daughter son mother mom mum father dad sister brother girlfriend boyfriend fiancé fiancée fiance fiancee partner aunt uncle grandmother
+		conjunctions:  layer.Words("and but because since so while though although und aber weil denn sondern et mais parce car y e pero porque sino if when"),
+		subordinators: layer.Words("if suppose imagine pretend unless whether wenn falls ob weil dass obwohl während als si imagine"),
+		relatives:     layer.Words("who which that she he qui que quien sie er elle il ella él"),
+		particles:     layer.Words("de da do dos du del della di von van der den la le el al bin ibn ter zu"),
+		titles:        layer.Words("dr mr mrs ms prof herr frau mme m sr sra señor señora"),
+		he:            layer.Words("he she er sie il elle él ella"),
+		me:            layer.Words("i we ich wir je j' nous yo"),
+		persons: layer.Words(`wife husband daughter son mother mom mum father dad sister brother girlfriend boyfriend fiancé fiancée fiance fiancee partner aunt uncle grandmother
 			grandma grandfather grandpa niece nephew cousin stepmother stepfather stepsister stepbrother godmother godfather sister-in-law brother-in-law mother-in-law father-in-law
 			twin child kid baby friend flatmate roommate housemate neighbour neighbor landlord landlady tenant colleague coworker co-worker teammate boss manager supervisor mentor
 			mentee intern trainee student teacher professor tutor coach trainer doctor dentist therapist nurse lawyer accountant advisor adviser assistant secretary designer
@@ -82,7 +75,7 @@ var lexica = sync.OnceValue(func() *lexicon {
 			esposa esposo marido mujer hija hijo madre mamá padre papá hermana hermano novia novio prometida pareja tía tío abuela abuelo sobrina sobrino prima primo cuñada
 			cuñado suegra suegro gemelo niño niña bebé amiga amigo compañera compañero vecina vecino casera casero colega jefa jefe gerente becaria alumno alumna estudiante
 			profesor profesora médica médico dentista abogada abogado contable enfermera ingeniera ingeniero desarrolladora desarrollador gato gata perro perra caballo`),
-		things: wordSet(`project company firm startup start-up employer team department squad product service microservice app application website site platform system tool library
+		things: layer.Words(`project company firm startup start-up employer team department squad product service microservice app application website site platform system tool library
 			framework package module repo repository branch database cluster server host robot bot agent model pipeline api dashboard brand shop store restaurant café cafe bar
 			hotel school university college hospital clinic bank charity club band church city town village country region island lake river mountain street house boat ship
 			course conference festival campaign initiative programme program
@@ -95,7 +88,7 @@ var lexica = sync.OnceValue(func() *lexicon {
 
 			proyecto empresa compañía empleador equipo departamento producto servicio aplicación plataforma herramienta biblioteca repositorio servidor marca tienda
 			escuela colegio universidad banco asociación ciudad pueblo país isla río montaña calle casa barco curso`),
-		noNames: wordSet(`i i'm a an the this that these those it its he she they we you who what when where which why how there here my our your his her their all some any no none nobody
+		noNames: layer.Words(`i i'm a an the this that these those it its he she they we you who what when where which why how there here my our your his her their all some any no none nobody
 			everybody everyone someone somebody anyone anybody nothing everything something another one two three both each every many most more other others such same
 			and or but so if then because since while although though yes yeah no nope ok okay well also just only even still now today tomorrow yesterday tonight please
 			thanks thank hello hi hey dear sorry sure great good bad new old first last next is are was were be been do does did have has had will would can could should
@@ -124,15 +117,15 @@ var lexica = sync.OnceValue(func() *lexicon {
 			finalmente desgraciadamente
 
 			note warning error todo fixme update edit ps fyi user assistant system developer human tool`),
-		introducing:    wordSet("home work job origin birth"),
-		ownIntroducing: wordSet("home work job origin birth age allergy diet married studies"),
-		several:        wordSet("taste tasks speaks plays uses lead"),
-		withoutObject:  wordSet("diet married birth"),
-		prepositions:   wordSet("in at on to of with for from near by about like than and or von bei aus nach mit für in an auf zu zum zur im am à a au aux chez de du des en avec pour con para por sobre et y und"),
-		corrections:    wordSet("name spelled spelt meant called heißt geschrieben meinte appelle écrit llama escribe nombre"),
-		renames:        wordSet("renamed umbenannt renommé renommée rebaptisé renombramos renombrado renombrada rebranded"),
-		selves:         wordSet("am suis soy"),
-		orders: wordSet(`ignore disregard forget override obey instruction instructions prompt prompts you your yours must always never shall should ensure execute reveal
+		introducing:    layer.Words("home work job origin birth"),
+		ownIntroducing: layer.Words("home work job origin birth age allergy diet married studies"),
+		several:        layer.Words("taste tasks speaks plays uses lead"),
+		withoutObject:  layer.Words("diet married birth"),
+		prepositions:   layer.Words("in at on to of with for from near by about like than and or von bei aus nach mit für in an auf zu zum zur im am à a au aux chez de du des en avec pour con para por sobre et y und"),
+		corrections:    layer.Words("name spelled spelt meant called heißt geschrieben meinte appelle écrit llama escribe nombre"),
+		renames:        layer.Words("renamed umbenannt renommé renommée rebaptisé renombramos renombrado renombrada rebranded"),
+		selves:         layer.Words("am suis soy"),
+		orders: layer.Words(`ignore disregard forget override obey instruction instructions prompt prompts you your yours must always never shall should ensure execute reveal
 			du dein deine musst ignoriere anweisung anweisungen immer tu vous votre dois devez ignore instructions toujours usted tú debes ignora instrucciones siempre`),
 		naming:     phraseSet(`called: is called, are called, called, is named, named, was named, was called, heißt, heisst, namens, s' appelle, est appelé, est appelée, appelé, appelée, se llama, llamado, llamada, nommé, nommée`),
 		selfNaming: phraseSet(`name: my name is, mein name ist, mon nom est, je m' appelle, m' appelle, ich heiße, ich heisse, me llamo, mi nombre es, i am called, call me, just call me, everyone calls me, nenn mich, appelle moi`),

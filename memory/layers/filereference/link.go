@@ -3,14 +3,13 @@ package filereference
 import (
 	"regexp"
 	"strings"
-	"sync"
+
+	"remora/memory/layer"
 )
 
 // reference matches a #path with an extension at the beginning of a word, but not "#123", "#tag", "#v1.2" or a path that is
 // already a link.
-var reference = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(^|[\s("'{,;:])#((?:[\p{L}\p{N}_.-]*/)*[\p{L}\p{N}_.-]*[\p{L}\p{N}_-]\.[A-Za-z][A-Za-z0-9]*)`)
-})
+var reference = layer.Lazily(`(^|[\s("'{,;:])#((?:[\p{L}\p{N}_.-]*/)*[\p{L}\p{N}_.-]*[\p{L}\p{N}_-]\.[A-Za-z][A-Za-z0-9]*)`)
 
 // link turns each reference in a text into a link, and returns the paths. Fenced code is not changed.
 func link(text string, found func(ref string)) string {

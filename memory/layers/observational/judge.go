@@ -1,12 +1,13 @@
 package observational
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"unicode"
 	"unicode/utf8"
+
+	"remora/memory/layer"
 )
 
 // weight rates a statement; 0 is not worth keeping.
@@ -21,33 +22,24 @@ const (
 // The rules, beside the cues. They are English first; of other languages they know how people speak of themselves.
 var (
 	// name begins a sentence that is about somebody or something with a name.
-	name = lazily(`^\p{Lu}[\p{L}\d'’-]*\.?\s`)
+	name = layer.Lazily(`^\p{Lu}[\p{L}\d'’-]*\.?\s`)
 	// label precedes a value: "Budget: 4000 EUR".
-	label = lazily(`^[\p{L}][\p{L}\d _'’-]{1,40}[:=]\s*\S`)
+	label = layer.Lazily(`^[\p{L}][\p{L}\d _'’-]{1,40}[:=]\s*\S`)
 	// turned is where a statement goes over into a question: "I am Ann, what is your name?"
-	turned = lazily(`(?i)^[,;:–—-]\s+(and |so |but |now )?(what|what's|whats|who|who's|how|how's|where|where's|when|why|which|can|could|would|will|do|does|did|is|are|should)\b`)
-	ago    = lazily(`(?i)\b\S+ (days?|weeks?|months?) ago\b`)
+	turned = layer.Lazily(`(?i)^[,;:–—-]\s+(and |so |but |now )?(what|what's|whats|who|who's|how|how's|where|where's|when|why|which|can|could|would|will|do|does|did|is|are|should)\b`)
+	ago    = layer.Lazily(`(?i)\b\S+ (days?|weeks?|months?) ago\b`)
 )
-
-// lazily compiles an expression when it is first needed: compiling all of them takes milliseconds.
-func lazily(expr string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
-}
 
 // tongues are words by which people speak of themselves in other languages.
 var tongues = sync.OnceValue(func() map[string]bool {
-	all := map[string]bool{}
-	for w := range strings.FieldsSeq(`ich wir mein meine meinen meiner unser unsere je nous mon notre nos yo soy somos vivo tengo mi
+	return layer.Words(`ich wir mein meine meinen meiner unser unsere je nous mon notre nos yo soy somos vivo tengo mi
 		mis nuestro nuestra prefiero eu meu minha nosso nossa moro prefiro mio mia preferisco abito ik mijn onze jag mitt jeg
-		benim adım я мой моя моё мои меня мне мы наш наша зовут mam mój moja jestem`) {
-		all[w] = true
-	}
-	return all
+		benim adım я мой моя моё мои меня мне мы наш наша зовут mam mój moja jestem`)
 })
 
 // tongueParts does the same for words of several parts, and unspacedSelves for scripts without spaces.
 var (
-	tongueParts    = lazily(`(?i)(^|[^\p{L}])(j['’]\p{L}+|m['’]appelle|me llamo)($|[^\p{L}])`)
+	tongueParts    = layer.Lazily(`(?i)(^|[^\p{L}])(j['’]\p{L}+|m['’]appelle|me llamo)($|[^\p{L}])`)
 	unspacedSelves = []string{"私", "僕", "俺", "わたし", "我", "나는", "저는", "제 ", "내 ", "住んで", "が好き", "が嫌い", "アレルギー", "住在", "过敏", "살아요", "좋아해", "싫어해"}
 )
 

@@ -3,9 +3,7 @@ package rag
 import (
 	"fmt"
 	"path"
-	"regexp"
 	"strings"
-	"sync"
 
 	"remora/memory/layer"
 )
@@ -116,8 +114,8 @@ func fenceOf(line string) string {
 }
 
 var (
-	markdown = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^ {0,3}(#{1,6})[ \t]+(.*?)(?:[ \t]+#+)?$`) })
-	asciidoc = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(={1,6}) +(.*)$`) })
+	markdown = layer.Lazily(`^ {0,3}(#{1,6})[ \t]+(.*?)(?:[ \t]+#+)?$`)
+	asciidoc = layer.Lazily(`^(={1,6}) +(.*)$`)
 )
 
 // heading returns the level and the text of a heading, 0 for another line.
