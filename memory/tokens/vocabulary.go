@@ -4,9 +4,10 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/binary"
+	"errors"
 	"fmt"
-	"io"
 	"math/bits"
+	"slices"
 	"strconv"
 
 	"github.com/pkoukk/tiktoken-go-loader/assets"
@@ -61,11 +62,7 @@ func load(e Encoding, c *classes) (*vocabulary, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load vocabulary %s: %w", e, err)
 	}
-	data, err := inOrder(lines)
-	if err != nil {
-		return nil, fmt.Errorf("load vocabulary %s: %w", e, err)
-	}
-	v, err := index(data)
+	v, err := parse(lines)
 	if err != nil {
 		return nil, fmt.Errorf("load vocabulary %s: %w", e, err)
 	}
@@ -73,65 +70,44 @@ func load(e Encoding, c *classes) (*vocabulary, error) {
 	return v, nil
 }
 
-// inOrder reads a vocabulary as OpenAI publishes it: a line a token, in the order of their ranks, each its bytes in
-// base64, a space and its rank. The result is the number of tokens (4 bytes, little-endian), the length of each (1 byte
-// each), then their bytes.
-func inOrder(lines []byte) ([]byte, error) {
-	var lengths, text []byte
+// parse reads a vocabulary as OpenAI publishes it: a line a token, in the order of their ranks, each its bytes in base64, a space
+// and its rank.
+func parse(lines []byte) (*vocabulary, error) {
+	var text []byte
+	offsets := []uint32{0}
 	for line := range bytes.Lines(lines) {
 		token, rank, ok := bytes.Cut(bytes.TrimRight(line, "\r\n"), []byte(" "))
 		if len(line) < 2 {
 			continue
 		}
-		if n, err := strconv.Atoi(string(rank)); !ok || err != nil || n != len(lengths) {
-			return nil, fmt.Errorf("token %d: rank %q", len(lengths), rank)
+		n := len(offsets) - 1
+		if r, err := strconv.Atoi(string(rank)); !ok || err != nil || r != n || n+1 >= 1<<rankBits {
+			return nil, fmt.Errorf("token %d: rank %q", n, rank)
 		}
 		before := len(text)
 		var err error
 		if text, err = base64.StdEncoding.AppendDecode(text, token); err != nil {
-			return nil, fmt.Errorf("token %d: %w", len(lengths), err)
+			return nil, fmt.Errorf("token %d: %w", n, err)
 		}
-		if len(text)-before > maxToken {
-			return nil, fmt.Errorf("token %d has %d bytes", len(lengths), len(text)-before)
+		if size := len(text) - before; size == 0 || size > maxToken {
+			return nil, fmt.Errorf("token %d has %d bytes", n, size)
 		}
-		lengths = append(lengths, byte(len(text)-before)) //nolint:gosec // at most maxToken
+		offsets = append(offsets, uint32(len(text))) //nolint:gosec // at most maxToken for each of 1<<rankBits tokens
 	}
-	data := binary.LittleEndian.AppendUint32(make([]byte, 0, 4+len(lengths)+len(text)), uint32(len(lengths))) //nolint:gosec // tokens of a file in memory
-	return append(append(data, lengths...), text...), nil
-}
 
-// index makes the hash table of an unpacked file.
-func index(data []byte) (*vocabulary, error) {
-	const header = 4
-	if len(data) < header {
-		return nil, io.ErrUnexpectedEOF
+	n := len(offsets) - 1
+	if n == 0 {
+		return nil, errors.New("it has no tokens")
 	}
-	n := int(binary.LittleEndian.Uint32(data))
-	if n >= 1<<rankBits || len(data) < header+n {
-		return nil, fmt.Errorf("index %d tokens in %d bytes", n, len(data))
-	}
-	lengths, text := data[header:header+n], data[header+n:]
 	size := uint64(1) << bits.Len(uint(2*n))
-	v := &vocabulary{
-		slots: make([]uint32, size), mask: size - 1,
-		text: bytes.Clone(text), offsets: make([]uint32, n+1),
-	}
-	at := uint32(0)
-	for rank, length := range lengths {
-		start := at
-		if at += uint32(length); length == 0 || length > maxToken || int(at) > len(text) {
-			return nil, fmt.Errorf("index token %d of %d bytes", rank, length)
-		}
-		v.offsets[rank+1] = at
-		h := hash(v.text[start:at])
+	v := &vocabulary{slots: make([]uint32, size), mask: size - 1, text: bytes.Clone(text), offsets: slices.Clone(offsets)}
+	for rank := range n {
+		h := hash(v.text[v.offsets[rank]:v.offsets[rank+1]])
 		i := h & v.mask
 		for v.slots[i] != 0 {
 			i = (i + 1) & v.mask
 		}
-		v.slots[i] = tag(h) | uint32(rank+1)
-	}
-	if int(at) != len(text) {
-		return nil, fmt.Errorf("index %d bytes of tokens: %d given", at, len(text))
+		v.slots[i] = tag(h) | uint32(rank+1) //nolint:gosec // less than 1<<rankBits
 	}
 	return v, nil
 }

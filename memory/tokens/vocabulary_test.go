@@ -1,9 +1,10 @@
 package tokens
 
 import (
-	"encoding/binary"
-	"math"
+	"encoding/base64"
+	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"unicode"
@@ -92,33 +93,25 @@ func TestProbesStayShort(t *testing.T) {
 }
 
 func TestDamagedVocabularies(t *testing.T) {
-	f := func(name string, data []byte) {
+	f := func(name, lines string) {
 		t.Helper()
-		if v, err := index(data); err == nil {
+		if v, err := parse([]byte(lines)); err == nil {
 			t.Errorf("%s: got %d slots", name, len(v.slots))
 		}
 	}
-	f("empty", nil)
-	f("count only", []byte{9, 0, 0, 0})
-	f("too many tokens", binary.LittleEndian.AppendUint32(nil, math.MaxUint32))
-	f("empty token", []byte{1, 0, 0, 0, 0})
-	f("long token", append([]byte{1, 0, 0, 0, 200}, make([]byte, 200)...))
-	f("text too short", []byte{1, 0, 0, 0, 2, 'a'})
-	f("text too long", []byte{1, 0, 0, 0, 1, 'a', 'b'})
-}
-
-func TestDamagedVocabularyFiles(t *testing.T) {
-	f := func(lines string) {
-		t.Helper()
-		if data, err := inOrder([]byte(lines)); err == nil {
-			t.Errorf("%q: got %q", lines, data)
-		}
+	f("empty", "")
+	f("without the first token", "IQ== 1\n")
+	f("without one between", "IQ== 0\nIg== 2\n")
+	f("no rank", "IQ==\n")
+	f("no base64", "!! 0\n")
+	f("a rank in words", "IQ== zero\n")
+	f("empty token", " 0\n")
+	f("long token", base64.StdEncoding.EncodeToString(make([]byte, maxToken+1))+" 0\n")
+	var many strings.Builder
+	for i := range 1 << rankBits {
+		fmt.Fprintf(&many, "IQ== %d\n", i)
 	}
-	f("IQ== 1\n")
-	f("IQ== 0\nIg== 2\n")
-	f("IQ==\n")
-	f("!! 0\n")
-	f("IQ== zero\n")
+	f("too many tokens", many.String())
 }
 
 func TestClasses(t *testing.T) {
