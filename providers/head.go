@@ -3,6 +3,7 @@ package providers
 import (
 	"bytes"
 	"iter"
+	"slices"
 
 	"github.com/valyala/fasthttp"
 )
@@ -13,6 +14,7 @@ type Head struct {
 	status   int
 	length   int    // of the body in bytes, or chunkedLength or noLength
 	lines    []byte // the status line and the header lines, except those that frame the body
+	headers  int    // where in lines the header lines begin
 	framed   int    // where in lines the one stood that frames the body, -1 for none
 	framing  []byte // that line
 	mimeType []byte
@@ -53,7 +55,7 @@ func (h *Head) All() iter.Seq2[[]byte, []byte] {
 
 // each yields where each header line begins and ends in lines.
 func (h *Head) each(yield func(from, to int) bool) {
-	for from := lineEnd(h.lines); from < len(h.lines); {
+	for from := h.headers; from < len(h.lines); {
 		to := from + lineEnd(h.lines[from:])
 		if !yield(from, to) {
 			return
@@ -73,10 +75,10 @@ func (h *Head) Reset() {
 	}
 }
 
-// Set makes h a copy of another head.
-func (h *Head) Set(from *Head) {
+// Copy makes h a copy of another head.
+func (h *Head) Copy(from *Head) {
 	*h = Head{
-		status: from.status, length: from.length, framed: from.framed,
+		status: from.status, length: from.length, headers: from.headers, framed: from.framed,
 		lines:    append(h.lines[:0], from.lines...),
 		framing:  append(h.framing[:0], from.framing...),
 		mimeType: append(h.mimeType[:0], from.mimeType...),
@@ -84,9 +86,32 @@ func (h *Head) Set(from *Head) {
 	}
 }
 
+// Add adds a header line behind the others.
+func (h *Head) Add(name, value string) {
+	h.lines = append(append(append(append(h.lines, name...), ": "...), value...), "\r\n"...)
+}
+
+// AddBytes is Add.
+func (h *Head) AddBytes(name string, value []byte) {
+	h.lines = append(append(append(append(h.lines, name...), ": "...), value...), "\r\n"...)
+}
+
+// Replace gives a line that was added another value. Its name is given in lower case.
+func (h *Head) Replace(name string, value []byte) {
+	from, to := 0, 0
+	for begin, end := range h.each {
+		if nameAmong([]string{name}, h.lines[begin:end]) != "" {
+			from, to = begin+len(name)+len(": "), end-len("\r\n")
+		}
+	}
+	if to > 0 {
+		h.lines = slices.Replace(h.lines, from, to, value...)
+	}
+}
+
 // Drop removes the lines of some names, which are given in lower case.
 func (h *Head) Drop(names ...string) {
-	to, framed := lineEnd(h.lines), h.framed
+	to, framed := h.headers, h.framed
 	for begin, end := range h.each {
 		line := h.lines[begin:end]
 		name := nameAmong(names, line)
@@ -120,7 +145,8 @@ func nameAmong(names []string, line []byte) string {
 
 // Join appends to dst the head for a client whose server has written one of its own at the beginning of p, and returns where that
 // ends in p. The server knows how the body is framed on the client's connection: its line for that goes where upstream had one,
-// spelled alike if both are of one name. Its other lines come last.
+// spelled alike if both are of one name. Its other lines come last. If upstream has sent none, the server's head is the answer's, and
+// what was added comes last.
 func (h *Head) Join(dst, p []byte) (head []byte, end int) {
 	first := lineEnd(p)
 	from, to := first, first // of the server's line that frames the body
@@ -136,6 +162,10 @@ func (h *Head) Join(dst, p []byte) (head []byte, end int) {
 		}
 	}
 
+	if h.status == 0 {
+		blank := end - len("\r\n")
+		return append(append(append(dst, p[:blank]...), h.lines...), p[blank:end]...), end
+	}
 	place := h.framed
 	if place < 0 {
 		place = len(h.lines)

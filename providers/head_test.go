@@ -84,7 +84,7 @@ func TestHeadChanges(t *testing.T) {
 	if _, err := h.read([]byte(raw)); err != nil {
 		t.Fatal(err)
 	}
-	other.Set(&h)
+	other.Copy(&h)
 	if got := string(h.ContentEncoding()) + " " + string(h.ContentType()); got != "gzip, br t" {
 		t.Error(got)
 	}
@@ -93,7 +93,7 @@ func TestHeadChanges(t *testing.T) {
 		"content-type":          "HTTP/1.1 200 OK\r\nX-A: 1\r\nContent-Encoding: gzip\r\nx-a: 2\r\ncontent-encoding: br\r\nX-AB: 3\r\ncontent-length: 7\r\nOwn: 1\r\n\r\n",
 		"x content content-len": strings.Replace(raw[:len(raw)-2], "length: 5", "length: 7", 1) + "Own: 1\r\n\r\n",
 	} {
-		h.Set(&other)
+		h.Copy(&other)
 		h.Drop(strings.Fields(names)...)
 		const own = "HTTP/1.1 200 OK\r\nContent-Length: 7\r\nOwn: 1\r\n\r\n"
 		got, end := h.Join(nil, []byte(own+"body"))
@@ -103,6 +103,18 @@ func TestHeadChanges(t *testing.T) {
 		if dropped := strings.Contains(names, "encoding"); dropped != (len(h.ContentEncoding()) == 0) {
 			t.Errorf("%s: %q", names, h.ContentEncoding())
 		}
+	}
+	h.Copy(&other)
+	h.Add("X-Own", "1")
+	h.AddBytes("x-last", []byte("2"))
+	h.Replace("x-own", []byte("longer"))
+	if got := string(h.Lines()); !strings.HasSuffix(got, "t\r\nX-Own: longer\r\nx-last: 2\r\n") {
+		t.Errorf("added: %q", got)
+	}
+	h.Reset()
+	h.Add("X-Own", "1")
+	if got, _ := h.Join(nil, []byte("HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n")); string(got) != "HTTP/1.1 503 No\r\nContent-Length: 0\r\nX-Own: 1\r\n\r\n" {
+		t.Errorf("the proxy's own answer: %q", got)
 	}
 	h.Reset()
 	if h.Status() != 0 || len(h.Lines()) != 0 || string(other.ContentType()) != "t" {

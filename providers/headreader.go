@@ -72,6 +72,7 @@ func (h *Head) readStatus(line []byte) bool {
 	}
 	h.status = n
 	h.lines = append(append(append(h.lines, "HTTP/1.1 "...), status...), "\r\n"...)
+	h.headers = len(h.lines)
 	return true
 }
 

@@ -71,8 +71,7 @@ func (a *answer) reply() error {
 	a.answerWith(&a.head.Head)
 	a.noteEncoding()
 	a.noteNoPath()
-	a.report()
-	a.openToPages()
+	a.openToPages(a.report())
 	if a.attempt.refusal != nil {
 		return a.replyRefusal()
 	}
@@ -121,7 +120,7 @@ func (a *answer) reply() error {
 // answerWith makes the head of an answer the client's. fasthttp writes it with the status line and the line that frames the body.
 func (a *answer) answerWith(h *providers.Head) {
 	if h != &a.head.Head {
-		a.head.Set(h)
+		a.head.Copy(h)
 	}
 	resp := &a.ctx.Response
 	resp.SetStatusCode(h.Status())
@@ -130,7 +129,7 @@ func (a *answer) answerWith(h *providers.Head) {
 	}
 }
 
-// arrangeHead sends upstream's head with the answer, if there is one.
+// arrangeHead sends upstream's head with the answer, and the lines that the proxy adds.
 // The write deadline, the one that fasthttp would set, makes fasthttp send each answer before it handles the next
 // request on the connection, instead of gathering the answers to pipelined requests. So the head begins a write of its
 // own, and streamToClose, which bypasses fasthttp's buffer, cannot overtake it.
@@ -139,7 +138,7 @@ func (a *answer) arrangeHead(deadline time.Time) {
 		return
 	}
 	_ = a.ctx.SetWriteDeadline(deadline)
-	if a.head.Status() != 0 {
+	if len(a.head.Lines()) > 0 {
 		listener.ReplaceHead(a.ctx.Conn(), bodyBehind(a.ctx), a.head)
 		a.head = nil
 	}
@@ -365,38 +364,41 @@ func (p *commitGate) wait(r wire.Reply) (done func()) {
 	}
 }
 
-// report adds the proxy's headers to the answer, if the request names a session. Server-Timing is added beside upstream's.
-func (a *answer) report() {
-	h, id := &a.ctx.Response.Header, &a.req.head.id
-	if a.turn == nil || a.turn.unkept {
-		if a.req.status != "" {
-			reason := ""
-			if a.req.status == statusBypass {
-				reason = `;reason="` + a.req.reason + `"`
-			}
-			a.head.Drop("x-session-id", "x-memory")
-			h.Set("X-Session-Id", safeValue(id.session))
-			h.Set("X-Memory", a.req.status+reason+`;source="`+id.source+`"`)
+// report adds the proxy's headers to the answer, and reports whether there are any: the request names a session. They replace
+// upstream's, which may be a Remora, too; Server-Timing is added beside upstream's.
+func (a *answer) report() bool {
+	h, id := a.head, &a.req.head.id
+	switch {
+	case a.turn != nil && !a.turn.unkept:
+		h.Drop("x-session-id", "x-turn-id", "x-memory")
+		h.Add("X-Session-Id", safeValue(id.session))
+		h.Add("X-Turn-Id", a.turn.id)
+		h.AddBytes("X-Memory", appendSummary(make([]byte, 0, 128), &a.turn.summary, id.source, a.req.reason))
+		h.AddBytes("Server-Timing", a.trace.appendServerTiming(make([]byte, 0, 64)))
+	case a.req.status != "":
+		reason := ""
+		if a.req.status == statusBypass {
+			reason = `;reason="` + a.req.reason + `"`
 		}
-		return
+		h.Drop("x-session-id", "x-memory")
+		h.Add("X-Session-Id", safeValue(id.session))
+		h.Add("X-Memory", a.req.status+reason+`;source="`+id.source+`"`)
+	default:
+		return false
 	}
-	a.head.Drop("x-session-id", "x-turn-id", "x-memory")
-	h.Set("X-Session-Id", safeValue(id.session))
-	h.Set("X-Turn-Id", a.turn.id)
-	h.SetBytesV("X-Memory", appendSummary(make([]byte, 0, 128), &a.turn.summary, id.source, a.req.reason))
-	h.SetBytesV("Server-Timing", a.trace.appendServerTiming(make([]byte, 0, 64)))
+	return true
 }
 
 // own are the headers that the proxy adds to answers.
 const own = "X-Session-Id, X-Turn-Id, X-Memory, Server-Timing"
 
 // openToPages does CORS for the proxy's own headers: if upstream allows a web page to read its answer, the page may also read the
-// headers that the proxy adds, and send those that it reads. Upstream's lines stay.
-func (a *answer) openToPages() {
+// headers that the proxy adds, and send those that it reads. Upstream's lines stay. reported: the proxy has added its headers.
+func (a *answer) openToPages(reported bool) {
 	if !a.req.head.paged || a.s.begin == nil {
 		return
 	}
-	h, allowed := &a.ctx.Response.Header, false
+	allowed := false
 	var listed []byte
 	for name, value := range a.head.All() {
 		switch {
@@ -411,19 +413,19 @@ func (a *answer) openToPages() {
 	case a.ctx.IsOptions():
 		if more := a.req.head.ownAsked(a.s.names, listed); len(more) > 0 {
 			if d, _ := dialectOf(a.ctx.RequestURI()); d.Known() {
-				h.Add(fasthttp.HeaderAccessControlAllowHeaders, strings.Join(more, ", "))
+				a.head.Add(fasthttp.HeaderAccessControlAllowHeaders, strings.Join(more, ", "))
 			}
 		}
-	case len(h.Peek("X-Memory")) > 0:
-		h.Add(fasthttp.HeaderAccessControlExposeHeaders, own)
+	case reported:
+		a.head.Add(fasthttp.HeaderAccessControlExposeHeaders, own)
 	}
 }
 
 // openErrorToPages lets any web page read an error that the proxy made: without that, a page only sees that the request failed.
 func (a *answer) openErrorToPages() {
-	if h := &a.ctx.Response.Header; a.req.head.paged {
-		h.Set(fasthttp.HeaderAccessControlAllowOrigin, "*")
-		h.Set(fasthttp.HeaderAccessControlExposeHeaders, own+", Retry-After")
+	if a.req.head.paged {
+		a.head.Add(fasthttp.HeaderAccessControlAllowOrigin, "*")
+		a.head.Add(fasthttp.HeaderAccessControlExposeHeaders, own+", Retry-After")
 	}
 }
 
@@ -439,7 +441,7 @@ func (a *answer) reportWhole() {
 		sum := wire.ParseUsage(a.rounds.usage)
 		report = fmt.Appendf(report, ";rounds=%d;input=%d;output=%d", a.rounds.n, sum.Input, sum.Output)
 	}
-	a.ctx.Response.Header.SetBytesV("X-Memory", report)
+	a.head.Replace("x-memory", report)
 }
 
 // appendSummary writes the summary as an item of RFC 8941 with parameters.

@@ -87,7 +87,7 @@ func (a *attempt) correct(head *providers.Head) (*correction, error) {
 	}
 
 	c := &correction{was: a.out.shape, is: next, refusal: r}
-	c.head.Set(head)
+	c.head.Copy(head)
 	a.corrected = true
 	a.status = status
 	a.trace.answered(a, status, &wire.Reply{})
@@ -122,7 +122,7 @@ func (c *correction) end(a *attempt, head *providers.Head, err error) error {
 		}
 	}
 	a.upstream.Close()
-	head.Set(&c.head)
+	head.Copy(&c.head)
 	a.out.encode(c.was)
 	return nil
 }

@@ -260,7 +260,8 @@ func (x *exchange) fail(err error) {
 func (x *exchange) answerFirst(resp *fasthttp.Response) {
 	resp.Header.SetConnectionClose()
 	resp.Header.SetContentLength(len(resp.Body()))
-	answer := append(resp.Header.AppendBytes(nil), resp.Body()...)
+	head, _ := x.answer.head.Join(nil, resp.Header.AppendBytes(nil))
+	answer := append(head, resp.Body()...)
 	conn, s, rest := x.ctx.Conn(), x.s, x.ctx.RequestBodyStream()
 	s.hijack(x.ctx, func() { _ = conn.SetDeadline(past()) }, func(c net.Conn) {
 		const limit = 30 * time.Second

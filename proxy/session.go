@@ -68,11 +68,11 @@ type meaning struct {
 	name string // in lower case
 }
 
-// headerTable finds the meaning of header names. Most headers have a length that no name in the table has, and are not
-// hashed.
+// headerTable finds the meaning of header names. Most other headers have a length that no name with their first letter has, and
+// are not hashed.
 type headerTable struct {
 	names   map[string]meaning
-	lengths uint64
+	lengths [256]uint64 // by first letter, a bit for each length
 }
 
 // Credentials of a request, the strongest first: the headers in the order of fixedHeaders, these members of the query in
@@ -127,7 +127,7 @@ func newHeaderTable(o *SessionOptions) *headerTable {
 	add := func(m meaning) {
 		if _, taken := t.names[m.name]; !taken {
 			t.names[m.name] = m
-			t.lengths |= 1 << uint(len(m.name))
+			t.lengths[m.name[0]] |= 1 << uint(len(m.name))
 		}
 	}
 	for _, m := range fixedHeaders() {
@@ -144,7 +144,7 @@ func newHeaderTable(o *SessionOptions) *headerTable {
 
 // lookup finds the meaning of a header name in any spelling.
 func (t *headerTable) lookup(name []byte) meaning {
-	if len(name) > maxName || t.lengths&(1<<uint(len(name))) == 0 {
+	if len(name) == 0 || len(name) > maxName || t.lengths[name[0]|0x20]&(1<<uint(len(name))) == 0 {
 		return meaning{}
 	}
 	var lower [maxName]byte

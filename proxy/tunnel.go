@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 
 	"github.com/valyala/fasthttp"
-
 )
 
 // tunnel serves a WebSocket. The handshake passes like any request; after a 101 bytes are copied in both directions.

@@ -48,6 +48,9 @@ func ShortenResult(it wire.Item, limit int) wire.Item {
 
 // ShortenResults puts [ShortenResult] in the place of each item.
 func ShortenResults(items []wire.Item, limit int) {
+	if limit <= 0 {
+		return
+	}
 	for i, it := range items {
 		items[i] = ShortenResult(it, limit)
 	}
