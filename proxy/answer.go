@@ -472,20 +472,19 @@ func appendSummary(dst []byte, s *memory.Summary, source, bypassed string) []byt
 }
 
 // isStream reports whether an answer is an event stream: by its type or, where the client has asked for one, if the type says
-// nothing and the length is unknown, or if the body begins as one does. SDKs do not look at the type, and some gateways say
-// application/json.
+// nothing and the length is unknown. If the type and what the client has asked for differ, the body decides where that matters: SDKs
+// do not look at the type, and some gateways say application/json of a stream, or text/event-stream of any answer.
 func (a *answer) isStream(h *providers.Head) (bool, error) {
 	typ := h.ContentType()
 	is := func(name string) bool { return len(typ) >= len(name) && bytes.EqualFold(typ[:len(name)], []byte(name)) }
+	events := is("text/event-stream")
 	switch {
-	case is("text/event-stream"):
-		return true, nil
 	case a.attempt.upstream.Length() < 0 && (len(typ) == 0 || is("text/plain") || is("application/octet-stream")):
 		return a.req.asksForStream(), nil
-	case a.turn == nil || h.Status() >= fasthttp.StatusMultipleChoices || !a.req.asksForStream():
-		return false, nil
+	case a.turn == nil, h.Status() >= fasthttp.StatusMultipleChoices, events && !a.turn.steered, events && len(h.ContentEncoding()) > 0, events == a.req.asksForStream():
+		return events, nil
 	}
-	p, err := a.attempt.peek()
+	p, err := a.stream.beginning()
 	if errors.Is(err, io.EOF) {
 		err = nil
 	}

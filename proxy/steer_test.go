@@ -305,7 +305,7 @@ func TestKeepAliveOfSteered(t *testing.T) {
 	m := goesOn(t)
 	r := start(t, rigOptions{upstream: addr, memory: m.begin, tune: func(o *Options) { o.KeepAlive = every }})
 	c, br := r.dial(t)
-	write(c, chatIn("s", chatBody))
+	write(c, chatIn("s", liveChat))
 	for line := ""; !strings.HasPrefix(line, ": keep-alive"); {
 		var err error
 		if line, err = br.ReadString('\n'); err != nil {

@@ -30,6 +30,7 @@ type stream struct {
 	client clientWriter
 	mode   foldMode
 	failed error // why upstream's answer ended early, nil if it did not
+	begun  bool  // something other than blank lines has come
 	done   bool  // the whole body was written
 
 	folder *wire.Folder
@@ -109,9 +110,30 @@ func (st *stream) WriteTo(w io.Writer) (n int64, err error) {
 
 var errPanicked = errors.New("recovered from a panic")
 
+// beginning returns the first pieces of the body, which next will return again, up to one that is more than blank lines: servers
+// send those to keep the connection open.
+func (st *stream) beginning() ([]byte, error) {
+	a := st.answer.attempt
+	p, err := a.peek()
+	for err == nil && len(bytes.TrimSpace(p)) == 0 && len(p) < wholeLimit {
+		blank := bytes.Clone(p)
+		a.first = nil
+		p, err = a.next()
+		p = append(blank, p...)
+		a.first = p
+	}
+	return p, err
+}
+
 // pass parses a piece of the body, and writes the part of it that may be sent before the commit.
 func (st *stream) pass(p []byte) error {
 	st.answer.trace.firstByte()
+	if said := bytes.TrimSpace(p); !st.begun && len(said) > 0 {
+		st.begun = true
+		if st.mode == foldStream && said[0] == '{' {
+			st.mode = foldWhole // no stream, in spite of its type
+		}
+	}
 	switch st.mode {
 	case foldStream:
 		if !st.answer.attempt.held.hold(len(p)) {

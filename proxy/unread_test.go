@@ -145,7 +145,7 @@ func steered(t *testing.T, upstream string, s *memory.Steering) (string, memory.
 	t.Helper()
 	m := &steerer{book: newBook(), steering: s, review: nothing}
 	c, br := start(t, rigOptions{upstream: upstream, memory: m.begin}).dial(t)
-	write(c, chatIn("s", chatBody))
+	write(c, chatIn("s", liveChat))
 	resp, err := http.ReadResponse(br, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -153,6 +153,21 @@ func steered(t *testing.T, upstream string, s *memory.Steering) (string, memory.
 	got, err := io.ReadAll(resp.Body)
 	shut(resp.Body)
 	return string(got), await(t, m.answers, "commit"), err
+}
+
+// TestWholeAnswerOfAStreamsTypeIsJudged: where the client has not asked for a stream, layers see the answer that it is.
+func TestWholeAnswerOfAStreamsTypeIsJudged(t *testing.T) {
+	addr := answering(t, func(*http.Request, []byte) string {
+		return eventHead + chunk("\n") + chunk(chatAnswer) + chunk("")
+	})
+	for _, s := range []*memory.Steering{toolsOnly(), {Hides: toolsOnly().Hides, HoldCalls: true}, {Hides: toolsOnly().Hides, HoldAll: true}} {
+		m := &steerer{book: newBook(), steering: s, review: nothing}
+		resp, body := start(t, rigOptions{upstream: addr, memory: m.begin}).get(t, chatIn("s", chatBody))
+		a := await(t, m.answers, "commit")
+		if resp.StatusCode != 200 || strings.TrimSpace(body) != chatAnswer || !a.Reply.Complete || textOf(t, a.Reply) != "hello" {
+			t.Errorf("%d %q, stored %+v", resp.StatusCode, body, a)
+		}
+	}
 }
 
 // TestCallBehindTheEnd: where calls are judged, a call after the end of an answer does not pass, however that ended.
