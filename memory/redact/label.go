@@ -77,8 +77,12 @@ func labelled(text string, found []span) []span {
 	if len(lower) != len(text) {
 		lower = text
 	}
+	left := maxUnspaced
 	for l, k := range unspacedLabels {
 		for at := range behind(lower, l) {
+			if left--; left < 0 {
+				return append(found, span{0, len(text)})
+			}
 			if s := valueBehind(text, at, k, l); s.to > 0 {
 				found = append(found, s)
 			}
@@ -86,6 +90,10 @@ func labelled(text string, found []span) []span {
 	}
 	return found
 }
+
+// maxUnspaced is the number of labels in text without spaces from which all of it is taken out: behind each, up to 256 bytes are
+// read, and no text that people write has so many.
+const maxUnspaced = 4096
 
 // valuesOf finds the values of the labels among the words of a piece.
 func valuesOf(text string, parts []part, found []span) []span {
@@ -235,7 +243,10 @@ func valueBehind(text string, at int, k kind, last string) span {
 // passwordValue is a value if it can be a password: nearly any word behind a colon, one that is made up elsewhere.
 func passwordValue(text string, v span, how joint, quoted bool) span {
 	word := text[v.from:v.to]
-	lower := strings.ToLower(word)
+	lower := word
+	if len(word) <= longestListed {
+		lower = strings.ToLower(word)
+	}
 	plain := !secretLike(word) && !digitsOnly(word)
 	switch {
 	case placeholder(word), len(word) < 2:
@@ -473,13 +484,16 @@ func skipSpace(text string, at int) int {
 	return at + len(text[at:]) - len(strings.TrimLeft(text[at:], " \t\u00a0\u3000"))
 }
 
+// longestListed is the length of a word, in bytes, from which no list has it. Longer ones are not looked up: text without spaces
+// between words is one long word behind each label in it.
+const longestListed = 64
+
 // plainWord is the word that begins at a place, and where it ends. Of a long one it is the beginning: it is read anew for each
 // label before it or in it.
 func plainWord(text string, at int) (word string, end int) {
-	const longest = 64 // bytes; no list has a longer one
 	end = at
 	for i, r := range text[at:] {
-		if i > longest || !unicode.IsLetter(r) && !unicode.IsMark(r) && !unicode.IsDigit(r) && r != '\'' && r != '’' && r != '-' && r != '_' {
+		if i > longestListed || !unicode.IsLetter(r) && !unicode.IsMark(r) && !unicode.IsDigit(r) && r != '\'' && r != '’' && r != '-' && r != '_' {
 			break
 		}
 		end = at + i + utf8.RuneLen(r)
@@ -513,11 +527,12 @@ func wordAt(text string, at int) span {
 		}
 	}
 	end := at
+	spaced := !unspaced(first)
 	for i, r := range text[at:] {
-		if unicode.IsSpace(r) || unicode.IsControl(r) || strings.ContainsRune("\"`，。、！？；」』》“”", r) || i > longest {
+		if i > longest || endsValue(r) {
 			break
 		}
-		if unspaced(r) && i > 0 && !unspaced(first) {
+		if spaced && i > 0 && unspaced(r) {
 			break // パスワードはhunter2です
 		}
 		end = at + i + utf8.RuneLen(r)
@@ -534,6 +549,16 @@ func wordAt(text string, at int) span {
 		return span{}
 	}
 	return span{at, end}
+}
+
+// endsValue reports whether a value that is not quoted ends before a character.
+func endsValue(r rune) bool {
+	switch r {
+	case '"', '`', '，', '。', '、', '！', '？', '；', '」', '』', '》', '“', '”':
+		return true
+	default:
+		return unicode.IsSpace(r) || unicode.IsControl(r)
+	}
 }
 
 // sentenceEnd is where a sentence ends, or its line, or a text that is too long for one.

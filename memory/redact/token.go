@@ -188,13 +188,13 @@ func secretLike(word string) bool {
 	letters, digits, others, capitals := 0, 0, 0, 0
 	for i, r := range word {
 		switch {
-		case unicode.IsDigit(r):
-			digits++
 		case unicode.IsLetter(r):
 			letters++
 			if i > 0 && unicode.IsUpper(r) {
 				capitals++
 			}
+		case unicode.IsDigit(r):
+			digits++
 		case strings.ContainsRune("-_./'’", r):
 		default:
 			others++
@@ -210,6 +210,9 @@ func secretLike(word string) bool {
 	}
 }
 
+// longestSource is at least the length of the names of places that placeholder knows.
+const longestSource = 16
+
 // placeholder reports whether a word stands for a secret stored elsewhere: $PASSWORD, <token>, ****, {{secret}}.
 func placeholder(word string) bool {
 	w := strings.Trim(word, "\"'`")
@@ -223,7 +226,7 @@ func placeholder(word string) bool {
 	case strings.HasPrefix(w, Mark), strings.HasPrefix(w, "["), strings.HasPrefix(w, "http://"), strings.HasPrefix(w, "https://"):
 		return true
 	}
-	lower := strings.ToLower(w)
+	lower := strings.ToLower(w[:min(len(w), longestSource)])
 	sources := []string{"process.env", "os.environ", "os.getenv", "env.", "env(", "getenv", "secrets.", "vault:", "file:", "op://"}
 	return slices.ContainsFunc(sources, func(p string) bool { return strings.HasPrefix(lower, p) })
 }

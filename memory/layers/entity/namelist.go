@@ -164,6 +164,9 @@ func read(raw []byte) []found {
 		}
 		all[i].count++
 	}
+	if len(all) == 0 {
+		return nil, nil // there is nothing that could be a secret
+	}
 	clean := redact.Text(text)
 	if clean == text {
 		return all
