@@ -129,6 +129,9 @@ func TestDressedBodyIsPlain(t *testing.T) {
 			t.Errorf("%s: %s", c.name, got)
 		}
 	}
+	if got, _ := ask(chatIn("s", pack(t, chatBody), "Content-Encoding: gzip\r\n", "Content-Encoding: identity\r\n")); !strings.Contains(got, `"prompt_cache_key":"`) {
+		t.Errorf("beside identity: %s", got)
+	}
 }
 
 func pack(t *testing.T, body string) string {

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 
 	"github.com/valyala/fasthttp"
@@ -46,7 +47,11 @@ func (h *head) read(t *headerTable, r *fasthttp.RequestHeader) {
 				}
 			}
 		case roleEncoding:
-			h.encoded = value
+			if isPlain(h.encoded) {
+				h.encoded = value
+			} else if !isPlain(value) { // several lines are one list (RFC 9110, 5.3)
+				h.encoded = slices.Concat(h.encoded, []byte(", "), value)
+			}
 		case roleUpgrade:
 			h.upgrade = value
 			other = other || !bytes.EqualFold(value, []byte("websocket"))

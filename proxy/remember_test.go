@@ -470,6 +470,7 @@ func TestNotRemembered(t *testing.T) {
 	f("nothing", chatIn("s", ""), bypass("the body is empty"))
 	f("items too short for their number", chatIn("s", `{"messages":[`+strings.Repeat("0,", 30000)+strings.Repeat("0,", 2768)+`0]}`), bypass("the body cannot be read at byte 65549: too many items for their size"))
 	f("unknown encoding", chatIn("s", chatBody, "Content-Encoding: br\r\n"), bypass(encoding))
+	f("two encodings", chatIn("s", gzipped(chatBody), "Content-Encoding: br\r\n", "Content-Encoding: gzip\r\n"), bypass(encoding))
 	f("bomb", chatIn("s", gzipped(`{"messages":[],"x":"`+strings.Repeat("x", 70<<10)+`"}`), "Content-Encoding: gzip\r\n"), bypass(encoding))
 	f("another endpoint", strings.Replace(chatIn("s", chatBody), "chat/completions", "embeddings", 1), bypass(path))
 	f("sub-path", strings.Replace(chatIn("s", chatBody), "chat/completions", "responses/compact", 1), bypass(path))
