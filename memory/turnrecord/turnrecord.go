@@ -150,183 +150,161 @@ func (r *Record) Size() int {
 // AppendTo appends the record as encoding/json would read it back. It is written by hand since it is part of every
 // commit: reflection made up a twentieth of a turn.
 func (r *Record) AppendTo(b []byte) []byte {
-	b = append(b, `{"id":`...)
-	b = appendText(b, r.ID)
-	b = append(b, `,"time":"`...)
-	b = r.Time.AppendFormat(b, time.RFC3339Nano)
-	b = append(b, '"')
-	for _, f := range []struct{ name, value string }{
-		{"status", r.Status},
-		{"relation", r.Relation},
-		{"rule", r.Rule},
-		{"resource", r.Resource},
-		{"execution", r.Execution},
-		{"parent_session", r.ParentID},
-		{"dialect", r.Dialect},
-		{"model", r.Model},
-		{"side", r.Side},
-		{"cut", r.Cut},
-		{"system_prompt", r.SystemPrompt},
-		{"response_id", r.ResponseID},
-		{"finish", r.Finish},
-		{"before", r.Before},
-	} {
-		if f.value != "" {
-			b = appendText(appendName(b, f.name), f.value)
-		}
-	}
-	if r.HTTPStatus != 0 {
-		b = strconv.AppendInt(appendName(b, "http_status"), int64(r.HTTPStatus), 10)
-	}
-	if r.Open {
-		b = append(appendName(b, "open"), "true"...)
-	}
-	if r.Later {
-		b = append(appendName(b, "later"), "true"...)
-	}
-	if r.Alone {
-		b = append(appendName(b, "alone"), "true"...)
-	}
-	if r.Degraded {
-		b = append(appendName(b, "degraded"), "true"...)
-	}
-	b = strconv.AppendUint(appendName(b, "parent"), r.Parent, 10)
-	b = strconv.AppendUint(appendName(b, "tip"), r.Tip, 10)
-	b = appendList(b, "input", r.Input, appendSeq)
-	b = appendList(b, "output", r.Output, appendSeqs)
+	o := object(append(b, '{'))
+	o.text("id", r.ID)
+	o.member("time")
+	o = append(r.Time.AppendFormat(append(o, '"'), time.RFC3339Nano), '"')
+	o.text("status", r.Status)
+	o.text("relation", r.Relation)
+	o.text("rule", r.Rule)
+	o.text("resource", r.Resource)
+	o.text("execution", r.Execution)
+	o.text("parent_session", r.ParentID)
+	o.text("dialect", r.Dialect)
+	o.text("model", r.Model)
+	o.text("side", r.Side)
+	o.text("cut", r.Cut)
+	o.text("system_prompt", r.SystemPrompt)
+	o.text("response_id", r.ResponseID)
+	o.text("finish", r.Finish)
+	o.text("before", r.Before)
+	o.number("http_status", r.HTTPStatus)
+	o.flag("open", r.Open)
+	o.flag("later", r.Later)
+	o.flag("alone", r.Alone)
+	o.flag("degraded", r.Degraded)
+	o.member("parent")
+	o = appendSeq(o, r.Parent)
+	o.member("tip")
+	o = appendSeq(o, r.Tip)
+	o = appendList(o, "input", r.Input, appendSeq)
+	o = appendList(o, "output", r.Output, appendSeqs)
 	if len(r.Usage) > 0 {
-		b = append(appendName(b, "usage"), r.Usage...)
+		o.member("usage")
+		o = append(o, r.Usage...)
 	}
-	b = r.appendNotes(b)
-	return append(r.View.appendTo(appendName(b, "view")), '}')
-}
-
-// appendNotes appends what layers did, which few turns have.
-func (r *Record) appendNotes(b []byte) []byte {
-	b = appendList(b, "hidden", r.Hidden, appendSeq)
-	if len(r.Blocks)+len(r.Layers) == 0 {
-		return b
-	}
-	for _, f := range []struct {
-		name  string
-		value any
-		want  bool
-	}{{"blocks", r.Blocks, len(r.Blocks) > 0}, {"layers", r.Layers, len(r.Layers) > 0}} {
-		if !f.want {
-			continue
-		}
-		if text, err := json.Marshal(f.value); err == nil { // numbers and strings: it can't fail
-			b = append(appendName(b, f.name), text...)
-		}
-	}
-	return b
+	o = appendList(o, "hidden", r.Hidden, appendSeq)
+	o = appendRare(o, "blocks", r.Blocks)
+	o = appendRare(o, "layers", r.Layers)
+	o.member("view")
+	return append(r.View.appendTo(o), '}')
 }
 
 func (v *View) appendTo(b []byte) []byte {
-	b = append(b, '{')
-	for _, f := range []struct {
-		name  string
-		value int
-		want  bool
-	}{
-		{"conversation", v.Conversation, true},
-		{"sent", v.Sent, true},
-		{"from", v.From, true},
-		{"windowed", v.Windowed, v.Windowed != 0},
-		{"orphans", v.Orphans, v.Orphans != 0},
-		{"tool_result_max_tokens", v.ToolResult, v.ToolResult != 0},
-		{"repaired", v.Repaired, v.Repaired != 0},
-	} {
-		if f.want {
-			b = strconv.AppendInt(appendName(b, f.name), int64(f.value), 10)
-		}
-	}
+	o := object(append(b, '{'))
+	o.count("conversation", v.Conversation)
+	o.count("sent", v.Sent)
+	o.count("from", v.From)
+	o.number("windowed", v.Windowed)
+	o.number("orphans", v.Orphans)
+	o.number("tool_result_max_tokens", v.ToolResult)
+	o.number("repaired", v.Repaired)
 	if v.Pinned != nil {
-		b = strconv.AppendInt(appendName(b, "pinned"), int64(*v.Pinned), 10)
+		o.count("pinned", *v.Pinned)
 	}
-	if v.PrefixReason != "" {
-		b = appendText(appendName(b, "new_prefix"), v.PrefixReason)
-	}
+	o.text("new_prefix", v.PrefixReason)
 	if v.Tokens != nil {
-		b = v.Tokens.appendTo(appendName(b, "tokens"))
+		o.member("tokens")
+		o = v.Tokens.appendTo(o)
 	}
-	if v.SystemPrompt != "" {
-		b = appendText(appendName(b, "system_prompt"), v.SystemPrompt)
-	}
-	if v.Messages != "" {
-		b = appendText(appendName(b, "messages"), v.Messages)
-	}
-	if v.Portable {
-		b = append(appendName(b, "portable"), "true"...)
-	}
-	if v.Own {
-		b = append(appendName(b, "portable_own"), "true"...)
-	}
-	if v.NoCalls {
-		b = append(appendName(b, "no_calls"), "true"...)
-	}
-	if v.NoMedia {
-		b = append(appendName(b, "no_media"), "true"...)
-	}
-	b = appendList(b, "mended", v.Mended, appendText)
-	if v.Continues {
-		b = append(appendName(b, "continues"), "true"...)
-	}
-	if v.Carried > 0 {
-		b = strconv.AppendInt(appendName(b, "carried"), int64(v.Carried), 10)
-	}
-	if v.Stored {
-		b = append(appendName(b, "stored"), "true"...)
-	}
-	b = appendList(b, "items", v.Items, appendSpan)
-	if len(v.LeftOut) > 0 {
-		out, err := json.Marshal(v.LeftOut)
-		if err == nil { // numbers and strings: it can't fail
-			b = append(appendName(b, "left_out"), out...)
-		}
-	}
-	return append(b, '}')
+	o.text("system_prompt", v.SystemPrompt)
+	o.text("messages", v.Messages)
+	o.flag("portable", v.Portable)
+	o.flag("portable_own", v.Own)
+	o.flag("no_calls", v.NoCalls)
+	o.flag("no_media", v.NoMedia)
+	o = appendList(o, "mended", v.Mended, appendText)
+	o.flag("continues", v.Continues)
+	o.number("carried", v.Carried)
+	o.flag("stored", v.Stored)
+	o = appendList(o, "items", v.Items, appendSpan)
+	o = appendRare(o, "left_out", v.LeftOut)
+	return append(o, '}')
 }
 
 func appendSpan(b []byte, s Span) []byte {
-	b = append(b, '{')
-	if s.End != "" {
-		b = appendText(appendName(b, "end"), s.End)
-	}
-	if s.N != 0 {
-		b = strconv.AppendInt(appendName(b, "n"), int64(s.N), 10)
-	}
-	for _, f := range []struct {
-		name  string
-		value []byte
-	}{{"off", s.Off}, {"is", s.Is}} {
-		if len(f.value) > 0 {
-			b = append(appendName(b, f.name), '"')
-			b = append(base64.StdEncoding.AppendEncode(b, f.value), '"')
-		}
-	}
-	return append(b, '}')
+	o := object(append(b, '{'))
+	o.text("end", s.End)
+	o.number("n", s.N)
+	o.bytes("off", s.Off)
+	o.bytes("is", s.Is)
+	return append(o, '}')
 }
 
 func (v *Tokens) appendTo(b []byte) []byte {
-	b = append(b, '{')
-	for _, f := range []struct {
-		name  string
-		value int
-	}{{"system", v.System}, {"tools", v.Tools}, {"history", v.History}, {"layers", v.Layers}, {"total", v.Total}} {
-		b = strconv.AppendInt(appendName(b, f.name), int64(f.value), 10)
-	}
-	if v.Estimated {
-		b = append(appendName(b, "estimated"), "true"...)
-	}
-	return append(b, '}')
+	o := object(append(b, '{'))
+	o.count("system", v.System)
+	o.count("tools", v.Tools)
+	o.count("history", v.History)
+	o.count("layers", v.Layers)
+	o.count("total", v.Total)
+	o.flag("estimated", v.Estimated)
+	return append(o, '}')
 }
 
-func appendName(b []byte, name string) []byte {
+// object is the beginning of a JSON object. Its methods append a member; all but count and member leave out the zero value.
+type object []byte
+
+// member begins a member, whose value follows.
+func (o *object) member(name string) {
+	b := *o
 	if b[len(b)-1] != '{' {
 		b = append(b, ',')
 	}
-	return append(append(append(b, '"'), name...), `":`...)
+	*o = append(append(append(b, '"'), name...), `":`...)
+}
+
+func (o *object) text(name, value string) {
+	if value != "" {
+		o.member(name)
+		*o = appendText(*o, value)
+	}
+}
+
+func (o *object) number(name string, value int) {
+	if value != 0 {
+		o.count(name, value)
+	}
+}
+
+func (o *object) count(name string, value int) {
+	o.member(name)
+	*o = strconv.AppendInt(*o, int64(value), 10)
+}
+
+func (o *object) flag(name string, value bool) {
+	if value {
+		o.member(name)
+		*o = append(*o, "true"...)
+	}
+}
+
+func (o *object) bytes(name string, value []byte) {
+	if len(value) > 0 {
+		o.member(name)
+		*o = append(base64.StdEncoding.AppendEncode(append(*o, '"'), value), '"')
+	}
+}
+
+// appendRare appends a list that few turns have; nothing for an empty one.
+func appendRare[T any](o object, name string, list []T) object {
+	if len(list) == 0 {
+		return o
+	}
+	if text, err := json.Marshal(list); err == nil { // numbers and strings: it can't fail
+		o.member(name)
+		o = append(o, text...)
+	}
+	return o
+}
+
+// appendList appends a list; nothing for an empty one.
+func appendList[T any](o object, name string, list []T, element func([]byte, T) []byte) object {
+	if len(list) == 0 {
+		return o
+	}
+	o.member(name)
+	return appendElements(o, list, element)
 }
 
 // escaped has the bytes that a JSON string may not hold as they are, and those outside of ASCII.
@@ -349,14 +327,6 @@ func appendText(b []byte, s string) []byte {
 		}
 	}
 	return append(append(append(b, '"'), s...), '"')
-}
-
-// appendList appends a member that is a list; nothing for an empty one.
-func appendList[T any](b []byte, name string, list []T, element func([]byte, T) []byte) []byte {
-	if len(list) == 0 {
-		return b
-	}
-	return appendElements(appendName(b, name), list, element)
 }
 
 func appendElements[T any](b []byte, list []T, element func([]byte, T) []byte) []byte {
