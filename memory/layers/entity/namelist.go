@@ -165,7 +165,7 @@ func read(raw []byte) []found {
 		all[i].count++
 	}
 	if len(all) == 0 {
-		return nil, nil // there is nothing that could be a secret
+		return nil // there is nothing that could be a secret
 	}
 	clean := redact.Text(text)
 	if clean == text {
