@@ -185,6 +185,9 @@ func (a *assembly) finish() {
 	if len(t.Tools) == 0 {
 		t.WithoutTools()
 	}
+	if _, steered := t.Steering(); steered && !c.Side {
+		t.chosen = &chosenView{*c, *v}
+	}
 }
 
 // show inserts the layers' blocks into the view, and records them.

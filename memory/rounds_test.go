@@ -76,6 +76,36 @@ func TestAdviceEndsWithTheRounds(t *testing.T) {
 	}
 }
 
+// TestGoesOnWithLess: a request that goes on and is longer than the model's context is sent with less of the history. What the turn
+// has added stays, and its record is of what was sent last.
+func TestGoesOnWithLess(t *testing.T) {
+	t.Parallel()
+	o := coached(t)
+	o.Shape.Window = &view.Window{MaxTokens: 100, EvictShare: 0.5}
+	o.Shape.Price, o.Shape.AtMost = func(string, wire.Item) int { return 1 }, func(it wire.Item) int { return len(it.Raw) }
+	l := newLab(t, o)
+	l.turn("s:be u:1", "a:1")
+	l.turn("s:be u:1 a:1 u:2", "a:2")
+	turn := l.begin(memory.Call{}, "s:be u:1 a:1 u:2 a:2 u:3")
+	if turn.Shorten(4) {
+		t.Error("a turn is shortened before the model has answered")
+	}
+	turn.Review(t.Context(), answer(t, "a:long").Reply)
+	l.wantView(told(t, turn.Sent(view.Shape{}).Items), "s:be u:1 a:1 u:2 a:2 u:3 a:long s:shorter")
+	if !turn.Shorten(4) {
+		t.Error("nothing could be left out")
+	}
+	l.wantView(told(t, turn.Sent(view.Shape{}).Items), "s:be a:2 u:3 a:long s:shorter")
+	if s := turn.Summary; s.Sent != 3 || s.Windowed != 3 {
+		t.Errorf("%d items are sent and %d windowed", s.Sent, s.Windowed)
+	}
+	if turn.Shorten(1) && told(t, turn.Sent(view.Shape{}).Items) != "s:be u:3 a:long s:shorter" {
+		t.Errorf("then %s", told(t, turn.Sent(view.Shape{}).Items))
+	}
+	turn.Commit(answer(t, "a:3"))
+	l.wantView(l.shown(turn.ID), "s:be u:3")
+}
+
 // jailer denies every call.
 type jailer struct{ listener }
 

@@ -1,6 +1,8 @@
 package memory
 
 import (
+	"slices"
+
 	"remora/memory/session"
 	"remora/memory/view"
 	"remora/wire"
@@ -36,6 +38,49 @@ func (t *Turn) WithoutTools() ([]wire.Item, Summary) {
 	h.view.LeaveOut(len(h.conversation.System), h.out...)
 	t.describe(&h.conversation, &h.view)
 	return t.View, t.Summary
+}
+
+// chosenView is a view with the conversation that it was chosen from.
+type chosenView struct {
+	conversation session.Conversation
+	view         view.View
+}
+
+// Shorten leaves older items out of the request with which the model goes on, as a window that leaves at most maxTokens of history
+// does: upstream has refused its length. What the turn has added stays. It reports whether that leaves anything out.
+func (t *Turn) Shorten(maxTokens int) bool {
+	if t.chosen == nil || t.continuation == nil || t.noTools || t.shape.Window == nil {
+		return false
+	}
+	c, v := &t.chosen.conversation, t.chosen.view
+	system := len(c.System)
+	history := v.Items[system:]
+	in := view.WindowInput{AtMost: t.shape.AtMost, Most: maxTokens}
+	if t.shape.Price != nil {
+		in.Tokens = func(it wire.Item) int { return t.shape.Price(t.call.Request.Model(), it) }
+	}
+	kept := view.Assemble(view.Request{Items: history, Resolve: t.writer.entry.Resolver(), Window: t.shape.Window, WindowInput: in}).Kept
+
+	var out []view.Out
+	var gone []wire.Item
+	for i, it := range history {
+		if _, stays := slices.BinarySearch(kept, i); !stays {
+			out, gone = append(out, view.Out{Index: i, Why: view.ReasonWindow}), append(gone, it)
+		}
+	}
+	if len(out) == 0 {
+		return false
+	}
+	v.LeaveOut(system, out...)
+	t.chosen.view = v
+
+	t.writer.mu.Lock()
+	defer t.writer.mu.Unlock()
+	t.hidden = findHiddenCalls(c, &v)
+	t.messages.Without(gone)
+	t.continuation.Without(gone)
+	t.describe(c, &v)
+	return true
 }
 
 // describe tells the summary and the turn's record what of a conversation is in the view. The caller holds t.writer.mu.

@@ -104,6 +104,7 @@ type Turn struct {
 	turnInfo
 	layers *turnLayers  // nil without layers; for side requests, unkept ones, and while the store is down, they only judge
 	hidden *hiddenCalls // of the view; nil for none
+	chosen *chosenView  // how the view was chosen, if the model may be called again
 
 	messages     view.Messages  // what View is made of
 	continuation *view.Messages // what the request is made of with which the model goes on, nil before that

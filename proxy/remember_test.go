@@ -84,6 +84,7 @@ type shapes struct {
 }
 
 func (f shapes) Sent(s view.Shape) (view.Sent, memory.Summary) { return f.sent(s) }
+func (f shapes) Shorten(int) bool                              { return false }
 func (f shapes) Tokens() int                                   { return f.tokens }
 
 const (

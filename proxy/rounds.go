@@ -23,13 +23,23 @@ type rounds struct {
 
 func (r *rounds) reset() { *r = rounds{answer: r.answer} }
 
-// goOn begins the next round: it sends the view with what has come of it, and reads the head of the answer.
+// goOn begins the next round: it sends the view with what has come of it, and reads the head of the answer. If that is longer than the
+// model's context, it is sent again once, with less of the history.
 func (r *rounds) goOn(stream bool, head *providers.Head) error {
-	if err := r.answer.attempt.goOn(head); err != nil {
+	a := r.answer.attempt
+	if err := a.goOn(head); err != nil {
 		return err
 	}
 	if head.Status() >= fasthttp.StatusMultipleChoices {
-		return r.refused(head, stream)
+		body, err := a.readAll()
+		tooLong := newRefusal(head.Status(), body).aboutLength() && a.out.learnLength()
+		busy := head.Status() == fasthttp.StatusTooManyRequests // as in attempt.correct
+		if !tooLong || busy || a.corrected || !a.out.turn.shaper.Shorten(a.out.lesson(aboutContext).tokens) {
+			return r.refused(head, stream, body, err)
+		}
+		a.corrected = true
+		r.answer.trace.answered(a, head.Status(), &wire.Reply{})
+		return r.goOn(stream, head)
 	}
 
 	encoding := head.ContentEncoding()
@@ -44,9 +54,9 @@ func (r *rounds) goOn(stream bool, head *providers.Head) error {
 		return errUnread(unknownEncoding)
 	}
 	if stream && isPlain(encoding) { // a decoder does not survive a report of silence
-		r.answer.attempt.upstream.Silence = r.answer.stream.silence() // Close has forgotten it
+		a.upstream.Silence = r.answer.stream.silence() // Close has forgotten it
 	}
-	r.pieces = pieces{encoding: bytes.Clone(encoding), next: r.answer.attempt.next}
+	r.pieces = pieces{encoding: bytes.Clone(encoding), next: a.next}
 	return nil
 }
 
@@ -85,12 +95,8 @@ var errRefused = errors.New("upstream refuses to go on")
 
 // refused handles a later round that upstream answers with an error. If the answer is not streamed, the client gets that
 // answer with its headers, such as rate limits. Of a stream the head was sent already, so only the error event shows it.
-func (r *rounds) refused(head *providers.Head, stream bool) error {
+func (r *rounds) refused(head *providers.Head, stream bool, body []byte, err error) error {
 	a := r.answer.attempt
-	body, err := a.readAll()
-	if newRefusal(head.Status(), body).aboutLength() {
-		a.out.learnLength()
-	}
 	if stream {
 		r.answer.trace.answered(a, head.Status(), &wire.Reply{})
 		return &Error{

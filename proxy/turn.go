@@ -25,7 +25,8 @@ type turn struct {
 	shaper interface { // nil for a turn whose request passes as it came
 		// Sent returns what to send of the view, or of its continuation after a review, and the summary of that.
 		Sent(s view.Shape) (view.Sent, memory.Summary)
-		Tokens() int // see memory.Turn.Tokens
+		Tokens() int                // see memory.Turn.Tokens
+		Shorten(maxTokens int) bool // see memory.Turn.Shorten
 	}
 	ender interface {
 		Forwarded()
