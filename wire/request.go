@@ -222,7 +222,7 @@ func (r *Request) WithMember(name string, value []byte) ([]byte, error) {
 
 // memberIndex returns the index of the last member of a name, -1 for none.
 func (r *Request) memberIndex(name string) int {
-	for i := len(r.members) - 1; i >= 0; i-- {
+	for i := len(r.members) - 1; i >= 0; i-- { //nolint:modernize // slices.Backward takes twice as long, a dozen times in each request
 		if string(r.members[i].name) == name {
 			return i
 		}

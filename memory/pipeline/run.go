@@ -18,21 +18,17 @@ type Run struct {
 	review      // what the model wants and answers: ReviewCall, ReviewResponse
 	lifecycle   // after the answer: Store, Evict, Complete, Spawn, Dispose
 	states      // of the layers: Changes, Written, Rebase
+
+	own roster // that all of them have
 }
 
 // newRun returns a run that no layer has joined yet.
 func newRun(p *Pipeline, tenant string, t layer.Turn) *Run {
-	var made struct { // in one allocation
-		roster
-		Run
-	}
-	of := &made.roster
-	*of = roster{p: p, tenant: tenant, turn: t}
-	made.Run = Run{
-		roster: of, preparation: preparation{roster: of}, Sizer: Sizer{&p.o, p.free, t.Model}, toolbox: toolbox{of},
-		review: review{of}, lifecycle: lifecycle{of}, states: states{of},
-	}
-	return &made.Run
+	r := &Run{own: roster{p: p, tenant: tenant, turn: t}, Sizer: Sizer{&p.o, p.free, t.Model}}
+	r.roster = &r.own
+	r.preparation, r.toolbox, r.review = preparation{roster: r.roster}, toolbox{r.roster}, review{r.roster}
+	r.lifecycle, r.states = lifecycle{r.roster}, states{r.roster}
+	return r
 }
 
 // idle is a run without layers and limits. It is never changed.

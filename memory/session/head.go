@@ -208,7 +208,7 @@ func decodeHead(b []byte) (*head, error) {
 	h.Offer = offer{Tools: d.Uvarint(), Model: d.Uint64(), Client: d.Uint64(), Format: d.Byte()}
 	h.Summary = d.Hash()
 	n := d.Count(ringSize)
-	h.Ring = slices.Grow(h.Ring, int(n))
+	h.Ring = slices.Grow(h.Ring, int(n)) //nolint:gosec // at most ringSize
 	for range n {
 		h.Ring = append(h.Ring, echo{Content: d.Uint64(), Seq: d.Uvarint()})
 	}

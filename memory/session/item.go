@@ -81,7 +81,7 @@ func (it *storedItem) size() int {
 const itemBytes = 96
 
 func (it *storedItem) appendTo(b []byte) []byte {
-	flags, compress := byte(it.Flags), len(it.Raw) > compressAbove
+	flags, compress := byte(it.Flags&0xff), len(it.Raw) > compressAbove
 	if it.Flags&flagData != 0 {
 		flags |= flagSummary
 	}

@@ -107,7 +107,7 @@ func parse(lines []byte) (*vocabulary, error) {
 		for v.slots[i] != 0 {
 			i = (i + 1) & v.mask
 		}
-		v.slots[i] = tag(h) | uint32(rank+1) //nolint:gosec // less than 1<<rankBits
+		v.slots[i] = tag(h) | uint32(rank+1) // less than 1<<rankBits
 	}
 	return v, nil
 }

@@ -1,8 +1,9 @@
 package view
 
 import (
-	"remora/wire"
 	"slices"
+
+	"remora/wire"
 )
 
 // prices caches the costs of items, each counted at most once.

@@ -73,8 +73,11 @@ func TestRate(t *testing.T) {
 
 	_, r := enter(l, "a", 1)
 	want := [][2]string{
-		{"Retry-After", "1"}, {"retry-after-ms", "1000"}, {"x-ratelimit-limit-requests", "60"},
-		{"x-ratelimit-remaining-requests", "0"}, {"x-ratelimit-reset-requests", "1s"},
+		{"Retry-After", "1"},
+		{"retry-after-ms", "1000"},
+		{"x-ratelimit-limit-requests", "60"},
+		{"x-ratelimit-remaining-requests", "0"},
+		{"x-ratelimit-reset-requests", "1s"},
 	}
 	if diff := cmp.Diff(want, r.Headers()); diff != "" {
 		t.Error(diff)
