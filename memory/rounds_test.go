@@ -81,8 +81,8 @@ func TestAdviceEndsWithTheRounds(t *testing.T) {
 func TestGoesOnWithLess(t *testing.T) {
 	t.Parallel()
 	o := coached(t)
-	o.Shape.Window = &view.Window{MaxTokens: 100, EvictShare: 0.5}
-	o.Shape.Price, o.Shape.AtMost = func(string, wire.Item) int { return 1 }, func(it wire.Item) int { return len(it.Raw) }
+	o.Window = &view.Window{MaxTokens: 100, EvictShare: 0.5}
+	o.Price, o.AtMost = func(string, wire.Item) int { return 1 }, func(it wire.Item) int { return len(it.Raw) }
 	l := newLab(t, o)
 	l.turn("s:be u:1", "a:1")
 	l.turn("s:be u:1 a:1 u:2", "a:2")
