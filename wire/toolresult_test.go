@@ -39,3 +39,23 @@ func TestToolResult(t *testing.T) {
 	f(Responses, `{"type":"shell_call","call_id":"a","action":{"commands":["ls"]}}`, []string{`{"commands":["ls"]}`}, `{"type":"shell_call_output","call_id":"a","output":[{"stdout":"","stderr":"x\"","outcome":{"type":"exit","exit_code":1}}]}`)
 	f(Responses, `{"type":"tool_search_call","call_id":"a"}`, []string{""}, `{"type":"tool_search_output","call_id":"a","output":"x\""}`)
 }
+
+// TestCallsAsText: the input of calls of any kind stands below the text of their message.
+func TestCallsAsText(t *testing.T) {
+	f := func(d Dialect, raw, want string) {
+		t.Helper()
+		it, err := ParseItem(d, []byte(raw))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := it.CallsAsText(); got.Kind != Message || got.Role != Assistant || got.HasCalls() || got.Text() != want {
+			t.Errorf("%s\n got %s", raw, got.Raw)
+		}
+	}
+	f(Chat, `{"role":"assistant","content":null,"tool_calls":[{"id":"x","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}}]}`, `{"a":1}`)
+	f(Chat, `{"role":"assistant","content":"Both:","tool_calls":[{"id":"x","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}},`+
+		`{"id":"y","type":"custom","custom":{"name":"g","input":"plain"}}]}`, "Both:\n{\"a\":1}\nplain")
+	f(Chat, `{"role":"assistant","content":[{"type":"text","text":"It is "},{"type":"text","text":"so:"}],"function_call":{"name":"f","arguments":"{}"}}`, "It is so:\n{}")
+	f(Responses, `{"type":"function_call","id":"fc_1","call_id":"x","name":"f","arguments":"{\"a\":\"\u00e9\"}"}`, `{"a":"é"}`)
+	f(Responses, `{"type":"custom_tool_call","id":"ct_1","call_id":"x","name":"g","input":"plain"}`, "plain")
+}

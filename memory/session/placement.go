@@ -292,11 +292,10 @@ func (q *placement) results(context.Context) (plan, error) {
 }
 
 // works places the first request of another agent that is a tool of the conversation's: it asks in the words of a call that is
-// open, under other instructions and with other tools.
+// open, with other tools.
 func (q *placement) works(ctx context.Context) (plan, error) {
 	h := q.head
-	other := q.in.systemPrompt != h.SystemPrompt && q.offer().Client != h.Offer.Client
-	if len(h.Open) == 0 || !other || !q.mayPrecede() || q.in.brings(len(q.in.items)) {
+	if len(h.Open) == 0 || q.offer().Client == h.Offer.Client || !q.mayPrecede() || q.in.brings(len(q.in.items)) {
 		return none()
 	}
 	asks, err := q.merge.asksInWordsOfCall(ctx)
