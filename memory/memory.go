@@ -99,6 +99,7 @@ func New(store cache.Store, spool Spool, o Options) *Memory {
 	if o.Shared {
 		m.heartbeat.Begin(m.life)
 		m.work.Go(func() { m.heartbeat.Run(m.life) })
+		m.work.Go(func() { m.peers.Run(m.life) })
 		m.work.Go(m.parked.run)
 	}
 	if o.SessionTTL > 0 {

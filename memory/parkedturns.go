@@ -51,7 +51,7 @@ func (p *parkedTurns) release(s Scope) {
 	}
 }
 
-// run looks each second for the other processes, and writes what waited for them.
+// run writes, each second and after a turn that others may have waited for, what waits no longer.
 func (p *parkedTurns) run() {
 	tick := time.NewTicker(replicas.Beat) //nolint:forbidigo // wakes; no clock is read
 	defer tick.Stop()
@@ -61,7 +61,6 @@ func (p *parkedTurns) run() {
 			return
 		case <-p.wake:
 		case <-tick.C:
-			p.m.peers.Poll(p.m.life)
 		}
 		p.writeAll(p.m.life)
 	}

@@ -246,7 +246,7 @@ func TestOthersAreReadBeforeTheSession(t *testing.T) {
 		b.wantAnswer("u:2", "a:2", "u:1 a:1 u:2", memory.StatusOK)
 		reads := b.link.took()
 		first := reads[0]
-		if len(first) < 2 || first[0].Group.Owner == scope.Tenant || first[1].Group != scope.Group() {
+		if len(first) < 3 || first[0].Group.Owner == scope.Tenant || first[1].Group.Owner == scope.Tenant || first[2].Group != scope.Group() {
 			t.Errorf("read %v", first)
 		}
 		for _, q := range reads[1:] {
@@ -321,6 +321,25 @@ func TestProcessThatHasJustStartedWaits(t *testing.T) {
 			turn.Commit(answer(t, "a:2"))
 		})
 	}
+}
+
+// TestTurnOfAProcessThatHasJustStarted: a turn that waits on its disk is known to the others before they have looked for new
+// processes.
+func TestTurnOfAProcessThatHasJustStarted(t *testing.T) {
+	withReplicas(t, 1, func(r []*replica) {
+		old := r[0]
+		old.wantAnswer("u:1", "a:1", "u:1", memory.StatusOK)
+		young := startReplica(t, old.store, &link{Store: old.store}, &queue{})
+		defer young.m.Close()
+		young.link.hold(func(batches []cache.Batch) bool { return batches[0].Group.Owner == scope.Tenant })
+		turn := young.open("u:2")
+		time.Sleep(300 * time.Millisecond) // its question is on disk
+		turn.Commit(answer(t, "a:2"))
+		old.wantAnswer("u:3", "a:3", "u:1 a:1 u:3", memory.StatusDegraded)
+		young.link.hold(nil)
+		time.Sleep(10 * time.Second)
+		old.wantAnswer("u:4", "a:4", "u:1 a:1 u:2 a:2 u:3 a:3 u:4", memory.StatusOK)
+	})
 }
 
 // TestStoreIsAwayAtTheStart: until a process has looked for others, its views may miss turns that they hold.

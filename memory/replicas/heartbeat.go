@@ -44,7 +44,7 @@ func New(o Options) (*Heartbeat, *Peers) {
 		sum := sha256.Sum256([]byte(o.Place))
 		h.place = binary.BigEndian.Uint64(sum[:8])
 	}
-	h.peers = &Peers{o: o, heartbeat: h, others: make(map[uint64]*peer)}
+	h.peers = &Peers{o: o, heartbeat: h, others: make(map[uint64]*peer), kick: make(chan struct{}, 1)}
 	return h, h.peers
 }
 
@@ -63,6 +63,7 @@ type Heartbeat struct {
 	turns   map[cache.Group]map[string]bool
 	adopted map[uint64]time.Time // dead processes whose turns on disk this one has taken over; see removeAdopted
 	failing bool                 // the last beat failed
+	begun   bool                 // see begins
 	beats   uint64               // the number of begun beats
 	said    uint64               // the last beat that succeeded
 	spoke   chan struct{}        // closed and replaced after each beat
@@ -90,6 +91,9 @@ func processGroup(id uint64) cache.Group {
 	return cache.Group{Owner: processOwner, Name: strconv.FormatUint(id, 16)}
 }
 
+// startsGroup is written by each process that begins. It expires when all others have long looked for it.
+var startsGroup = cache.Group{Owner: processOwner, Name: "starts"} //nolint:gochecknoglobals // constant
+
 // sessionKey is the key of a session in a heartbeat.
 func sessionKey(g cache.Group) uint64 {
 	sum := sha256.Sum256([]byte(strconv.Itoa(len(g.Owner)) + ":" + g.Owner + g.Name))
@@ -104,7 +108,7 @@ func (h *Heartbeat) Begin(ctx context.Context) {
 	defer cancel()
 	h.beat(ctx)
 	if !h.isCutOff() {
-		h.peers.Poll(ctx)
+		h.peers.poll(ctx)
 	}
 }
 
@@ -142,12 +146,12 @@ func (h *Heartbeat) beat(ctx context.Context) {
 	h.beats++
 	now := h.beats
 	h.mu.Unlock()
-	ok := h.announce(ctx, processTTL)
+	ok := h.announce(ctx, processTTL) && h.begins(ctx)
 	if ok {
 		h.removeAdopted(ctx)
 	}
 	if ok && h.isCutOff() {
-		h.peers.Poll(ctx) // others may have begun meanwhile
+		h.peers.poll(ctx) // others may have begun meanwhile
 		h.peers.storeIsBack()
 	}
 	h.mu.Lock()
@@ -155,7 +159,7 @@ func (h *Heartbeat) beat(ctx context.Context) {
 	if ok {
 		h.said = now
 	}
-	h.failing = !ok
+	h.failing, h.begun = !ok, ok
 	close(h.spoke)
 	h.spoke = make(chan struct{})
 }
@@ -184,6 +188,29 @@ func (h *Heartbeat) announce(ctx context.Context, ttl time.Duration) bool {
 		h.o.Log.Debug("other processes are not told of this one", "error", err.Error())
 	}
 	return out[0].Err == nil
+}
+
+// begins lets the others know that there is a process that they have not seen, or have forgotten since it was cut off: they look for
+// others each second, which is too late for its first turns.
+func (h *Heartbeat) begins(ctx context.Context) bool {
+	h.mu.Lock()
+	begun := h.begun
+	h.mu.Unlock()
+	if begun {
+		return true
+	}
+	out := h.o.Store.Commit(ctx, []cache.Batch{{
+		Group: startsGroup, Expect: cache.AnyVersion, TTL: processTTL, Puts: []cache.Put{{Name: processName, Data: []byte{}}},
+	}})
+	if err := out[0].Err; err != nil {
+		h.o.Log.Debug("other processes are not told of this one", "error", err.Error())
+		return false
+	}
+	h.peers.begins(out[0].Version)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.begun = true
+	return true
 }
 
 // isElsewhere reports whether a heartbeat is of a process in another place than this one, as far as both places are known.

@@ -25,7 +25,11 @@ type Peers struct {
 	mu        sync.Mutex
 	others    map[uint64]*peer
 	polled    bool      // the others were looked for
+	newest    uint64    // the last known version of startsGroup
+	listed    uint64    // that before the others were looked for; if it is another one, a process has begun since
 	recovered time.Time // when this process's heartbeats succeeded again
+
+	kick chan struct{} // looks for others at once
 }
 
 // peer is one of them, as it was seen last.
@@ -49,10 +53,28 @@ const (
 	maxProcesses = 64
 )
 
-// Poll looks for the other processes. It is called at the start and then with every beat.
-func (p *Peers) Poll(ctx context.Context) {
+// Run looks for the other processes each second, and at once after one has begun, until ctx ends. Begin has done so before.
+func (p *Peers) Run(ctx context.Context) {
+	tick := time.NewTicker(Beat) //nolint:forbidigo // wakes; no clock is read
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.kick:
+		case <-tick.C:
+		}
+		p.poll(ctx)
+	}
+}
+
+// poll looks for the other processes.
+func (p *Peers) poll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*Beat)
 	defer cancel()
+	p.mu.Lock()
+	newest := p.newest
+	p.mu.Unlock()
 	found := make(map[uint64]bool)
 	for after := ""; ; {
 		names, next, err := p.o.Store.List(ctx, processOwner, after, maxProcesses)
@@ -80,7 +102,26 @@ func (p *Peers) Poll(ctx context.Context) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.polled = true
+	p.polled, p.listed = true, newest
+	p.pollAgain()
+}
+
+// begins records the version of the group of starts that this process has written. It looks for others next.
+func (p *Peers) begins(version uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.newest = version
+}
+
+// pollAgain looks for the others at once if one has begun since. The caller holds the lock.
+func (p *Peers) pollAgain() {
+	if p.newest == p.listed {
+		return
+	}
+	select {
+	case p.kick <- struct{}{}:
+	default:
+	}
 }
 
 // read reads the groups of other processes, and returns those that have ended, or may have ended before this one knew
@@ -98,18 +139,24 @@ func (p *Peers) read(ctx context.Context, ids []uint64, poll bool) (ended []uint
 	return p.update(ids, results, poll), nil
 }
 
+// queriesOf asks for the groups of processes, and first whether others have begun.
 func queriesOf(ids []uint64) []cache.Query {
-	queries := make([]cache.Query, len(ids))
-	for i, id := range ids {
-		queries[i] = cache.Query{Group: processGroup(id), Names: []string{processName}}
+	queries := make([]cache.Query, 1, 1+len(ids))
+	queries[0] = cache.Query{Group: startsGroup}
+	for _, id := range ids {
+		queries = append(queries, cache.Query{Group: processGroup(id), Names: []string{processName}})
 	}
 	return queries
 }
 
-// update records the groups of processes, and returns the processes that have ended, or may have. The caller holds the
+// update records what queriesOf has asked for, and returns the processes that have ended, or may have. The caller holds the
 // lock.
 func (p *Peers) update(ids []uint64, results []cache.Result, poll bool) (ended []uint64) {
-	for i, r := range results {
+	if begun := results[0].Version; begun != 0 && begun != p.newest {
+		p.newest = begun
+		p.pollAgain()
+	}
+	for i, r := range results[1:] {
 		id, value := ids[i], r.Values[0]
 		if r.Version == 0 || len(value) == 0 {
 			if !p.unsettled() {
@@ -143,9 +190,6 @@ func (p *Peers) update(ids []uint64, results []cache.Result, poll bool) (ended [
 // Ask is for session.Log.Peers.
 func (p *Peers) Ask(s session.Scope) (queries []cache.Query, found func([]cache.Result) bool) {
 	ids := p.ids()
-	if len(ids) == 0 && !p.AreUnknown() {
-		return nil, nil
-	}
 	return queriesOf(ids), func(results []cache.Result) bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -230,7 +274,7 @@ func (p *Peers) AreUnknown() bool {
 
 // areUnknown is AreUnknown for a caller that holds the lock.
 func (p *Peers) areUnknown() bool {
-	return p.heartbeat.self != 0 && (!p.polled || len(p.others) > 0 && p.unsettled())
+	return p.heartbeat.self != 0 && (!p.polled || p.newest != p.listed || len(p.others) > 0 && p.unsettled())
 }
 
 // MayHoldEarlier reports whether another process holds a turn of a session that belongs before one and is not stored: any, or, for
