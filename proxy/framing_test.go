@@ -290,3 +290,25 @@ func TestAnswersWithoutEncodingKeepTheOtherHeaders(t *testing.T) {
 		t.Errorf("the answer is still packed: %q", got)
 	}
 }
+
+// TestHeadersOfARemoraBehindThisOneAreReplaced: clients get one X-Memory, whatever upstream says of its own.
+func TestHeadersOfARemoraBehindThisOneAreReplaced(t *testing.T) {
+	const theirs = "x-a: 1\r\nX-Session-Id: theirs\r\nx-turn-id: T9\r\nX-MEMORY: degraded\r\nServer-Timing: cdn;dur=1\r\nx-b: 2\r\n"
+	layers := newBook()
+	r := start(t, rigOptions{memory: layers.begin, upstream: answering(t, func(*http.Request, []byte) string { return sized(chatAnswer, theirs) })})
+	got := r.exchange(t, chatIn("s", chatBody, "Connection: close\r\n"))
+	for _, once := range []string{"x-session-id: s\r\n", "x-turn-id: t1\r\n", "x-memory: ok;"} {
+		name, _, _ := strings.Cut(once, ":")
+		if low := strings.ToLower(got); !strings.Contains(low, once) || strings.Count(low, "\n"+name+":") != 1 {
+			t.Errorf("%s is not there, or there twice: %q", once, got)
+		}
+	}
+	if !strings.Contains(got, "x-a: 1\r\nServer-Timing: cdn;dur=1\r\nx-b: 2\r\n") || strings.Count(got, "Server-Timing:") != 2 {
+		t.Errorf("upstream's other lines: %q", got)
+	}
+
+	got = r.exchange(t, strings.Replace(chatIn("s", chatBody, "Connection: close\r\n"), "X-Session-Id: s\r\n", "", 1))
+	if !strings.Contains(got, theirs) {
+		t.Errorf("without a session all lines are upstream's: %q", got)
+	}
+}
