@@ -2,6 +2,7 @@ package memory_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -106,6 +107,32 @@ func TestEndsOfWork(t *testing.T) {
 	l.m.Close()
 	if len(told) > 0 {
 		t.Errorf("layers were told %q as well", <-told)
+	}
+}
+
+// TestParentOfASessionThatBeginsInAnOutage: the child gives back at its end although only its first request has named the parent.
+func TestParentOfASessionThatBeginsInAnOutage(t *testing.T) {
+	told := make(chan string, 16)
+	l, store := newOutage(t)
+	l.m.Reshape(memory.Shape{Layers: layersOf(t, pipeline.Layer{ID: "w", Kind: "test", Scope: layer.Thread, Impl: worker{told}})})
+	child := memory.Call{Scope: memory.Scope{Tenant: "tenant", Session: "child", Parent: "parent"}}
+	store.set(true)
+	turn := l.begin(child, "u:1")
+	turn.Commit(answer(t, "a:1"))
+	store.over()
+	child.Scope.Parent = ""
+	l.turnOf(child, "u:1 a:1 u:2", "a:2")
+	if err := l.m.Complete(t.Context(), child.Scope, true); err != nil {
+		t.Fatal(err)
+	}
+	l.m.Close()
+	close(told)
+	var heard []string
+	for what := range told {
+		heard = append(heard, what)
+	}
+	if want := "child returns to parent success"; !slices.Contains(heard, want) {
+		t.Errorf("layers were told %q, want %q", heard, want)
 	}
 }
 

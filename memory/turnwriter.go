@@ -191,7 +191,7 @@ func (w *turnWriter) commit(ctx context.Context, a *Answer) error {
 		case a == nil:
 		case w.states != nil:
 			p = w.states.puts(ctx)
-		case w.values != nil:
+		case w.late:
 			p.Values = w.valuePuts()
 		}
 		done, err := w.entry.Commit(ctx, a, p)
@@ -218,13 +218,17 @@ func (w *turnWriter) wasDeleted(ctx context.Context) bool {
 }
 
 // valuePuts returns the session values to write with a resumed turn, unless a later turn was written first: the values
-// of the latest turn win, in any order of replay.
+// of the latest turn win, in any order of replay. The parent that the first turn names is one of them: that turn did not know that
+// it is the first if it began without the store.
 func (w *turnWriter) valuePuts() (values []cache.Put) {
 	if w.entry.LastTurn() > w.ID {
 		return nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.values)) {
 		values = append(values, cache.Put{Name: name, Data: w.values[name]})
+	}
+	if named := w.call.Scope.Parent; named != "" && w.entry.LastTurn() == "" && w.values[parentName] == nil && w.shape.Layers.Returns() {
+		values = append(values, cache.Put{Name: parentName, Data: parent(named).Encode()})
 	}
 	return values
 }
