@@ -3,19 +3,13 @@ package proxy
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"net"
-	"strconv"
-	"strings"
-	"sync"
-	"time"
 
 	"github.com/valyala/fasthttp"
 
 	"remora/memory"
 	"remora/providers"
-	"remora/proxy/listener"
 	"remora/wire"
 )
 
@@ -39,20 +33,6 @@ type answer struct {
 	stream    stream
 	streaming bool // the stream owns the exchange now
 	rounds    rounds
-}
-
-// answerHead is pooled. It outlives the exchange, since fasthttp writes an answer after its handler has returned.
-type answerHead struct {
-	providers.Head
-	pool *sync.Pool
-}
-
-// Release returns the head to its pool.
-func (h *answerHead) Release() {
-	const largest = 32 << 10 // bytes
-	if cap(h.Lines()) <= largest {
-		h.pool.Put(h)
-	}
 }
 
 func (a *answer) reset() {
@@ -115,45 +95,6 @@ func (a *answer) reply() error {
 		}
 	}
 	return a.startStream(int(length))
-}
-
-// answerWith makes the head of an answer the client's. fasthttp writes it with the status line and the line that frames the body.
-func (a *answer) answerWith(h *providers.Head) {
-	if h != &a.head.Head {
-		a.head.Copy(h)
-	}
-	resp := &a.ctx.Response
-	resp.SetStatusCode(h.Status())
-	if n := h.Length(); a.ctx.IsHead() && n >= -1 { // else it tells none
-		resp.Header.SetContentLength(n)
-	}
-}
-
-// arrangeHead sends upstream's head with the answer, and the lines that the proxy adds.
-// The write deadline, the one that fasthttp would set, makes fasthttp send each answer before it handles the next
-// request on the connection, instead of gathering the answers to pipelined requests. So the head begins a write of its
-// own, and streamToClose, which bypasses fasthttp's buffer, cannot overtake it.
-func (a *answer) arrangeHead(deadline time.Time) {
-	if a.ctx.Hijacked() {
-		return
-	}
-	_ = a.ctx.SetWriteDeadline(deadline)
-	if len(a.head.Lines()) > 0 {
-		listener.ReplaceHead(a.ctx.Conn(), bodyBehind(a.ctx), a.head)
-		a.head = nil
-	}
-}
-
-// bodyBehind is how many bytes of body fasthttp writes right behind the answer's head.
-func bodyBehind(ctx *fasthttp.RequestCtx) int {
-	resp := &ctx.Response
-	switch status := resp.StatusCode(); {
-	case resp.IsBodyStream(), resp.SkipBody, ctx.IsHead():
-		return 0
-	case status < fasthttp.StatusOK, status == fasthttp.StatusNoContent, status == fasthttp.StatusNotModified:
-		return 0
-	}
-	return len(resp.Body())
 }
 
 // noteEncoding reports, in X-Memory and the log, an answer that is not stored since its Content-Encoding is unknown.
@@ -362,113 +303,6 @@ func (p *commitGate) wait(r wire.Reply) (done func()) {
 	case <-p.hurry:
 		return func() {}
 	}
-}
-
-// report adds the proxy's headers to the answer, and reports whether there are any: the request names a session. They replace
-// upstream's, which may be a Remora, too; Server-Timing is added beside upstream's.
-func (a *answer) report() bool {
-	h, id := a.head, &a.req.head.id
-	switch {
-	case a.turn != nil && !a.turn.unkept:
-		h.Drop("x-session-id", "x-turn-id", "x-memory")
-		h.Add("X-Session-Id", safeValue(id.session))
-		h.Add("X-Turn-Id", a.turn.id)
-		h.AddBytes("X-Memory", appendSummary(make([]byte, 0, 128), &a.turn.summary, id.source, a.req.reason))
-		h.AddBytes("Server-Timing", a.trace.appendServerTiming(make([]byte, 0, 64)))
-	case a.req.status != "":
-		reason := ""
-		if a.req.status == statusBypass {
-			reason = `;reason="` + a.req.reason + `"`
-		}
-		h.Drop("x-session-id", "x-memory")
-		h.Add("X-Session-Id", safeValue(id.session))
-		h.Add("X-Memory", a.req.status+reason+`;source="`+id.source+`"`)
-	default:
-		return false
-	}
-	return true
-}
-
-// own are the headers that the proxy adds to answers.
-const own = "X-Session-Id, X-Turn-Id, X-Memory, Server-Timing"
-
-// openToPages does CORS for the proxy's own headers: if upstream allows a web page to read its answer, the page may also read the
-// headers that the proxy adds, and send those that it reads. Upstream's lines stay. reported: the proxy has added its headers.
-func (a *answer) openToPages(reported bool) {
-	if !a.req.head.paged || a.s.begin == nil {
-		return
-	}
-	allowed := false
-	var listed []byte
-	for name, value := range a.head.All() {
-		switch {
-		case bytes.EqualFold(name, []byte(fasthttp.HeaderAccessControlAllowOrigin)):
-			allowed = true
-		case bytes.EqualFold(name, []byte(fasthttp.HeaderAccessControlAllowHeaders)):
-			listed = append(append(listed, value...), ',')
-		}
-	}
-	switch {
-	case !allowed:
-	case a.ctx.IsOptions():
-		if more := a.req.head.ownAsked(a.s.names, listed); len(more) > 0 {
-			if d, _ := dialectOf(a.ctx.RequestURI()); d.Known() {
-				a.head.Add(fasthttp.HeaderAccessControlAllowHeaders, strings.Join(more, ", "))
-			}
-		}
-	case reported:
-		a.head.Add(fasthttp.HeaderAccessControlExposeHeaders, own)
-	}
-}
-
-// openErrorToPages lets any web page read an error that the proxy made: without that, a page only sees that the request failed.
-func (a *answer) openErrorToPages() {
-	if a.req.head.paged {
-		a.head.Add(fasthttp.HeaderAccessControlAllowOrigin, "*")
-		a.head.Add(fasthttp.HeaderAccessControlExposeHeaders, own+", Retry-After")
-	}
-}
-
-// reportWhole adds to X-Memory what is known at the end of an answer. If the answer cannot be read, that is the reason. If it has
-// several rounds, that is their number and the tokens of all of them: the usage in its body has only the input of the last one. A
-// stream's headers were sent before.
-func (a *answer) reportWhole() {
-	if a.turn.unkept || a.rounds.n < 2 && a.req.reason == "" {
-		return
-	}
-	report := appendSummary(nil, &a.turn.summary, a.req.head.id.source, a.req.reason)
-	if a.rounds.n > 1 {
-		sum := wire.ParseUsage(a.rounds.usage)
-		report = fmt.Appendf(report, ";rounds=%d;input=%d;output=%d", a.rounds.n, sum.Input, sum.Output)
-	}
-	a.head.Replace("x-memory", report)
-}
-
-// appendSummary writes the summary as an item of RFC 8941 with parameters.
-func appendSummary(dst []byte, s *memory.Summary, source, bypassed string) []byte {
-	switch {
-	case bypassed != "":
-		dst = append(append(append(append(dst, statusBypass...), `;reason="`...), bypassed...), '"')
-	case s.Side && s.Status == memory.StatusOK:
-		dst = append(dst, "side"...)
-	default:
-		dst = append(dst, s.Status.String()...)
-	}
-	for _, p := range [...]struct {
-		name  string
-		value int
-	}{
-		{";items=", s.Items}, {";sent=", s.Sent}, {";windowed=", s.Windowed}, {";orphans=", s.Orphans}, {";recalled=", s.Recalled},
-	} {
-		dst = strconv.AppendInt(append(dst, p.name...), int64(p.value), 10)
-	}
-	if s.Repaired > 0 {
-		dst = strconv.AppendInt(append(dst, ";repaired="...), int64(s.Repaired), 10)
-	}
-	if len(s.Skipped) > 0 {
-		dst = append(append(append(dst, `;skipped="`...), strings.Join(s.Skipped, " ")...), '"')
-	}
-	return append(append(append(dst, `;source="`...), source...), '"')
 }
 
 // isStream reports whether an answer is an event stream: by its type or, where the client has asked for one, if the type says
