@@ -615,6 +615,39 @@ func TestGuardBesideAnAgent(t *testing.T) {
 	}
 }
 
+// TestGuardInTheWordsOfTheUser: a guard that gets the same words as the agent, at the same time, is no retry of the question.
+func TestGuardInTheWordsOfTheUser(t *testing.T) {
+	const tools, format = `[{"type":"function","function":{"name":"f"}}]`, `[],"response_format":{"type":"json_schema"}`
+	for _, guardFirst := range []bool{true, false} {
+		for _, stored := range []bool{true, false} {
+			l := newLab(t, memory.Options{OpenDelay: time.Nanosecond})
+			said := ""
+			for i := range 3 {
+				question, reply := fmt.Sprintf("u:%d", i), fmt.Sprintf("a:%d", i)
+				agent := l.beginWith(memory.Call{}, "s:agent "+question, tools)
+				if stored && i == 0 {
+					l.forward(agent, 1)
+				}
+				guard := l.beginWith(memory.Call{}, "s:guard "+question, format)
+				l.wantView(told(t, agent.View), "s:agent "+said+question)
+				l.wantView(told(t, guard.View), "s:guard "+question)
+				if guardFirst {
+					guard.Commit(answer(t, "a:yes"))
+				}
+				agent.Commit(answer(t, reply))
+				if !guardFirst {
+					guard.Commit(answer(t, "a:yes"))
+				}
+				said += question + " " + reply + " "
+			}
+			line, _ := l.transcript(scope)
+			if line+" " != said {
+				t.Errorf("guard first: %v, stored: %v: the conversation is %s, want %s", guardFirst, stored, line, said)
+			}
+		}
+	}
+}
+
 // forward waits until the turn's input is durable, as the last of n items.
 func (l *lab) forward(turn *memory.Turn, n int) {
 	l.t.Helper()

@@ -461,10 +461,15 @@ func (e *Entry) findAgain(ctx context.Context, st *state, in *incoming) (plan, e
 		}
 	}
 
-	if (own || p.relation == relRoot) && e.unanswered && was.standing == InConversation {
-		p = newPlacement(&e.log.offers, e.stored, st, in, &e.call, HistoryAuto).followFirst(p)
-		if p.standing == Side {
-			return p, nil
+	if e.unanswered && was.standing == InConversation {
+		q := newPlacement(&e.log.offers, e.stored, st, in, &e.call, HistoryAuto)
+		switch {
+		case own || p.relation == relRoot:
+			if p = q.followFirst(p); p.standing == Side {
+				return p, nil
+			}
+		case q.mayPrecede() && q.guards(): // it asks what the user asks
+			return q.beside(ctx, ruleSigns)
 		}
 	}
 
