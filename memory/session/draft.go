@@ -20,6 +20,7 @@ type draft struct {
 	answer  []wire.Item // its first choice
 	unread  bool        // it has no items, but its question stays
 	later   bool        // upstream makes it in the background
+	target  Origin      // of the request's items
 	made    Origin      // of the answer and its hidden items
 	version uint64      // the expected version of the session
 
@@ -39,7 +40,7 @@ type draft struct {
 
 // newDraft makes the commit of a turn's input and, unless it is pending, its answer.
 func newDraft(e *Entry, a *Answer) *draft {
-	d := &draft{e: e, open: a == nil, answer: a.firstChoice(), made: e.call.maker(a), version: e.state.version}
+	d := &draft{e: e, open: a == nil, answer: a.firstChoice(), target: e.call.target(), made: e.call.maker(a), version: e.state.version}
 	d.itemWriter = itemWriter{
 		writeBuffer: newWriteBuffer(), head: e.state.head.clone(len(e.in.items) - e.ring.from + len(d.answer)),
 		turn: e.id, line: e.unwritten.line, side: e.plan.standing == Side, known: e.known,
@@ -227,7 +228,7 @@ func (d *draft) storeInput() position {
 }
 
 func (d *draft) storeInputItem(at position, i int, flags uint16) position {
-	at = d.store(at, d.e.in.items[i], d.e.in.marks[i], flags, d.e.call.target())
+	at = d.store(at, d.e.in.items[i], d.e.in.marks[i], flags, d.target)
 	d.e.ring.seqs[i] = at.Seq
 	d.added = append(d.added, at.Seq)
 	return at
@@ -280,7 +281,7 @@ func (d *draft) storeHidden(at position, behind int, own bool) position {
 // hiddenMade returns the origin of hidden items: their answers were complete, even if the last one was not.
 func (d *draft) hiddenMade() Origin {
 	made := d.made
-	made.Kept = d.e.call.target().Kept
+	made.Kept = d.target.Kept
 	return made
 }
 

@@ -66,11 +66,19 @@ func (in *incoming) read(req *wire.Request, st *state, known *hashCache) *incomi
 	return in
 }
 
-// hash fills marks and ends.
+// hash fills marks and ends: with mark and position.after, or with a cache for both.
 func (in *incoming) hash() {
 	var at position
 	for i := range in.items {
-		in.marks[i], at = in.follow(&in.items[i], at)
+		it, m := &in.items[i], &in.marks[i]
+		if it.Kind == wire.Reference || it.Kind == wire.Reasoning {
+			*m = in.mark(*it)
+			at = at.after(*m)
+		} else {
+			meaning, chain := in.hashes.chain(at.Chain, it)
+			*m = mark{content: meaning.Content, parts: meaning.Parts, onChain: true, units: uint64(len(it.Parts))}
+			at.Chain, at.Units = chain, at.Units+m.units
+		}
 		in.ends[i] = at
 	}
 }
@@ -84,18 +92,6 @@ func (in *incoming) mark(it wire.Item) mark {
 	}
 	m := in.hashes.meaning(it)
 	return mark{content: m.Content, parts: m.Parts, onChain: it.Kind != wire.Reasoning, units: uint64(len(it.Parts))}
-}
-
-// follow hashes an item and the position behind it: mark and position.after, with a cache for both.
-func (in *incoming) follow(it *wire.Item, at position) (mark, position) {
-	if it.Kind == wire.Reference || it.Kind == wire.Reasoning {
-		m := in.mark(*it)
-		return m, at.after(m)
-	}
-	meaning, chain := in.hashes.chain(at.Chain, it)
-	m := mark{content: meaning.Content, parts: meaning.Parts, onChain: true, units: uint64(len(it.Parts))}
-	at.Chain, at.Units = chain, at.Units+m.units
-	return m, at
 }
 
 // resolve finds the target of a reference, as far as the window and the pairing need it.
