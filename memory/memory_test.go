@@ -615,34 +615,38 @@ func TestGuardBesideAnAgent(t *testing.T) {
 	}
 }
 
-// TestGuardInTheWordsOfTheUser: a guard that gets the same words as the agent, at the same time, is no retry of the question.
+// TestGuardInTheWordsOfTheUser: a guard that gets the same words as the agent, at the same time or just after it, is no retry of the
+// question.
 func TestGuardInTheWordsOfTheUser(t *testing.T) {
 	const tools, format = `[{"type":"function","function":{"name":"f"}}]`, `[],"response_format":{"type":"json_schema"}`
-	for _, guardFirst := range []bool{true, false} {
+	for _, order := range []string{"guard first", "agent first", "one after the other"} {
 		for _, stored := range []bool{true, false} {
 			l := newLab(t, memory.Options{OpenDelay: time.Nanosecond})
 			said := ""
 			for i := range 3 {
-				question, reply := fmt.Sprintf("u:%d", i), fmt.Sprintf("a:%d", i)
+				question, reply := fmt.Sprintf("u:%d", i), answer(t, fmt.Sprintf("a:%d", i))
 				agent := l.beginWith(memory.Call{}, "s:agent "+question, tools)
 				if stored && i == 0 {
 					l.forward(agent, 1)
 				}
+				if order == "one after the other" {
+					agent.Commit(reply)
+				}
 				guard := l.beginWith(memory.Call{}, "s:guard "+question, format)
 				l.wantView(told(t, agent.View), "s:agent "+said+question)
 				l.wantView(told(t, guard.View), "s:guard "+question)
-				if guardFirst {
-					guard.Commit(answer(t, "a:yes"))
+				if order == "agent first" {
+					agent.Commit(reply)
 				}
-				agent.Commit(answer(t, reply))
-				if !guardFirst {
-					guard.Commit(answer(t, "a:yes"))
+				guard.Commit(answer(t, "a:yes"))
+				if order == "guard first" {
+					agent.Commit(reply)
 				}
-				said += question + " " + reply + " "
+				said += fmt.Sprintf("u:%d a:%d ", i, i)
 			}
 			line, _ := l.transcript(scope)
 			if line+" " != said {
-				t.Errorf("guard first: %v, stored: %v: the conversation is %s, want %s", guardFirst, stored, line, said)
+				t.Errorf("%s, stored: %v: the conversation is %s, want %s", order, stored, line, said)
 			}
 		}
 	}

@@ -233,14 +233,19 @@ func (q *placement) helper(ctx context.Context) (plan, error) {
 	return p, err
 }
 
-// guard runs beside the questions of an agent. It has no words that are known, and may stand alone at first; what is under the
-// same instructions later is a guard's, too.
+// guard runs beside the questions of an agent. It asks the agent's first question, or has words of its own and stands alone at
+// first; what is under the same instructions later is a guard's, too.
 func (q *placement) guard(ctx context.Context) (plan, error) {
 	stoodApart := func(t tail) bool { return t.SystemPrompt == q.in.systemPrompt }
-	if !q.mayPrecede() || !q.guards() || !slices.ContainsFunc(q.head.Tails, stoodApart) {
+	if !q.mayPrecede() || !q.guards() || !q.asksAgain(len(q.in.items)-1) && !slices.ContainsFunc(q.head.Tails, stoodApart) {
 		return none()
 	}
 	return q.beside(ctx, ruleSigns)
+}
+
+// asksAgain reports whether the request up to an item is what the conversation asked last.
+func (q *placement) asksAgain(item int) bool {
+	return q.call.Scope.runID(q.in.ends[item].Chain) == q.head.Run
 }
 
 // guards reports whether the request is like a guard's: it differs from the conversation's in instructions, tools and format.
@@ -344,8 +349,7 @@ func (q *placement) known(ctx context.Context) (plan, error) {
 	}
 	if i, k := q.in.longest(from, places); k != nil {
 		p := q.in.branch(i, k)
-		again := func() bool { return q.call.Scope.runID(q.in.ends[i].Chain) == q.head.Run } // what the conversation asked last
-		if q.mode != HistoryAuto || q.in.modelled(0, p.fresh) || !k.Side && (q.in.systemPrompt == q.head.SystemPrompt || again()) {
+		if q.mode != HistoryAuto || q.in.modelled(0, p.fresh) || !k.Side && (q.in.systemPrompt == q.head.SystemPrompt || q.asksAgain(i)) {
 			return q.onLine(p, k.Side), nil
 		}
 		// A guard sends the same text in every turn, and title requests quote the user: under other instructions a repeated
