@@ -255,21 +255,22 @@ func TestNumbersAreFoundInAnyText(t *testing.T) {
 	})
 }
 
-// A caller can send a text of labels alone. Searching it takes time in proportion to its length.
+// A caller can send a text of labels alone. Searching it takes time in proportion to its length. On a busy machine many tries are
+// needed to measure that.
 func TestTextsOfLabels(t *testing.T) {
-	const size, times = 4 << 10, 8
+	const size, times, tries = 2 << 10, 8, 50
 	for _, label := range []string{"secret_", "パスワード", "密码是"} {
+		small, large := time.Hour, time.Hour
 		took := func(size int) time.Duration {
 			text := strings.Repeat(label, size/len(label))
-			least := time.Hour
-			for range 3 {
-				began := time.Now()
-				redact.Text(text)
-				least = min(least, time.Since(began))
-			}
-			return least
+			began := time.Now()
+			redact.Text(text)
+			return time.Since(began)
 		}
-		if small, large := took(size), took(times*size); large > 5*times*small {
+		for n := 0; n < tries && (n == 0 || large > 5*times*small); n++ {
+			small, large = min(small, took(size)), min(large, took(times*size))
+		}
+		if large > 5*times*small {
 			t.Errorf("%q: %d times the text took %s instead of %s", label, times, large, small)
 		}
 	}
