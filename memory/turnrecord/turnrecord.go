@@ -185,7 +185,7 @@ func (r *Record) AppendTo(b []byte) []byte {
 	}
 	o = appendList(o, "hidden", r.Hidden, appendSeq)
 	o = appendRare(o, "blocks", r.Blocks)
-	o = appendRare(o, "layers", r.Layers)
+	o = appendList(o, "layers", r.Layers, appendLayer)
 	o.member("view")
 	return append(r.View.appendTo(o), '}')
 }
@@ -219,6 +219,25 @@ func (v *View) appendTo(b []byte) []byte {
 	o.flag("stored", v.Stored)
 	o = appendList(o, "items", v.Items, appendSpan)
 	o = appendRare(o, "left_out", v.LeftOut)
+	return append(o, '}')
+}
+
+func appendLayer(b []byte, l LayerNote) []byte {
+	o := object(append(b, '{'))
+	o.member("id")
+	o = appendText(o, l.ID)
+	o.text("name", l.Name)
+	o.number("tokens", l.Tokens)
+	o.number("items", l.Items)
+	o.member("ms")
+	o = strconv.AppendInt(o, l.Ms, 10)
+	o.text("error", l.Error)
+	if len(l.Notes) > 0 {
+		if text, err := json.Marshal(l.Notes); err == nil { // numbers, texts and truth values: it can't fail
+			o.member("notes")
+			o = append(o, text...)
+		}
+	}
 	return append(o, '}')
 }
 
