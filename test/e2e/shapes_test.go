@@ -73,9 +73,9 @@ func TestStrictServers(t *testing.T) {
 							if r.status != http.StatusOK || !strings.Contains(r.body, "Answer") {
 								t.Fatalf("request %d: %d %s", i, r.status, r.body)
 							}
-							n := len(g.up.Requests())
-							if i > 0 && n != 1 || n > 1+tries {
-								t.Errorf("request %d took %d requests upstream: %q", i, n, g.up.Faults())
+							sent := g.sent()
+							if n := len(sent); i > 0 && n != 1 || n > 1+tries {
+								t.Errorf("request %d took %d requests upstream, %q: %q", i, n, sent, g.up.Faults())
 							}
 							if !strings.HasPrefix(r.header.Get("X-Memory"), "ok") {
 								t.Errorf("X-Memory: %s", r.header.Get("X-Memory"))
@@ -90,6 +90,16 @@ func TestStrictServers(t *testing.T) {
 			}
 		}
 	}
+}
+
+// sent returns the requests that upstream got, except those for its list of models, which the proxy makes whenever it likes.
+func (g *gate) sent() (lines []string) {
+	for _, r := range g.up.Requests() {
+		if !strings.HasSuffix(r.Target, "/models") {
+			lines = append(lines, r.Method+" "+r.Target)
+		}
+	}
+	return lines
 }
 
 // TestStrictAgents plays agents that resend their history, with tool loops, texts with calls, and notes of the model, so that
