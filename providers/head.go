@@ -30,8 +30,8 @@ const (
 // Status is the status code, 0 for no answer.
 func (h *Head) Status() int { return h.status }
 
-// Length is the length of the body in bytes, -1 for one in chunks, -2 where the head tells none.
-func (h *Head) Length() int { return h.length }
+// Length is the length of the body in bytes, or -1 for one in chunks; told is false where the head says neither.
+func (h *Head) Length() (n int, told bool) { return h.length, h.length != noLength }
 
 // ContentType is the value of the Content-Type line, of several the last.
 func (h *Head) ContentType() []byte { return h.mimeType }
@@ -87,13 +87,13 @@ func (h *Head) Copy(from *Head) {
 }
 
 // Add adds a header line behind the others.
-func (h *Head) Add(name, value string) {
-	h.lines = append(append(append(append(h.lines, name...), ": "...), value...), "\r\n"...)
-}
+func (h *Head) Add(name, value string) { h.lines = appendHeader(h.lines, name, value) }
 
 // AddBytes is Add.
-func (h *Head) AddBytes(name string, value []byte) {
-	h.lines = append(append(append(append(h.lines, name...), ": "...), value...), "\r\n"...)
+func (h *Head) AddBytes(name string, value []byte) { h.lines = appendHeader(h.lines, name, value) }
+
+func appendHeader[N, V string | []byte](dst []byte, name N, value V) []byte {
+	return append(append(append(append(dst, name...), ": "...), value...), "\r\n"...)
 }
 
 // Replace gives a line that was added another value. Its name is given in lower case.

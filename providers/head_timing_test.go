@@ -36,8 +36,8 @@ alt-svc: h3=":443"
 
 `, "\n", "\r\n"))
 
-// BenchmarkHead is what it costs to read the head of an answer, and to join it with the one that the client's server writes. parse is
-// fasthttp's reading, for comparison.
+// BenchmarkHead times reading a head (read), and joining it with the head that the client's server writes (join). parse is fasthttp's
+// reading of the same head, for comparison.
 func BenchmarkHead(b *testing.B) {
 	b.Run("parse", func(b *testing.B) {
 		var resp fasthttp.ResponseHeader

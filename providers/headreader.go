@@ -2,9 +2,7 @@ package providers
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
-	"math/bits"
 	"strings"
 
 	"github.com/valyala/fasthttp"
@@ -31,22 +29,18 @@ func (h *Head) read(raw []byte) (keep bool, err error) {
 	}
 
 	r := headReader{Head: h, whole: h.status == fasthttp.StatusSwitchingProtocols, keep: raw[len("HTTP/1.")] != '0'}
-	bare := raw[end-len("\r\n")] != '\r' // a line ends in LF alone
 	for end < len(raw)-len("\r\n") {
 		begin := end
 		end += lineEnd(raw[begin:])
 		line := raw[begin:end]
-		bare = bare || raw[end-len("\r\n")] != '\r'
 		if isBlank(raw[end]) {
 			line, end = unfolded(raw, begin, end)
-			bare = true
 		}
 		if err := r.add(line); err != nil {
 			return false, err
 		}
 	}
-	// The only controls of most heads are their line ends.
-	if (bare || countControls(raw) != len("\r\n")*bytes.Count(raw, []byte("\n"))) && !isText(raw) {
+	if !isText(raw) {
 		return false, fmt.Errorf("%w: the response head has control characters", ErrMalformed)
 	}
 	if len(r.listed) > 0 {
@@ -118,14 +112,18 @@ func (r *headReader) add(line []byte) error {
 		return nil
 	default:
 	}
-	r.lines = appendLine(r.lines, line, name, value)
+	if isUsual(line, name, value) {
+		r.lines = append(r.lines, line...)
+	} else {
+		r.lines = appendHeader(r.lines, name, value)
+	}
 	return nil
 }
 
 // frame notes the line that frames the body.
 func (r *headReader) frame(length int, name, value []byte) {
 	r.length, r.framed = length, len(r.lines)
-	r.framing = appendLine(r.framing[:0], nil, name, value)
+	r.framing = appendHeader(r.framing[:0], name, value)
 }
 
 // readConnection reads the value of a Connection line.
@@ -143,13 +141,10 @@ func (r *headReader) readConnection(value []byte) {
 	}
 }
 
-// appendLine appends a header line, as it came if it is in the usual form.
-func appendLine(dst, line, name, value []byte) []byte {
+// isUsual reports whether a line is in the form of appendHeader.
+func isUsual(line, name, value []byte) bool {
 	n := len(name)
-	if len(line) == n+len(": ")+len(value)+len("\r\n") && line[n] == ':' && line[n+1] == ' ' && line[len(line)-len("\r\n")] == '\r' {
-		return append(dst, line...)
-	}
-	return append(append(append(append(dst, name...), ": "...), value...), "\r\n"...)
+	return len(line) == n+len(": ")+len(value)+len("\r\n") && line[n] == ':' && line[n+1] == ' ' && line[len(line)-len("\r\n")] == '\r'
 }
 
 // unfolded joins the line of raw from begin to end with the lines that continue it, by a space (RFC 9112, 5.2), and returns where
@@ -169,31 +164,16 @@ func isBlank(c byte) bool { return c == ' ' || c == '\t' }
 // isText reports whether p has no control characters but tabs and those of line ends.
 func isText(p []byte) bool {
 	for i, c := range p {
-		if c < ' ' && c != '\t' && c != '\n' && (c != '\r' || i+1 == len(p) || p[i+1] != '\n') || c == 0x7f {
+		switch {
+		case c >= ' ' && c != 0x7f, c == '\t', c == '\n', c == '\r' && i+1 < len(p) && p[i+1] == '\n':
+		default:
 			return false
 		}
 	}
 	return true
 }
 
-// countControls counts the control characters of ASCII, eight bytes at a time.
-func countControls(p []byte) (n int) {
-	const ones, tops = 0x0101010101010101, 0x8080808080808080
-	count := func(x uint64) int {
-		low := x &^ tops
-		printable := low + ones*(0x80-' ') // sets the top bit of each byte from ' ' on
-		deleted := low + ones              // and of 0x7f
-		return bits.OnesCount64((^printable | deleted) &^ x & tops)
-	}
-	for ; len(p) >= 8; p = p[8:] {
-		n += count(binary.LittleEndian.Uint64(p))
-	}
-	rest := [8]byte{' ', ' ', ' ', ' ', ' ', ' ', ' ', ' '}
-	copy(rest[:], p)
-	return n + count(binary.LittleEndian.Uint64(rest[:]))
-}
-
-// lineKind is what a header line of an answer is about, as far as the proxy needs to know.
+// lineKind tells apart the header lines that are not only passed on.
 type lineKind uint8
 
 const (

@@ -25,8 +25,7 @@ type answerHead struct {
 
 // Release returns the head to its pool.
 func (h *answerHead) Release() {
-	const largest = 32 << 10 // bytes
-	if cap(h.Lines()) <= largest {
+	if cap(h.Lines()) <= listener.MaxPooled {
 		h.pool.Put(h)
 	}
 }
@@ -38,7 +37,7 @@ func (a *answer) answerWith(h *providers.Head) {
 	}
 	resp := &a.ctx.Response
 	resp.SetStatusCode(h.Status())
-	if n := h.Length(); a.ctx.IsHead() && n >= -1 { // else it tells none
+	if n, told := h.Length(); told && a.ctx.IsHead() {
 		resp.Header.SetContentLength(n)
 	}
 }

@@ -134,13 +134,13 @@ func (r *replacing) writeBoth(to io.Writer, p []byte) (int, error) {
 }
 
 func (r *replacing) release(buf *[]byte) {
-	if cap(*buf) <= maxPooled {
+	if cap(*buf) <= MaxPooled {
 		r.buffers.Put(buf)
 	}
 }
 
-// maxPooled is the size in bytes of the largest buffer that goes back to the pool.
-const maxPooled = 32 << 10
+// MaxPooled is the size in bytes of the largest buffer of a head that goes back to its pool.
+const MaxPooled = 32 << 10
 
 // tcpConn embeds *net.TCPConn rather than net.Conn for the methods that others look for: SyscallConn, CloseWrite, SetLinger.
 type tcpConn struct {
