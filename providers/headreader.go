@@ -112,11 +112,7 @@ func (r *headReader) add(line []byte) error {
 		return nil
 	default:
 	}
-	if isUsual(line, name, value) {
-		r.lines = append(r.lines, line...)
-	} else {
-		r.lines = appendHeader(r.lines, name, value)
-	}
+	r.lines = appendHeader(r.lines, name, value)
 	return nil
 }
 
@@ -141,12 +137,6 @@ func (r *headReader) readConnection(value []byte) {
 	}
 }
 
-// isUsual reports whether a line is in the form of appendHeader.
-func isUsual(line, name, value []byte) bool {
-	n := len(name)
-	return len(line) == n+len(": ")+len(value)+len("\r\n") && line[n] == ':' && line[n+1] == ' ' && line[len(line)-len("\r\n")] == '\r'
-}
-
 // unfolded joins the line of raw from begin to end with the lines that continue it, by a space (RFC 9112, 5.2), and returns where
 // they end.
 func unfolded(raw []byte, begin, end int) (line []byte, next int) {
@@ -156,7 +146,7 @@ func unfolded(raw []byte, begin, end int) (line []byte, next int) {
 		line = append(append(line, ' '), bytes.Trim(raw[end:end+n], " \t\r\n")...)
 		end += n
 	}
-	return append(line, "\r\n"...), end
+	return line, end
 }
 
 func isBlank(c byte) bool { return c == ' ' || c == '\t' }
