@@ -52,19 +52,7 @@ func (p *parkedTurns) release(s Scope) {
 }
 
 // run writes, each second and after a turn that others may have waited for, what waits no longer.
-func (p *parkedTurns) run() {
-	tick := time.NewTicker(replicas.Beat) //nolint:forbidigo // wakes; no clock is read
-	defer tick.Stop()
-	for {
-		select {
-		case <-p.m.life.Done():
-			return
-		case <-p.wake:
-		case <-tick.C:
-		}
-		p.writeAll(p.m.life)
-	}
-}
+func (p *parkedTurns) run() { replicas.EachBeat(p.m.life, p.wake, p.writeAll) }
 
 // writeAll writes the waiting turns whose earlier turns have ended.
 func (p *parkedTurns) writeAll(ctx context.Context) {

@@ -63,7 +63,7 @@ type Heartbeat struct {
 	turns   map[cache.Group]map[string]bool
 	adopted map[uint64]time.Time // dead processes whose turns on disk this one has taken over; see removeAdopted
 	failing bool                 // the last beat failed
-	begun   bool                 // see begins
+	begun   bool                 // see announceStart
 	beats   uint64               // the number of begun beats
 	said    uint64               // the last beat that succeeded
 	spoke   chan struct{}        // closed and replaced after each beat
@@ -113,17 +113,20 @@ func (h *Heartbeat) Begin(ctx context.Context) {
 }
 
 // Run sends a heartbeat each second, and new turns at once, until ctx ends.
-func (h *Heartbeat) Run(ctx context.Context) {
+func (h *Heartbeat) Run(ctx context.Context) { EachBeat(ctx, h.kick, h.beat) }
+
+// EachBeat calls do each second, and when wake says so, until ctx ends.
+func EachBeat(ctx context.Context, wake <-chan struct{}, do func(context.Context)) {
 	tick := time.NewTicker(Beat) //nolint:forbidigo // wakes; no clock is read
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-h.kick:
+		case <-wake:
 		case <-tick.C:
 		}
-		h.beat(ctx)
+		do(ctx)
 	}
 }
 
@@ -146,7 +149,7 @@ func (h *Heartbeat) beat(ctx context.Context) {
 	h.beats++
 	now := h.beats
 	h.mu.Unlock()
-	ok := h.announce(ctx, processTTL) && h.begins(ctx)
+	ok := h.announce(ctx, processTTL) && h.announceStart(ctx)
 	if ok {
 		h.removeAdopted(ctx)
 	}
@@ -190,9 +193,9 @@ func (h *Heartbeat) announce(ctx context.Context, ttl time.Duration) bool {
 	return out[0].Err == nil
 }
 
-// begins lets the others know that there is a process that they have not seen, or have forgotten since it was cut off: they look for
-// others each second, which is too late for its first turns.
-func (h *Heartbeat) begins(ctx context.Context) bool {
+// announceStart tells the others, once, that there is a process which they have not seen, or have forgotten since it was cut off: they
+// look for others each second, which is too late for its first turns.
+func (h *Heartbeat) announceStart(ctx context.Context) bool {
 	h.mu.Lock()
 	begun := h.begun
 	h.mu.Unlock()
@@ -206,7 +209,7 @@ func (h *Heartbeat) begins(ctx context.Context) bool {
 		h.o.Log.Debug("other processes are not told of this one", "error", err.Error())
 		return false
 	}
-	h.peers.begins(out[0].Version)
+	h.peers.noteOwnStart(out[0].Version)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.begun = true

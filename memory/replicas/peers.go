@@ -54,19 +54,7 @@ const (
 )
 
 // Run looks for the other processes each second, and at once after one has begun, until ctx ends. Begin has done so before.
-func (p *Peers) Run(ctx context.Context) {
-	tick := time.NewTicker(Beat) //nolint:forbidigo // wakes; no clock is read
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-p.kick:
-		case <-tick.C:
-		}
-		p.poll(ctx)
-	}
-}
+func (p *Peers) Run(ctx context.Context) { EachBeat(ctx, p.kick, p.poll) }
 
 // poll looks for the other processes.
 func (p *Peers) poll(ctx context.Context) {
@@ -106,8 +94,8 @@ func (p *Peers) poll(ctx context.Context) {
 	p.pollAgain()
 }
 
-// begins records the version of the group of starts that this process has written. It looks for others next.
-func (p *Peers) begins(version uint64) {
+// noteOwnStart records the version of startsGroup that this process has written. It looks for others next.
+func (p *Peers) noteOwnStart(version uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.newest = version
