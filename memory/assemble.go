@@ -121,13 +121,9 @@ func (a *assembly) windowInput(ctx context.Context) view.WindowInput {
 	if !w.Stateful() {
 		return view.WindowInput{}
 	}
-	model := t.call.Request.Model()
-	in := view.WindowInput{AtMost: t.shape.AtMost, Most: t.call.MaxTokens}
-	if t.shape.Price != nil {
-		in.Tokens = func(it wire.Item) int { return t.shape.Price(model, it) }
-	}
+	in := t.windowSizes(t.call.MaxTokens)
 	if t.shape.Context != nil && w.MaxShare > 0 { // the call may fetch the provider's list of models
-		in.Context = t.shape.Context(model)
+		in.Context = t.shape.Context(t.call.Request.Model())
 	}
 	if a.l == nil || a.l.states.sessionValues().window == nil {
 		return in // nothing of the session was read: layers only judge the answer, or there are none

@@ -55,11 +55,9 @@ func (t *Turn) Shorten(maxTokens int) bool {
 	c, v := &t.chosen.conversation, t.chosen.view
 	system := len(c.System)
 	history := v.Items[system:]
-	in := view.WindowInput{AtMost: t.shape.AtMost, Most: maxTokens}
-	if t.shape.Price != nil {
-		in.Tokens = func(it wire.Item) int { return t.shape.Price(t.call.Request.Model(), it) }
-	}
-	kept := view.Assemble(view.Request{Items: history, Resolve: t.writer.entry.Resolver(), Window: t.shape.Window, WindowInput: in}).Kept
+	kept := view.Assemble(view.Request{
+		Items: history, Resolve: t.writer.entry.Resolver(), Window: t.shape.Window, WindowInput: t.windowSizes(maxTokens),
+	}).Kept
 
 	var out []view.Out
 	var gone []wire.Item

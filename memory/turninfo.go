@@ -10,6 +10,7 @@ import (
 	"remora/memory/pipeline"
 	"remora/memory/session"
 	"remora/memory/turnrecord"
+	"remora/memory/view"
 	"remora/wire"
 )
 
@@ -90,6 +91,17 @@ func (t *turnInfo) detach(items []wire.Item) []wire.Item {
 		return slices.Clone(items)
 	}
 	return pipeline.Detach(items)
+}
+
+// windowSizes returns the part of the input that tells a window what items cost, and the most tokens of history to leave; 0 for no
+// such limit.
+func (t *turnInfo) windowSizes(most int) view.WindowInput {
+	in := view.WindowInput{AtMost: t.shape.AtMost, Most: most}
+	if t.shape.Price != nil {
+		model := t.call.Request.Model()
+		in.Tokens = func(it wire.Item) int { return t.shape.Price(model, it) }
+	}
+	return in
 }
 
 // clientTools reports whether the client offers tools of its own. Upstream then accepts calls of other tools as well.

@@ -139,7 +139,7 @@ func (p *Past) update(ctx context.Context, e *Embeddings, s session.Scope, own b
 	}
 }
 
-// change is what was said in a session since it was last read.
+// change has what was said in a session since the last reading.
 type change struct {
 	session string
 	said    []session.Said

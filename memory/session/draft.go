@@ -20,6 +20,7 @@ type draft struct {
 	answer  []wire.Item // its first choice
 	unread  bool        // it has no items, but its question stays
 	later   bool        // upstream makes it in the background
+	asked   offer       // what the request offers
 	target  Origin      // of the request's items
 	made    Origin      // of the answer and its hidden items
 	version uint64      // the expected version of the session
@@ -40,7 +41,10 @@ type draft struct {
 
 // newDraft makes the commit of a turn's input and, unless it is pending, its answer.
 func newDraft(e *Entry, a *Answer) *draft {
-	d := &draft{e: e, open: a == nil, answer: a.firstChoice(), target: e.call.target(), made: e.call.maker(a), version: e.state.version}
+	d := &draft{
+		e: e, open: a == nil, answer: a.firstChoice(), version: e.state.version,
+		asked: e.log.offers.of(e.call.Request), target: e.call.target(), made: e.call.maker(a),
+	}
 	d.itemWriter = itemWriter{
 		writeBuffer: newWriteBuffer(), head: e.state.head.clone(len(e.in.items) - e.ring.from + len(d.answer)),
 		turn: e.id, line: e.unwritten.line, side: e.plan.standing == Side, known: e.known,
@@ -292,7 +296,7 @@ func (d *draft) storeAnswer(a *Answer) position {
 	if a.status() != turnrecord.Complete {
 		flags = flagPartial
 	}
-	marks, demanded := d.e.answer.of(a, d.e.in), d.e.log.offers.of(d.e.call.Request).demandsCall()
+	marks, demanded := d.e.answer.of(a, d.e.in), d.asked.demandsCall()
 	for c, items := range a.Reply.Choices {
 		at := d.input
 		seqs := d.seqRoom[:0]
@@ -352,9 +356,8 @@ func (d *draft) putReply(id string, end position) {
 func (d *draft) moveHead(end position) {
 	h, e := d.head, d.e
 	extended := h.Tails.drop(e.unwritten.parent.Seq)
-	asked := e.log.offers.of(e.call.Request)
 	if len(d.answer) > 0 || d.unread {
-		h.Habits = h.Habits.learn(e.call.Request.Dialect, asked.Client, e.plan.shown)
+		h.Habits = h.Habits.learn(e.call.Request.Dialect, d.asked.Client, e.plan.shown)
 	}
 	if e.resent {
 		return // it stands inside the line of the client's later request
@@ -382,13 +385,13 @@ func (d *draft) moveHead(end position) {
 	}
 
 	if e.atHead && h.Offer.demandsCall() && !slices.ContainsFunc(e.NewItems(), func(it wire.Item) bool { return it.Kind == wire.ToolResult }) {
-		h.Open = nil // they were data, and nobody waits for a result
+		h.Open = nil // the calls were data: no results come
 	}
 	h.Ring = h.Ring[:e.ring.keep]
 	h.Forked = end.Seq < e.state.head.NextSeq // the answer was already stored
 	h.Pos, h.LastTurn, h.Answered, h.Turns = end, e.id, true, h.Turns+1
 	h.Brings = h.Brings && h.Line == d.line || e.in.bringsHistory()
-	h.Line, h.Waits, h.Offer = d.line, 0, asked
+	h.Line, h.Waits, h.Offer = d.line, 0, d.asked
 	if e.plan.before {
 		h.begun(e.begins())
 	}

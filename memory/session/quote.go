@@ -76,7 +76,7 @@ func (m *merger) quotes(ctx context.Context) (bool, error) {
 func (m *merger) asksInWordsOfCall(ctx context.Context) (bool, error) {
 	var asked []string
 	for i := range m.in.items {
-		if it := &m.in.items[i]; it.Kind == wire.Message && it.Role == wire.User {
+		if it := &m.in.items[i]; it.Role == wire.User {
 			text := it.Text()
 			asked = append(asked, strings.TrimSpace(text[:min(len(text), quotedBytes)]))
 		}
