@@ -235,6 +235,23 @@ func answering(t *testing.T, answer func(req *http.Request, body []byte) string)
 	})
 }
 
+// speaking is an upstream that reads a request, writes a head, and then what it is given on next, until that is closed.
+func speaking(t *testing.T, head string) (addr string, next chan<- string) {
+	t.Helper()
+	pieces := make(chan string)
+	return upstream(t, func(c net.Conn, r *bufio.Reader) {
+		req, err := http.ReadRequest(r)
+		if err != nil {
+			return
+		}
+		drain(req.Body)
+		write(c, head)
+		for piece := range pieces {
+			write(c, piece)
+		}
+	}), pieces
+}
+
 // recording is an upstream that keeps every byte of each request that ends with end, and answers with a fixed text.
 func recording(t *testing.T, answer string, length func(head string) int) (addr string, requests <-chan string) {
 	t.Helper()

@@ -45,16 +45,7 @@ func TestOldClientsGetNoChunks(t *testing.T) {
 
 // TestOldClientsAreRemembered: they get each event as it comes, and its turn is committed before the last.
 func TestOldClientsAreRemembered(t *testing.T) {
-	next := make(chan string)
-	addr := upstream(t, func(c net.Conn, r *bufio.Reader) {
-		if _, err := http.ReadRequest(r); err != nil {
-			return
-		}
-		write(c, eventHead)
-		for piece := range next {
-			write(c, piece)
-		}
-	})
+	addr, next := speaking(t, eventHead)
 	b := newBook()
 	b.gate = make(chan struct{})
 	r := start(t, rigOptions{upstream: addr, memory: b.begin})

@@ -369,16 +369,7 @@ func TestOldAndOddRequests(t *testing.T) {
 }
 
 func TestStreamIsLive(t *testing.T) {
-	next := make(chan string)
-	addr := upstream(t, func(c net.Conn, r *bufio.Reader) {
-		if _, err := http.ReadRequest(r); err != nil {
-			return
-		}
-		write(c, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
-		for piece := range next {
-			write(c, piece)
-		}
-	})
+	addr, next := speaking(t, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
 	r := start(t, rigOptions{upstream: addr})
 	c, br := r.dial(t)
 	write(c, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")

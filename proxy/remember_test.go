@@ -180,18 +180,7 @@ func TestOnlyTheEndWaits(t *testing.T) {
 // onlyTheEndWaits streams an answer of some type: SDKs do not look at it.
 func onlyTheEndWaits(t *testing.T, contentType string) {
 	t.Helper()
-	next := make(chan string)
-	addr := upstream(t, func(c net.Conn, r *bufio.Reader) {
-		req, err := http.ReadRequest(r)
-		if err != nil {
-			return
-		}
-		drain(req.Body)
-		write(c, "HTTP/1.1 200 OK\r\n"+contentType+"Transfer-Encoding: chunked\r\n\r\n")
-		for s := range next {
-			write(c, s)
-		}
-	})
+	addr, next := speaking(t, "HTTP/1.1 200 OK\r\n"+contentType+"Transfer-Encoding: chunked\r\n\r\n")
 	b := newBook()
 	b.gate = make(chan struct{})
 	r := start(t, rigOptions{upstream: addr, memory: b.begin})

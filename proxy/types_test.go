@@ -1,10 +1,8 @@
 package proxy
 
 import (
-	"bufio"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -18,22 +16,16 @@ func TestWholeAnswerOfAStreamsType(t *testing.T) {
 	for _, body := range []string{chatBody, liveChat} {
 		for _, pieces := range [][]string{{chatAnswer}, {"\n", " \n" + chatAnswer[:1], chatAnswer[1:30], chatAnswer[30:] + "\n"}} {
 			t.Run(fmt.Sprint(body == liveChat, len(pieces)), func(t *testing.T) {
-				addr := upstream(t, func(c net.Conn, r *bufio.Reader) {
-					req, err := http.ReadRequest(r)
-					if err != nil {
-						return
-					}
-					drain(req.Body)
-					write(c, eventHead)
-					for _, piece := range pieces {
-						write(c, chunk(piece))
-					}
-					write(c, "0\r\n\r\n")
-				})
+				addr, next := speaking(t, eventHead)
 				b := newBook()
 				r := start(t, rigOptions{upstream: addr, memory: b.begin})
 				c, br := r.dial(t)
 				write(c, chatIn("s", body))
+				for _, piece := range pieces {
+					next <- chunk(piece)
+				}
+				next <- "0\r\n\r\n"
+				close(next)
 				resp, err := http.ReadResponse(br, nil)
 				if err != nil {
 					t.Fatal(err)
@@ -55,18 +47,7 @@ func TestWholeAnswerOfAStreamsType(t *testing.T) {
 
 // TestStreamOfAWrongTypeBehindBlankLines: the events reach the client as they come.
 func TestStreamOfAWrongTypeBehindBlankLines(t *testing.T) {
-	next := make(chan string)
-	addr := upstream(t, func(c net.Conn, r *bufio.Reader) {
-		req, err := http.ReadRequest(r)
-		if err != nil {
-			return
-		}
-		drain(req.Body)
-		write(c, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
-		for s := range next {
-			write(c, s)
-		}
-	})
+	addr, next := speaking(t, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
 	b := newBook()
 	r := start(t, rigOptions{upstream: addr, memory: b.begin})
 	c, br := r.dial(t)
