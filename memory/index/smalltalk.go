@@ -34,7 +34,6 @@ var pleasantries = sync.OnceValue(func() WordSet {
 	`)
 })
 
-// asksBack are questions to the model about itself, and requests to entertain.
 var (
 	aboutModel = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`(?i)\b(you|your|yourself|du|dein|dir|dich|tu|te|toi|tú|ti)\b`)

@@ -28,7 +28,7 @@ func Missing(all, view []wire.Item) []int {
 	return missing
 }
 
-// SeenEvictions records the items of a conversation that EvictionObservers have seen: all items up to one, except some. The
+// SeenEvictions records the items of a conversation that every EvictionObserver has seen: all items up to one, except some. The
 // zero SeenEvictions has none. Keys of items are hashes that are stable from turn to turn, like the hashes of the transcript's
 // chain.
 type SeenEvictions struct {

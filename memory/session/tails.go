@@ -13,7 +13,7 @@ type tail struct {
 	Line         uint64 // the line that it is an end of
 	Side         bool   // that is a side request's
 	Turns        uint64
-	Open         []uint64 // its unanswered calls, as callHash has them; only some
+	Open         []uint64 // its unanswered calls, as openCalls.hashes has them; only some
 }
 
 // tails are the ends that the head lists, latest last.
