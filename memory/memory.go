@@ -90,9 +90,7 @@ func New(store cache.Store, spool Spool, o Options) *Memory {
 		waiting = turnqueue.NewWaiting(queue)
 	}
 	m.heartbeat, m.peers = replicas.New(replicas.Options{Store: store, Shared: o.Shared, Place: o.Place, Waiting: waiting, Log: o.Log, Now: o.Now})
-	if m.log.Owner = m.heartbeat.Self(); m.log.Owner != 0 {
-		m.log.Peers = m.peers.Ask
-	}
+	m.log.Owner = m.heartbeat.Self()
 	m.outages = newOutages(m, queue)
 	m.spool = newSpooler(m.life, m, queue, waiting)
 

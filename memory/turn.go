@@ -225,13 +225,13 @@ const (
 // processes until ctx ends, and then marks the view as partial.
 func (t *Turn) find(ctx context.Context, want session.Want) (extra session.Extra, err error) {
 	w := &t.writer
-	w.entry, extra, err = t.m.log.Enter(ctx, t.ID, t.started, t.call.inSession(), want)
+	extra, held, err := t.enter(ctx, want)
 	if err != nil || !w.entry.Order.UsesHistory() {
 		return extra, err
 	}
 
 	for pause := firstLook; ; pause = min(2*pause, lastLook) {
-		if !t.m.peers.MayHaveMore(ctx, w.entry) {
+		if !t.m.peers.MayHaveMore(ctx, w.entry) && !held {
 			whole, err := t.showReady(ctx, w.entry)
 			if whole || err != nil {
 				return extra, err
@@ -240,11 +240,11 @@ func (t *Turn) find(ctx context.Context, want session.Want) (extra session.Extra
 		if !sleep(ctx, pause) {
 			break
 		}
-		again, more, err := t.m.log.Enter(ctx, t.ID, t.started, t.call.inSession(), want)
+		more, hold, err := t.enter(ctx, want)
 		if err != nil {
 			break
 		}
-		w.entry, extra = again, more
+		extra, held = more, hold
 	}
 
 	w.partial = true
@@ -253,6 +253,20 @@ func (t *Turn) find(ctx context.Context, want session.Want) (extra session.Extra
 	defer cancel()
 	_, err = t.showReady(late, w.entry) //nolint:contextcheck // see late
 	return extra, err
+}
+
+// enter reads the session and finds the turn's place in it. held reports whether other processes may have turns of the session
+// that are not stored, or were not when it was read.
+func (t *Turn) enter(ctx context.Context, want session.Want) (extra session.Extra, held bool, err error) {
+	peers := t.m.peers
+	inquiry := peers.Inquire()
+	want.First = inquiry.Queries
+	entry, extra, err := t.m.log.Enter(ctx, t.ID, t.started, t.call.inSession(), want)
+	if err != nil {
+		return extra, false, err
+	}
+	t.writer.entry = entry
+	return extra, peers.Hold(t.group, inquiry, extra.First), nil
 }
 
 // sleep waits for d, unless ctx ends before.

@@ -175,15 +175,30 @@ func (p *Peers) update(ids []uint64, results []cache.Result, poll bool) (ended [
 	return ended
 }
 
-// Ask is for session.Log.Peers.
-func (p *Peers) Ask(s session.Scope) (queries []cache.Query, found func([]cache.Result) bool) {
-	ids := p.ids()
-	return queriesOf(ids), func(results []cache.Result) bool {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.update(ids, results, false)
-		return p.mayBeCutOff() || p.held(sessionKey(s.Group())).some()
+// Inquiry asks other processes which turns they hold. Its queries are for [session.Want].First.
+type Inquiry struct {
+	Queries []cache.Query
+	ids     []uint64
+}
+
+// Inquire returns an inquiry of the processes that were seen last. It has no queries if no other process uses the store.
+func (p *Peers) Inquire() Inquiry {
+	if p.heartbeat.self == 0 {
+		return Inquiry{}
 	}
+	ids := p.ids()
+	return Inquiry{queriesOf(ids), ids}
+}
+
+// Hold takes the results of an inquiry and reports whether others may hold turns of a session.
+func (p *Peers) Hold(g cache.Group, q Inquiry, results []cache.Result) bool {
+	if len(results) == 0 {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.update(q.ids, results, false)
+	return p.mayBeCutOff() || p.held(sessionKey(g)).some()
 }
 
 // Any reports whether there are other processes, as far as is known.
@@ -329,15 +344,15 @@ func (p *Peers) Holding(ctx context.Context, g cache.Group) (h Holding, err erro
 	return h, nil
 }
 
-// MayHaveMore reports whether other processes may have turns of a session that are not stored, or not to be seen yet: what they say
-// was read before the session. It lets the entry know which processes have ended.
+// MayHaveMore reports whether open turns of other processes belong before an entry. It lets the entry know which processes have
+// ended.
 func (p *Peers) MayHaveMore(ctx context.Context, e *session.Entry) bool {
 	ended, err := p.Ended(ctx, e.Order.Earlier())
 	if err != nil {
 		return true
 	}
 	e.Order.Ended(ended...)
-	return e.Order.HeldElsewhere() || slices.ContainsFunc(e.Order.Earlier(), func(o session.Pending) bool { return !o.Ready })
+	return slices.ContainsFunc(e.Order.Earlier(), func(o session.Pending) bool { return !o.Ready })
 }
 
 // Ended reads which of the processes have ended, or may have, that had turns open.

@@ -114,14 +114,11 @@ func (log *Log) newEntry(id string, started time.Time, c Call) *Entry {
 func (log *Log) Enter(ctx context.Context, id string, started time.Time, c Call, w Want) (*Entry, Extra, error) {
 	e := log.newEntry(id, started, c)
 	e.want = w
+	e.want.First = nil
 	if e.continueRecent() {
 		return e, Extra{Values: e.values}, nil
 	}
-	var peers peerQueries
-	if log.Peers != nil {
-		peers.queries, peers.found = log.Peers(c.Scope)
-	}
-	st, extra, err := e.stored.load(ctx, c.Request, id, w, peers)
+	st, extra, err := e.stored.load(ctx, c.Request, id, w)
 	if err != nil {
 		return nil, Extra{}, err
 	}
@@ -376,7 +373,7 @@ func (e *Entry) lookUpStored(ctx context.Context, a *Answer) error {
 // reload reads the transcript again, finds the turn's place, and returns a *Reread. It returns no error if the turn is already
 // stored: an earlier attempt was written although its reply was lost, or its answer before its input.
 func (e *Entry) reload(ctx context.Context, a *Answer) (Done, error) {
-	st, extra, err := e.stored.load(ctx, e.call.Request, e.id, e.want, peerQueries{})
+	st, extra, err := e.stored.load(ctx, e.call.Request, e.id, e.want)
 	if err != nil {
 		return Done{}, err
 	}

@@ -41,10 +41,6 @@ type Log struct {
 	Index ResourceIndex
 	// Owner is the id of this process among those that use the store; 0 if it is the only one. Set it before the log is used.
 	Owner uint64
-	// Peers, if set, returns the queries for turns open in other processes. They are read before the session: a turn
-	// committed between the two reads then appears in the session, and in the other order it would be missed. found
-	// takes the results and reports whether other processes may hold turns of the session.
-	Peers func(s Scope) (queries []cache.Query, found func([]cache.Result) (hold bool))
 	// Strict reads every session before placing a request, even a cached one, so that a store that is down is noticed. Set it
 	// before the log is used.
 	Strict bool

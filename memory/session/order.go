@@ -60,9 +60,6 @@ func (o *Order) look() {
 // UsesHistory reports whether the turn's view uses stored history, which other processes may change.
 func (o *Order) UsesHistory() bool { return o.owner != 0 && o.place.behindOthers() }
 
-// HeldElsewhere reports whether other processes may have held turns of the session when it was read.
-func (o *Order) HeldElsewhere() bool { return o.place.state.held }
-
 // Earlier returns the turns that belong before this one and are not in the log: open in other processes, or ready.
 // There are none if the turn does not use the stored history. They are in the head's order, since the clocks of
 // processes differ.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"remora/cache"
 	"remora/memory/turnrecord"
@@ -16,7 +17,6 @@ type state struct {
 	head    *head                // never nil; not changed, since this process may keep it for the next turn
 	refs    map[string]reference // what the request's item references stand for
 	reply   *linePosition        // the place after previous_response_id, if known
-	held    bool                 // other processes may hold turns of it
 	turn    *turnrecord.Record   // of the turn asked for, nil if it was never written
 
 	amendments Amendments
@@ -30,24 +30,17 @@ var noHead = new(head) //nolint:gochecknoglobals // never changed
 // noState is an unknown session.
 func noState() state { return state{head: noHead} }
 
-// peerQueries ask for turns open in other processes: see Log.Peers.
-type peerQueries struct {
-	queries []cache.Query
-	found   func([]cache.Result) (hold bool)
-}
-
 // maxRefs bounds how many references of one request are looked up.
 const maxRefs = 1024
 
-// load reads the request's session and turn in one round trip, after the announcements of other processes; peers is the zero
-// value if these are not needed.
-func (t transcript) load(ctx context.Context, req *wire.Request, turnID string, w Want, peers peerQueries) (state, Extra, error) {
+// load reads the request's session and turn, and the values of w, in one round trip.
+func (t transcript) load(ctx context.Context, req *wire.Request, turnID string, w Want) (state, Extra, error) {
 	names := []string{headName, turnPrefix + turnID, amendName}
 	previous := req.Previous()
 	if previous != "" {
 		names = append(names, idName(replyPrefix, previous), idName(carryPrefix, previous), idName(shownPrefix, previous))
 	}
-	first := len(names)
+	named := len(names)
 	var ids []string
 	for _, it := range req.Items() {
 		if it.Kind == wire.Reference && len(ids) < maxRefs {
@@ -56,24 +49,19 @@ func (t transcript) load(ctx context.Context, req *wire.Request, turnID string, 
 		}
 	}
 	own := len(names)
-	queries := append(peers.queries, cache.Query{Group: t.group, Names: append(names, w.Names...)})
-	results, err := t.store.Read(ctx, append(queries, w.Others...))
+	session := cache.Query{Group: t.group, Names: append(names, w.Names...)}
+	results, err := t.store.Read(ctx, slices.Concat(w.First, []cache.Query{session}, w.Others))
 	if err != nil {
 		return state{}, Extra{}, fmt.Errorf("load session: %w", err)
 	}
-	held := false
-	if peers.found != nil {
-		n := len(peers.queries)
-		held = peers.found(results[:n])
-		results = results[n:]
-	}
+	first, results := results[:len(w.First)], results[len(w.First):]
 	r := results[0]
-	extra := Extra{Values: r.Values[own:], Others: results[1:]}
-	st := state{version: r.Version, held: held}
-	if err := st.decode(r.Values[:first]); err != nil {
+	extra := Extra{First: first, Values: r.Values[own:], Others: results[1:]}
+	st := state{version: r.Version}
+	if err := st.decode(r.Values[:named]); err != nil {
 		return state{}, Extra{}, err
 	}
-	return st, extra, st.decodeRefs(ids, r.Values[first:own])
+	return st, extra, st.decodeRefs(ids, r.Values[named:own])
 }
 
 // decode reads the values that load asks for, which come before those of references.
