@@ -231,7 +231,7 @@ func (d *draft) storeInput() position {
 	return at
 }
 
-func (d *draft) storeInputItem(at position, i int, flags uint16) position {
+func (d *draft) storeInputItem(at position, i int, flags itemFlags) position {
 	at = d.store(at, d.e.in.items[i], d.e.in.marks[i], flags, d.target)
 	d.e.ring.seqs[i] = at.Seq
 	d.added = append(d.added, at.Seq)
@@ -292,7 +292,7 @@ func (d *draft) hiddenMade() Origin {
 // storeAnswer writes the answer, one branch per choice, and returns the position behind the first choice.
 func (d *draft) storeAnswer(a *Answer) position {
 	end := d.input
-	var flags uint16
+	var flags itemFlags
 	if a.status() != turnrecord.Complete {
 		flags = flagPartial
 	}

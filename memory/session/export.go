@@ -71,8 +71,8 @@ type ItemLine struct {
 }
 
 // flags are the flags of a stored item that the line spells out.
-func (l *ItemLine) flags() map[uint16]*bool {
-	return map[uint16]*bool{flagOffChain: &l.Off, flagSummary: &l.Summary, flagPartial: &l.Partial, flagSide: &l.Side, flagHidden: &l.Hidden, flagData: &l.Data}
+func (l *ItemLine) flags() map[itemFlags]*bool {
+	return map[itemFlags]*bool{flagOffChain: &l.Off, flagSummary: &l.Summary, flagPartial: &l.Partial, flagSide: &l.Side, flagHidden: &l.Hidden, flagData: &l.Data}
 }
 
 // SystemPromptLine is one version of the system prompt.

@@ -20,7 +20,7 @@ type storedItem struct {
 	Pos     position
 	Content wire.Hash
 	Line    uint64 // that it was stored on: see plan.line
-	Flags   uint16
+	Flags   itemFlags
 	Dialect wire.Dialect
 	Turn    string // id of the turn that brought it
 	Made    Origin
@@ -30,19 +30,19 @@ type storedItem struct {
 // compressAbove is the size in bytes from which an item is stored compressed.
 const compressAbove = 1024
 
-// Flags of a stored item.
+// itemFlags are the properties of a stored item.
+type itemFlags uint64
+
 const (
-	flagCompressed = 1 << iota
-	flagOffChain   // not part of the chain: reasoning, references to it, a client's own summary
-	flagSummary    // a client's own summary of the conversation; not in later views
-	flagPartial    // the answer was cut here
-	flagSide       // of a side line
-	flagHidden     // the client does not see it: views get it from the Amendments
-	flagCut        // large strings are stored separately: see package media
-	flagKept       // Origin.Kept
-	// flagData: a call that the request demanded: data for a program, if no result comes. The stored byte has no bit for it, so
-	// it is stored as a summary that is on the chain, which no summary is.
-	flagData
+	flagCompressed itemFlags = 1 << iota
+	flagOffChain             // not part of the chain: reasoning, references to it, a client's own summary
+	flagSummary              // a client's own summary of the conversation; not in later views
+	flagPartial              // the answer was cut here
+	flagSide                 // of a side line
+	flagHidden               // the client does not see it: views get it from the Amendments
+	flagCut                  // large strings are stored separately: see package media
+	flagKept                 // Origin.Kept
+	flagData                 // a call that the request demanded: data for a program, if no result comes
 )
 
 func itemName(seq uint64) string {
@@ -81,17 +81,14 @@ func (it *storedItem) size() int {
 const itemBytes = 96
 
 func (it *storedItem) appendTo(b []byte) []byte {
-	flags, compress := byte(it.Flags&0xff), len(it.Raw) > compressAbove
-	if it.Flags&flagData != 0 {
-		flags |= flagSummary
-	}
+	flags, compress := it.Flags, len(it.Raw) > compressAbove
 	if compress {
 		flags |= flagCompressed
 	}
 	if it.Made.Kept {
 		flags |= flagKept
 	}
-	b = append(b, recordVersion, flags, it.Dialect.Code())
+	b = append(binary.AppendUvarint(append(b, recordVersion), uint64(flags)), it.Dialect.Code())
 	b = binary.AppendUvarint(binary.AppendUvarint(b, it.Line), it.Parent)
 	b = appendPosition(b, it.Pos)
 	b = append(b, it.Content[:]...)
@@ -108,14 +105,11 @@ func decodeItem(b []byte) (storedItem, error) {
 	if d.Byte() != recordVersion {
 		return storedItem{}, fmt.Errorf("read item: %w", ErrCorrupt)
 	}
-	it := storedItem{Flags: uint16(d.Byte()), Dialect: dialects.Code(d.Byte()).Dialect(), Line: d.Uvarint(), Parent: d.Uvarint(), Pos: readPosition(&d), Content: d.Hash(), Turn: d.Text(), Made: Origin{Provider: d.Text(), Model: d.Text()}}
+	it := storedItem{Flags: itemFlags(d.Uvarint()), Dialect: dialects.Code(d.Byte()).Dialect(), Line: d.Uvarint(), Parent: d.Uvarint(), Pos: readPosition(&d), Content: d.Hash(), Turn: d.Text(), Made: Origin{Provider: d.Text(), Model: d.Text()}}
 	if d.Bad {
 		return storedItem{}, fmt.Errorf("read item: %w", ErrCorrupt)
 	}
 	it.Made.Kept, it.Flags = it.Flags&flagKept != 0, it.Flags&^flagKept
-	if it.Flags&(flagSummary|flagOffChain) == flagSummary {
-		it.Flags = it.Flags&^flagSummary | flagData
-	}
 	it.Raw = d.Rest
 	if it.Flags&flagCompressed != 0 {
 		raw, err := recordcodec.Decompress(d.Rest)

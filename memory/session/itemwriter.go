@@ -22,7 +22,7 @@ func (w *itemWriter) knownAfter(at position, m mark) (position, bool) {
 }
 
 // store writes one item behind at and returns the position behind it.
-func (w *itemWriter) store(at position, it wire.Item, m mark, flags uint16, made Origin) position {
+func (w *itemWriter) store(at position, it wire.Item, m mark, flags itemFlags, made Origin) position {
 	if flags&flagSummary != 0 {
 		m.onChain, m.units = false, 0
 	}
