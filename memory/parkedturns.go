@@ -76,33 +76,45 @@ func (p *parkedTurns) writeAll(ctx context.Context) {
 // write writes the waiting turns of a session in order, as far as no open turn precedes them, and returns the number of those
 // that still wait.
 func (p *parkedTurns) write(ctx context.Context, s Scope) (left int, err error) {
-	for {
-		// The others' announcements are read before the session: a turn that becomes ready in between is in the session.
-		held, err := p.m.peers.Holding(ctx, s.Group())
-		if err != nil {
-			return 0, err
-		}
-		list, records, err := p.m.log.Pending(ctx, s)
-		if err != nil || !slices.ContainsFunc(list, func(p session.Pending) bool { return p.Ready }) {
-			return 0, err
-		}
-		left = 0
-		for _, t := range list {
-			if t.Ready {
-				left++
-			}
-		}
-		next, ended, err := p.next(ctx, list, held)
-		if err != nil || next < 0 {
-			return left, err
-		}
-		if records[next] == nil {
-			continue // written meanwhile
-		}
-		if err := p.writeOne(ctx, records[next], ended); err != nil {
-			return left, fmt.Errorf("turn %s: %w", list[next].Turn, err)
+	for more := true; more && err == nil; {
+		left, more, err = p.writeNext(ctx, s)
+	}
+	return left, err
+}
+
+// writeNext writes the next waiting turn of a session, if it need not wait. It returns how many waited, and whether there may be more
+// to write.
+func (p *parkedTurns) writeNext(ctx context.Context, s Scope) (left int, more bool, err error) {
+	own, cancel := context.WithTimeout(ctx, p.m.replayWait(0))
+	defer cancel()
+	// The others' announcements are read before the session: a turn that becomes ready in between is in the session.
+	held, err := p.m.peers.Holding(own, s.Group())
+	if err != nil {
+		return 0, false, err
+	}
+	list, records, err := p.m.log.Pending(own, s)
+	if err != nil {
+		return 0, false, err
+	}
+	for _, t := range list {
+		if t.Ready {
+			left++
 		}
 	}
+	if left == 0 {
+		return 0, false, nil
+	}
+	next, ended, err := p.next(own, list, held)
+	if err != nil || next < 0 {
+		return left, false, err
+	}
+	if records[next] == nil {
+		return left, true, nil // written meanwhile
+	}
+	if err := p.writeOne(ctx, records[next], ended); err != nil {
+		return left, false, fmt.Errorf("turn %s: %w", list[next].Turn, err)
+	}
+	return left, true, nil
 }
 
 // writeFirst is write before a complete read of the session, which reports other errors.
@@ -168,6 +180,8 @@ func (p *parkedTurns) writeOne(ctx context.Context, b []byte, ended []uint64) er
 	}
 	w.entry.Order.Ended(ended...)
 	w.entry.Order.GoAhead()
+	ctx, cancel := context.WithTimeout(ctx, p.m.replayWait(len(b))) // other turns of the session wait meanwhile
+	defer cancel()
 	held, err := p.m.locks.lock(ctx, w.group)
 	if err != nil {
 		return err

@@ -25,7 +25,21 @@ type link struct {
 	holds func(batches []cache.Batch) bool // commits that are not answered
 	away  bool                             // nothing is answered
 	reads [][]cache.Query
-	slow  bool // sessions are not read in time
+	slow  bool          // sessions are not read in time
+	late  time.Duration // commits of sessions arrive after it, where it is not 0, and are not answered
+}
+
+// arriveLate makes commits of sessions arrive after a time, without an answer; 0 for at once, with one.
+func (s *link) arriveLate(after time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.late = after
+}
+
+func (s *link) lateness() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.late
 }
 
 func (s *link) hold(f func(batches []cache.Batch) bool) {
@@ -96,7 +110,14 @@ func (s *link) List(ctx context.Context, owner, after string, limit int) ([]stri
 }
 
 func (s *link) Commit(ctx context.Context, b []cache.Batch) []cache.Outcome {
-	if holds, away := s.state(); away || holds != nil && holds(b) {
+	after := s.lateness()
+	if after > 0 && b[0].Group.Owner == scope.Tenant {
+		go func() {
+			time.Sleep(after)
+			s.Store.Commit(context.WithoutCancel(ctx), b)
+		}()
+	}
+	if holds, away := s.state(); away || holds != nil && holds(b) || after > 0 && b[0].Group.Owner == scope.Tenant {
 		err := hangs(ctx)
 		out := make([]cache.Outcome, len(b))
 		for i := range out {
@@ -650,5 +671,26 @@ func TestSpooledQuestionOfATrimmedHistory(t *testing.T) {
 		if got, all := a.transcript(scope); got != "u:0 a:0 u:1 a:1 u:2 a:2 u:3 a:3" || all != 8 {
 			t.Errorf("%d items are stored: %s", all, got)
 		}
+	})
+}
+
+// TestReadyTurnOfASilentStore: a turn that was ready is being written when the store stops to answer. It does not keep the session's
+// other turns from being written when the store is back.
+func TestReadyTurnOfASilentStore(t *testing.T) {
+	withReplicas(t, 2, func(r []*replica) {
+		a, b := r[0], r[1]
+		a.link.arriveLate(time.Millisecond)
+		first := a.open("u:1")
+		time.Sleep(300 * time.Millisecond)
+		first.Commit(answer(t, "a:1"))
+		b.link.cut(true)
+		next := startReplica(t, b.store, &link{Store: b.store}, &queue{}) // the turn waits until it is known
+		defer next.m.Close()
+		second := a.open("u:2")
+		time.Sleep(20 * time.Second)
+		second.Commit(answer(t, "a:2"))
+		a.link.arriveLate(0)
+		time.Sleep(20 * time.Second)
+		a.wantLine(scope, "u:1 a:1 u:2 a:2")
 	})
 }

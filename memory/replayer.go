@@ -35,6 +35,11 @@ const (
 	spoolMiBWait = time.Second
 )
 
+// replayWait returns how long the store may take for a record of so many bytes.
+func (m *Memory) replayWait(size int) time.Duration {
+	return 10*m.o.CommitWait + spoolMiBWait*time.Duration(size)/(1<<20)
+}
+
 var (
 	errFresh   = errors.New("other processes have to say first what they hold")
 	errFollows = errors.New("an earlier turn of the session has to be written first")
@@ -87,8 +92,7 @@ func (r *replayer) replay(ctx context.Context, b []byte) error {
 		}
 	}
 
-	wait := 10*r.m.o.CommitWait + spoolMiBWait*time.Duration(len(b))/(1<<20)
-	own, cancel := context.WithTimeout(ctx, wait)
+	own, cancel := context.WithTimeout(ctx, r.m.replayWait(len(b)))
 	defer cancel()
 	var deleted bool
 	if deleted, err = r.m.tombstones.deleted(own, rec.scope(), rec.Turn); deleted {
