@@ -112,9 +112,10 @@ func (s *link) List(ctx context.Context, owner, after string, limit int) ([]stri
 func (s *link) Commit(ctx context.Context, b []cache.Batch) []cache.Outcome {
 	after := s.lateness()
 	if after > 0 && b[0].Group.Owner == scope.Tenant {
+		sent := copied(b) // the caller reuses its bytes
 		go func() {
 			time.Sleep(after)
-			s.Store.Commit(context.WithoutCancel(ctx), b)
+			s.Store.Commit(context.WithoutCancel(ctx), sent)
 		}()
 	}
 	if holds, away := s.state(); away || holds != nil && holds(b) || after > 0 && b[0].Group.Owner == scope.Tenant {
@@ -126,6 +127,21 @@ func (s *link) Commit(ctx context.Context, b []cache.Batch) []cache.Outcome {
 		return out
 	}
 	return s.Store.Commit(ctx, b)
+}
+
+func copied(batches []cache.Batch) []cache.Batch {
+	out := slices.Clone(batches)
+	for i := range out {
+		out[i].Puts, out[i].Deletes = slices.Clone(out[i].Puts), slices.Clone(out[i].Deletes)
+		for j := range out[i].Puts {
+			p := &out[i].Puts[j]
+			p.Name, p.Data = strings.Clone(p.Name), slices.Clone(p.Data)
+		}
+		for j := range out[i].Deletes {
+			out[i].Deletes[j] = strings.Clone(out[i].Deletes[j])
+		}
+	}
+	return out
 }
 
 // answers reports whether a commit writes the answer of a turn, rather than that the turn is open.
@@ -692,5 +708,56 @@ func TestReadyTurnOfASilentStore(t *testing.T) {
 		a.link.arriveLate(0)
 		time.Sleep(20 * time.Second)
 		a.wantLine(scope, "u:1 a:1 u:2 a:2")
+	})
+}
+
+// TestQuestionIsAskedAgainBesideAnother: two clients begin a session, and one sends its question to another process, too, before it has an
+// answer. All that was answered is in the conversation.
+func TestQuestionIsAskedAgainBesideAnother(t *testing.T) {
+	for _, firstAgain := range []bool{true, false} {
+		withReplicas(t, 2, func(r []*replica) {
+			a, b := r[0], r[1]
+			one, two := a, a
+			words := "u:2"
+			if firstAgain {
+				one, b, words = b, a, "u:1"
+			}
+			first := one.open("u:1")
+			time.Sleep(10 * time.Millisecond)
+			second := two.open("u:2")
+			time.Sleep(10 * time.Millisecond)
+			again := b.open(words)
+
+			left, other := second, first
+			if firstAgain {
+				left, other = first, second
+			}
+			other.Commit(answer(t, "a:other"))
+			again.Commit(answer(t, "a:again"))
+			left.Commit(memory.Answer{Aborted: memory.AbortedByClient})
+			time.Sleep(30 * time.Second)
+			if line, _ := a.transcript(scope); !strings.Contains(line, "a:other") || !strings.Contains(line, "a:again") {
+				t.Errorf("%s is asked again: the line is %s", words, line)
+			}
+		})
+	}
+}
+
+// TestRetryOfAnOpenQuestion: its client says that it is one. The question is stored once.
+func TestRetryOfAnOpenQuestion(t *testing.T) {
+	withReplicas(t, 2, func(r []*replica) {
+		a, b := r[0], r[1]
+		a.wantAnswer("u:1", "a:1", "u:1", memory.StatusOK)
+		first := a.open("u:2")
+		time.Sleep(10 * time.Millisecond)
+		again := b.begin(memory.Call{Scope: scope, Retry: true}, "u:2")
+		again.Forwarded()
+		synctest.Wait()
+		again.Commit(answer(t, "a:2"))
+		first.Commit(memory.Answer{Aborted: memory.AbortedByClient})
+		time.Sleep(30 * time.Second)
+		if line, all := a.transcript(scope); line != "u:1 a:1 u:2 a:2" || all != 4 {
+			t.Errorf("%d items are stored: %s", all, line)
+		}
 	})
 }

@@ -359,9 +359,9 @@ func (e *Entry) NewItems() []wire.Item {
 func (e *Entry) lookUpStored(ctx context.Context, a *Answer) error {
 	// Items that are not appended to a line may be stored already: a retry of a turn whose answer was stored although the client did
 	// not see its end, a question whose answer waits to be stored, or repeated results that upstream still has. A question that
-	// comes again behind the stored history is another one.
+	// comes again behind the stored history is another one, unless its client says that it is a retry.
 	stored := a != nil && (!e.atHead || e.state.head.Forked)
-	if !stored && (!e.plan.before || e.in.answers()) {
+	if !stored && (!e.plan.before || e.in.answers() || e.call.Retry) {
 		stored = e.state.head.Tails.within(e.unwritten.parent, e.in.marks[e.unwritten.fresh:])
 	}
 	if stored && e.unwritten.parent.Seq != 0 && e.known == nil {
@@ -441,8 +441,8 @@ func (e *Entry) findAgain(ctx context.Context, st *state, in *incoming) (plan, e
 	}
 	own := len(e.journaled.names) > 0 && p.parent.Seq == e.journaled.end.Seq
 	if !e.loaded {
-		if own && e.journaled.behind == 0 {
-			p = newPlacement(&e.log.offers, e.stored, st, in, &e.call, HistoryAuto).followFirst(p) // its input was written before any answer
+		if own && e.journaled.behind == 0 || st.head.Tails.isQuestion(p.parent) { // its input was written before any answer
+			p = newPlacement(&e.log.offers, e.stored, st, in, &e.call, HistoryAuto).followFirst(p)
 		}
 		if own && e.journaled.talks && !p.before {
 			p.standing = InConversation // one of several first questions without an answer
@@ -461,7 +461,7 @@ func (e *Entry) findAgain(ctx context.Context, st *state, in *incoming) (plan, e
 	if e.unanswered && was.standing == InConversation {
 		q := newPlacement(&e.log.offers, e.stored, st, in, &e.call, HistoryAuto)
 		switch {
-		case own || p.relation == relRoot:
+		case own || p.relation == relRoot || st.head.Tails.isQuestion(p.parent):
 			if p = q.followFirst(p); p.standing == Side {
 				return p, nil
 			}

@@ -39,6 +39,11 @@ func (ts *tails) drop(seq uint64) tail {
 	return tail{}
 }
 
+// isQuestion reports whether an end is an input without an answer.
+func (ts tails) isQuestion(at position) bool {
+	return slices.ContainsFunc(ts, func(t tail) bool { return t.Pos.Seq == at.Seq && t.Turns == 0 && at.Seq != 0 })
+}
+
 // waitsFor returns the index of the latest end that waits for a result, -1 for none.
 func (ts tails) waitsFor(answer wire.Call) int {
 	key := openKey(answer)
