@@ -96,7 +96,9 @@ func TestImportedSessionGoesOn(t *testing.T) {
 	}
 	view := l.turnOf(memory.Call{Scope: scope, History: memory.HistoryServer}, "u:new", "a:done")
 	l.wantView(view, "u:hello a:hi u:more a:well u:open u:new")
-	l.wantImportable(scope)
+	if err := l.importable(scope); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestImportMessagesIsRefused(t *testing.T) {

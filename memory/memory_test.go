@@ -219,15 +219,24 @@ func (l *lab) turnOf(c memory.Call, words, reply string) string {
 // transcript returns the stored line that ends with the head, and the number of all items.
 func (l *lab) transcript(s memory.Scope) (line string, all int) {
 	l.t.Helper()
+	line, all, err := l.readTranscript(s)
+	if err != nil {
+		l.t.Error(err)
+	}
+	return line, all
+}
+
+// readTranscript is transcript for a test that deals with errors itself.
+func (l *lab) readTranscript(s memory.Scope) (line string, all int, err error) {
 	var items []wire.Item
 	chains := map[string]uint64{}
-	err := l.m.Walk(context.Background(), s, func(line memory.Line) error {
+	err = l.m.Walk(context.Background(), s, func(line memory.Line) error {
 		if line.Item == nil {
 			return nil
 		}
 		all++
 		if other, ok := chains[line.Item.Chain]; ok && !line.Item.Off {
-			l.t.Errorf("items %d and %d are the same item twice", other, line.Item.Seq)
+			return fmt.Errorf("items %d and %d are the same item twice", other, line.Item.Seq)
 		}
 		chains[line.Item.Chain] = line.Item.Seq
 		if !line.Item.OnHead {
@@ -237,19 +246,17 @@ func (l *lab) transcript(s memory.Scope) (line string, all int) {
 		items = append(items, it)
 		return err
 	})
-	if err != nil {
-		l.t.Fatal(err)
+	if err == nil {
+		err = l.importable(s)
 	}
-	l.wantImportable(s)
-	return told(l.t, items), all
+	return told(l.t, items), all, err
 }
 
-// wantImportable: every export is complete.
-func (l *lab) wantImportable(s memory.Scope) {
-	l.t.Helper()
+// importable returns an error unless an export is complete.
+func (l *lab) importable(s memory.Scope) error {
 	store, err := stores.Open("memory:", cache.Options{})
 	if err != nil {
-		l.t.Fatal(err)
+		return err
 	}
 	m := memory.New(store, nil, memory.Options{})
 	var exported bytes.Buffer
@@ -259,8 +266,9 @@ func (l *lab) wantImportable(s memory.Scope) {
 	}
 	m.Close()
 	if err = errors.Join(err, store.Close()); err != nil {
-		l.t.Errorf("an export cannot be imported: %v\n%s", err, exported.Bytes())
+		return fmt.Errorf("an export cannot be imported: %w\n%s", err, exported.Bytes())
 	}
+	return nil
 }
 
 func (l *lab) wantTranscript(line string, all int) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -248,6 +249,12 @@ type queue struct {
 	aside [][]byte // what could not be read
 
 	adopted bool // it was told of what was there at first
+}
+
+func (q *queue) copied() [][]byte {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.Clone(q.recs)
 }
 
 func (q *queue) Append(rec []byte) error {
