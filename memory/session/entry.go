@@ -278,12 +278,12 @@ func (e *Entry) Commit(ctx context.Context, a *Answer, p Puts) (Done, error) {
 		return Done{}, ErrEarlierOpen
 	}
 
-	d := newDraft(e, a)
-	own, others := d.write(ctx, p)
-	d.release()
+	c := newTurnCommit(e, a)
+	own, others := c.write(ctx, p)
+	c.release()
 	switch {
 	case own.Err == nil:
-		e.written(d, own.Version, p)
+		e.written(c, own.Version, p)
 		return Done{own.Version, others}, nil
 	case errors.Is(own.Err, cache.ErrConflict):
 		e.log.recent.drop(e.stored.group)
@@ -597,22 +597,22 @@ func (e *Entry) lookupKnown(ctx context.Context, a *Answer) error {
 }
 
 // written records the changes of a commit for the next one.
-func (e *Entry) written(d *draft, version uint64, p Puts) {
-	if d.head.LastEmpty == e.id && e.state.head.LastEmpty != e.id {
+func (e *Entry) written(c *turnCommit, version uint64, p Puts) {
+	if c.head.LastEmpty == e.id && e.state.head.LastEmpty != e.id {
 		e.before = e.state.head.LastEmpty
 	}
-	e.state.version, e.state.head = version, d.head
+	e.state.version, e.state.head = version, c.head
 	e.known, e.journaled, e.moved = nil, journaled{}, false
-	d.hidden.done()
-	if d.hidden.amends {
-		e.state.amendments = d.hidden.all
+	c.hidden.done()
+	if c.hidden.amends {
+		e.state.amendments = c.hidden.all
 	}
-	if len(d.stored) > 0 {
-		e.journaled = journaled{names: d.stored, behind: e.unwritten.parent.Seq, end: d.input, seqs: d.added}
+	if len(c.stored) > 0 {
+		e.journaled = journaled{names: c.stored, behind: e.unwritten.parent.Seq, end: c.input, seqs: c.added}
 	}
-	e.unwritten.parent, e.unwritten.fresh, e.unwritten.summary, e.unwritten.line = d.input, len(e.in.items), 0, d.line
-	if !d.open && e.want.known() && len(e.state.amendments) == 0 {
-		e.log.recent.put(e.stored.group, written{version, d.head, e.want.Names, e.want.after(e.values, p)})
+	e.unwritten.parent, e.unwritten.fresh, e.unwritten.summary, e.unwritten.line = c.input, len(e.in.items), 0, c.line
+	if !c.open && e.want.known() && len(e.state.amendments) == 0 {
+		e.log.recent.put(e.stored.group, written{version, c.head, e.want.Names, e.want.after(e.values, p)})
 	} else {
 		e.log.recent.drop(e.stored.group)
 	}

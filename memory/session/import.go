@@ -138,7 +138,7 @@ func (im *importer) item(l *ItemLine) error {
 	im.puts = stored.cut(im.puts)
 	im.put(itemName(l.Seq), stored.encode())
 	if l.Hidden {
-		// Later items follow it: see draft.storeHidden.
+		// Later items follow it: see turnCommit.storeHidden.
 		im.put(chainName(stored.Pos.Chain), here.encode())
 		return nil
 	}

@@ -42,18 +42,18 @@ func (l *lateAnswer) commit(ctx context.Context) (done bool, err error) {
 		return true, nil
 	}
 
-	d, err := l.draft(ctx, st, &r)
+	c, err := l.prepare(ctx, st, &r)
 	if err != nil {
 		return false, err
 	}
 	out := l.store.Commit(ctx, []cache.Batch{
-		{Group: l.group, Expect: st.version, TTL: l.log.ttl, Puts: d.puts},
+		{Group: l.group, Expect: st.version, TTL: l.log.ttl, Puts: c.puts},
 		{
 			Group: ResponseGroup(l.scope.Tenant, l.answer.Reply.ID), Expect: cache.AnyVersion, TTL: l.log.ttl,
 			Puts: []cache.Put{{Name: sessionName, Data: []byte(l.scope.Session)}}, Deletes: []string{lateName},
 		},
 	})[0]
-	d.release()
+	c.release()
 	l.log.recent.drop(l.group)
 	if errors.Is(out.Err, cache.ErrConflict) {
 		return false, nil
@@ -61,8 +61,8 @@ func (l *lateAnswer) commit(ctx context.Context) (done bool, err error) {
 	return true, out.Err
 }
 
-// draft returns the draft of the answer, with its turn's record.
-func (l *lateAnswer) draft(ctx context.Context, st state, r *turnrecord.Record) (*draft, error) {
+// prepare returns the commit of the answer, with its turn's record.
+func (l *lateAnswer) prepare(ctx context.Context, st state, r *turnrecord.Record) (*turnCommit, error) {
 	a := l.answer
 	dialect, err := dialects.Parse(r.Dialect)
 	if err != nil {
@@ -81,27 +81,27 @@ func (l *lateAnswer) draft(ctx context.Context, st state, r *turnrecord.Record) 
 	e := l.log.newEntry(r.ID, r.Time, Call{Scope: l.scope, Request: &wire.Request{Dialect: dialect}, Side: r.Side})
 	e.state, e.loaded, e.in = st, true, &incoming{hashes: l.log.hashes}
 	e.plan = plan{standing: standing, parent: at, line: st.head.Line}
-	d := &draft{e: e, answer: a.firstChoice(), version: st.version, input: at}
-	d.itemWriter = itemWriter{
-		writeBuffer: newWriteBuffer(), head: st.head.clone(len(d.answer)), turn: r.ID, line: st.head.Line, side: standing == Side,
+	c := &turnCommit{e: e, answer: a.firstChoice(), version: st.version, input: at}
+	c.itemWriter = itemWriter{
+		writeBuffer: newWriteBuffer(), head: st.head.clone(len(c.answer)), turn: r.ID, line: st.head.Line, side: standing == Side,
 	}
-	d.hidden.of = &e.Notes.hidden
+	c.hidden.of = &e.Notes.hidden
 	// Upstream stores background answers: they could not be fetched otherwise.
-	d.made = newOrigin(a.Provider, cmp.Or(a.Model, r.Model), a.status() == turnrecord.Complete)
-	end := d.storeAnswer(a)
+	c.made = newOrigin(a.Provider, cmp.Or(a.Model, r.Model), a.status() == turnrecord.Complete)
+	end := c.storeAnswer(a)
 	if standing == InConversation {
-		d.head.Pos, d.head.Answered = end, true
-		for i, it := range d.answer {
-			d.head.remember(it, e.answer.choices[0][i], d.output[0][i])
+		c.head.Pos, c.head.Answered = end, true
+		for i, it := range c.answer {
+			c.head.remember(it, e.answer.choices[0][i], c.output[0][i])
 		}
 	} else {
-		extended := d.head.Tails.drop(at.Seq)
-		d.leaveTail(end, &extended)
+		extended := c.head.Tails.drop(at.Seq)
+		c.leaveTail(end, &extended)
 	}
 
-	r.Output = d.output
+	r.Output = c.output
 	a.describe(r)
-	d.puts = append(d.puts,
-		cache.Put{Name: turnPrefix + r.ID, Data: r.AppendTo(nil)}, cache.Put{Name: headName, Data: d.head.encode()})
-	return d, nil
+	c.puts = append(c.puts,
+		cache.Put{Name: turnPrefix + r.ID, Data: r.AppendTo(nil)}, cache.Put{Name: headName, Data: c.head.encode()})
+	return c, nil
 }

@@ -17,7 +17,7 @@ type recent struct {
 	sessions lru.Cache[cache.Group, written]
 }
 
-// written is a session as a commit left it. The head is never changed: a draft makes its own.
+// written is a session as a commit left it. The head is never changed: a commit makes its own.
 type written struct {
 	version uint64
 	head    *head

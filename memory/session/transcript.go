@@ -43,7 +43,7 @@ func (t transcript) head(ctx context.Context, others ...string) (st state, value
 	return st, values, err
 }
 
-// items reads the stored items from seq first to seq last; nil for an item that was retracted (see draft.retract).
+// items reads the stored items from seq first to seq last; nil for an item that was retracted (see turnCommit.retract).
 func (t transcript) items(ctx context.Context, first, last uint64) ([]*storedItem, error) {
 	items, err := t.itemsWithoutMedia(ctx, first, last)
 	if err != nil {
