@@ -364,6 +364,33 @@ func TestReadmeNumbers(t *testing.T) {
 	same("turns", number(readme, `\| 0 of ([\d,]+)`), turns, 1000)
 }
 
+// TestPerformanceRatios: performance.md says what follows from its table.
+func TestPerformanceRatios(t *testing.T) {
+	page := readFile(t, "performance.md")
+	rates := cells(t, page, "requests/s, 32 connections")
+	rate := func(column int) float64 {
+		t.Helper()
+		n, err := strconv.ParseFloat(rates[column], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	const bare, withRedis, noSession, session = 2, 3, 4, 7
+
+	for before, ratio := range map[string]float64{
+		"It has ":                   rate(withRedis) / rate(bare),
+		"and a session has ":        rate(session) / rate(withRedis),
+		"without a session\n(":      rate(noSession) / rate(bare),
+		"with a session on Redis (": rate(session) / rate(bare),
+	} {
+		_, said, _ := strings.Cut(page, before)
+		if want := fmt.Sprintf("%.2f ", ratio); !strings.HasPrefix(said, want) {
+			t.Errorf("after %q: %.8q, the table has %s", before, said, want)
+		}
+	}
+}
+
 // sameSpeed compares the table of speeds in the README with the columns and rows of the page that it takes them from. A cell of
 // the page with two percentiles has the median first.
 func sameSpeed(t *testing.T, readme, page string) {
