@@ -39,7 +39,7 @@ func newUpstreamCommand(p console) *cobra.Command {
 			}
 			_, _ = fmt.Fprintf(p.stdout, "scripted upstream listens on %s/v1\n"+
 				"in another terminal:   go run ./cmd/remora --upstream %s\n"+
-				"and in a third, twice: curl http://127.0.0.1:8080/v1/chat/completions -H \"Authorization: Bearer anything\" -H \"Content-Type: application/json\""+
+				"and in a third, twice: curl http://127.0.0.1:8080/v1/chat/completions -H \"Authorization: Bearer any\" -H \"Content-Type: application/json\""+
 				" -H \"X-Session-Id: first\" -d '{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"My name is Ada.\"}]}'\n"+
 				"... with \"What is my name?\" the second time\n", up.URL(), up.URL())
 			<-cmd.Context().Done()
