@@ -54,7 +54,7 @@ func (o *outgoing) goOn() error {
 	if err != nil {
 		return fmt.Errorf("encode a view: %w", err)
 	}
-	o.items, o.shown = sent.Items, sent.Told
+	o.items, o.shown = sent.Items, sent.UserBlocks
 	o.body, o.decoded = o.addCacheHints(o.withModel(body)), len(o.req.head.encoded) > 0
 	return nil
 }
@@ -69,7 +69,7 @@ func (o *outgoing) encode(s view.Shape) {
 		o.turn.degrade(len(o.req.parsed.Items()))
 		return
 	}
-	o.items, o.shown = sent.Items, sent.Told
+	o.items, o.shown = sent.Items, sent.UserBlocks
 	if !sameBody(b, o.req.body.plain) {
 		o.body, o.decoded = b, len(o.req.head.encoded) > 0
 	}

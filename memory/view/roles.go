@@ -195,8 +195,8 @@ type Sent struct {
 	Items []wire.Item
 	// Instructions replace the member of that name; nil leaves it as it came.
 	Instructions []byte
-	// Told are the indices of layers' blocks in the user's role.
-	Told []int
+	// UserBlocks are the indices of layers' blocks in the user's role.
+	UserBlocks []int
 	// Repaired is the number of the client's own items that were changed.
 	Repaired int
 }
@@ -233,7 +233,7 @@ func (m *Messages) As(f Form) Sent {
 			out.Repaired += e.own
 		}
 		if e.own == 0 && e.Role == wire.User {
-			out.Told = append(out.Told, i)
+			out.UserBlocks = append(out.UserBlocks, i)
 		}
 	}
 	return out
