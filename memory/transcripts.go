@@ -31,8 +31,8 @@ func (t *Transcripts) Import(ctx context.Context, s Scope, r io.Reader) error {
 	return t.log.Import(ctx, s, r)
 }
 
-// Walk calls f for every line of a session's export, in their order: the session, its items by sequence number, then
-// leads and turns in the order of their first item, and turns that stored none last.
+// Walk calls f for every line of a session's export, in order: the session, its items by sequence number, turns by
+// their first item, and then turns that stored no items. A system prompt and a block come before the first turn that used them.
 func (t *Transcripts) Walk(ctx context.Context, s Scope, f func(Line) error) error {
 	t.parked.writeFirst(ctx, s)
 	return t.log.Walk(ctx, s, f)

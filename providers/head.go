@@ -30,8 +30,8 @@ const (
 // Status is the status code, 0 for no answer.
 func (h *Head) Status() int { return h.status }
 
-// Length is the length of the body in bytes, or -1 for one in chunks; told is false where the head says neither.
-func (h *Head) Length() (n int, told bool) { return h.length, h.length != noLength }
+// Length returns the length of the body in bytes, -1 for a body in chunks. known is false if the head says neither.
+func (h *Head) Length() (n int, known bool) { return h.length, h.length != noLength }
 
 // ContentType is the value of the Content-Type line, of several the last.
 func (h *Head) ContentType() []byte { return h.mimeType }

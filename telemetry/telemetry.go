@@ -1,5 +1,5 @@
 // Package telemetry exports spans and metrics, by OTLP over HTTP and as a Prometheus page, and adds trace ids to log lines.
-// Command proxy sets it up; the proxy, its store and the layers record through it. It takes plain values, so no other package
+// Command remora sets it up; the proxy, its store and the layers record through it. It takes plain values, so no other package
 // imports OpenTelemetry.
 //
 // A request is a [Call]: Begin opens its server span, Send a client span for each call of upstream, Answered and End close

@@ -35,8 +35,8 @@ const (
 	Compaction             // Responses compaction item: stands for everything before it
 )
 
-// Role is the speaker. Only a message has the role of the system, a developer or a user. A ToolResult has RoleTool, and a Chat
-// message that cannot be understood may have Assistant; all others that are no messages have RoleNone.
+// Role is the speaker of an item. Only messages have System, Developer or User. A ToolResult has RoleTool. A Chat message that
+// cannot be understood may have Assistant. All other items that are not messages have RoleNone.
 type Role uint8
 
 // Roles of the two dialects. RoleOther is an unknown role, which is kept unchanged.

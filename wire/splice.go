@@ -11,13 +11,13 @@ import (
 // that it offers. Unchanged items and no tools give Body itself. Otherwise only the list is written anew: all other
 // bytes are the client's, and so is each element that is kept, with the space between elements that stay neighbours.
 //
-// Items of the other dialect are converted (see Convert). What of them has no counterpart is left out and no error: an
-// item, a part of a content, the reasoning in Chat, and of a pair both halves, whichever has none. In Chat the results
-// then stand directly behind the message that made their calls.
+// Items of the other dialect are converted (see Convert). An item or a part of a content without a counterpart is left out
+// without an error, such as reasoning in Chat. If a call or a result has none, both are left out. In Chat the results then
+// stand directly behind the message that made their calls.
 //
 // A string input becomes an array, an absent one is added at the end of the object. No items at all make an empty
 // array, except that an absent list stays absent. Absent tools are added behind the list; null counts as absent, and
-// anything else that is no array is an error.
+// any other value than an array is an error.
 func (r *Request) With(items []Item, tools ...[]byte) ([]byte, error) {
 	room := len(`,"tools":[]`)
 	for _, tool := range tools {

@@ -2,7 +2,7 @@ package index
 
 import "strings"
 
-// Lengths of what is asked, in bytes.
+// Maximum lengths of what is searched for, in bytes.
 const (
 	MaxQuestion = 4 << 10 // of a message: the beginning of a longer one states its topic
 	maxAsking   = 600     // of a paragraph that asks

@@ -75,7 +75,8 @@ func (x *ResourceIndex) written(s Scope, now time.Time) {
 	x.entered.Put(indexKey{s.Tenant, s.Resource, s.Session}, now, maxEntered)
 }
 
-// Sessions pages through the names of the sessions that were ever of a resource, expired ones too for a while. An error ends it.
+// Sessions pages through the names of the sessions that ever belonged to a resource, expired ones
+// too for a while. An error ends it.
 func (x *ResourceIndex) Sessions(ctx context.Context, tenant, resource string) iter.Seq2[[]string, error] {
 	return x.pages(ctx, sessionEntry(tenant, resource, "").Owner)
 }

@@ -67,7 +67,7 @@ type View struct {
 	// Items name what was sent, without the system prompt, in its order: with them the view can be put together again
 	// (see session.Log.TurnView).
 	Items []Span `json:"items,omitempty"`
-	// SystemPrompt is the hash of the system prompt that were sent.
+	// SystemPrompt is the hash of the system prompt that was sent.
 	SystemPrompt string `json:"system_prompt,omitempty"`
 	Stored       bool   `json:"stored,omitempty"` // the stored history was put before the client's items
 	// ToolResult is how many tokens of a tool result were sent at most, 0 for all (view.ShortenResult).

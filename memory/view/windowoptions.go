@@ -22,7 +22,7 @@ const (
 	DefaultMaxItems = 40
 )
 
-// Defaults of a history_window that names the key of none of its limits, and of the share that a token limit evicts.
+// DefaultEvictShare is the default of Window.EvictShare; maxTokens is the limit of Window.MaxTokens.
 const (
 	DefaultEvictShare = 0.5
 	maxTokens         = 1_000_000_000
