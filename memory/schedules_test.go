@@ -174,7 +174,8 @@ func (s *schedule) happens(t *testing.T, step step) {
 			late.Commit(answer(t, late.reply))
 		}
 	case repeats:
-		if turn := c.open; turn != nil && turn.on != r && len(s.clients) == 1 {
+		// What is sent again at the beginning of a session may be the whole history of a client that resends it.
+		if turn := c.open; turn != nil && turn.on != r && len(s.clients) == 1 && len(c.said) >= 4 {
 			s.left = append(s.left, turn)
 			c.open = nil
 			s.send(r, c, turn.question, turn.reply, true)
