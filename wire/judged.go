@@ -39,6 +39,8 @@ func Unclear(d Dialect, body []byte) string {
 	return oddNames
 }
 
+const oddData = "the data of an event are not a JSON object"
+
 const oddNames = "a member is spelled in another case, stands twice, or lists something else than objects"
 
 // spelledOnce reports whether the members that calls depend on have the API's spelling and occur once each.
@@ -85,8 +87,14 @@ type readings struct {
 
 // event takes in an event.
 func (r *readings) event(ev *sse.Block, e Effect) {
-	why := oddNames
-	if spelledOnce(r.Judge, Top, ev.Data) {
+	var why string
+	switch data := bytes.TrimSpace(ev.Data); {
+	case len(data) == 0 || sse.IsDone(data):
+	case data[0] != '{' || !Valid(data):
+		why = oddData
+	case !spelledOnce(r.Judge, Top, data):
+		why = oddNames
+	default:
 		why = r.Event(ev, e)
 	}
 	r.odd = cmp.Or(r.odd, why)

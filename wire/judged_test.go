@@ -34,6 +34,39 @@ func TestUnclear(t *testing.T) {
 	}
 }
 
+// TestUnclearStreams: nothing of a stream's event passes in which some clients find a call and others do not.
+func TestUnclearStreams(t *testing.T) {
+	t.Parallel()
+	const call = `{"type":"function_call","call_id":"a","name":"f","arguments":"{}"}`
+	const chunk = `{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"a","type":"function","function":{"name":"f","arguments":"{}"}}]}}]}`
+	for _, c := range []struct {
+		d       Dialect
+		data    string
+		unclear bool
+	}{
+		{Chat, chunk, false},
+		{Chat, " " + chunk, false},
+		{Chat, "[DONE]", false},
+		{Chat, `{"choices":[{"delta":{"content":"x","tool_calls":null}}]}`, false},
+		{Chat, "[" + chunk + "]", true},
+		{Chat, "\x00" + chunk, true},
+		{Chat, `"` + "x" + `"`, true},
+		{Chat, `{"choices":[{"delta":{"tool_calls":{"index":0,"id":"a","function":{"name":"f","arguments":"{}"}}}}]}`, true},
+		{Chat, `{"choices":{"0":{"delta":{"tool_calls":[{"function":{"name":"f"}}]}}}}`, true},
+		{Responses, `{"type":"response.created","response":{"id":"r","output":[]}}`, false},
+		{Responses, `{"type":"response.completed","response":{"id":"r","output":[` + call + `]}}`, false},
+		{Responses, `{"type":"response.created","response":{"id":"r","output":[` + call + `]}}`, true},
+		{Responses, `{"type":"response.in_progress","response":{"id":"r","output":[` + call + `]}}`, true},
+		{Responses, `[{"type":"response.completed","response":{"id":"r","output":[` + call + `]}}]`, true},
+	} {
+		f := NewJudgedFolder(c.d)
+		f.Write([]byte("data: " + c.data + "\n\n"))
+		if got := f.Unclear(); (got != "") != c.unclear {
+			t.Errorf("%s: %q, want unclear %v", c.data, got, c.unclear)
+		}
+	}
+}
+
 // FuzzUnclear: no stream makes it panic, and a judged Folder reads the same as any other.
 func FuzzUnclear(f *testing.F) {
 	f.Add([]byte("data: {\"type\":\"response.output_item.added\",\"output_index\":0,\"item\":{\"type\":\"function_call\",\"name\":\"f\"}}\n\n"))

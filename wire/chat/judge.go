@@ -42,13 +42,27 @@ func (judge) Enter(p wire.Place, name string) (wire.Place, bool) {
 }
 
 func (judge) Event(b *sse.Block, _ wire.Effect) (why string) {
-	for c := range wire.Children(wire.Member(b.Data, "choices")) {
+	choices := wire.Member(b.Data, "choices")
+	if !isList(choices) {
+		return oddList
+	}
+	for c := range wire.Children(choices) {
 		message := wire.Member(c.Value, "message")
+		if !isList(wire.Member(wire.Member(c.Value, "delta"), "tool_calls")) || !isList(wire.Member(message, "tool_calls")) {
+			return oddList
+		}
 		if held := wire.Member(message, "tool_calls"); len(held) > 2 && held[0] == '[' || len(wire.Member(message, "function_call")) > len("null") {
 			why = "a chunk of a stream holds a whole message with calls"
 		}
 	}
 	return why
+}
+
+const oddList = "its choices or tool calls are not in a list"
+
+// isList reports whether a value is a list or says nothing.
+func isList(value []byte) bool {
+	return len(value) == 0 || value[0] == '[' || string(value) == "null"
 }
 
 func (judge) Unclear([][]wire.Item) string { return "" }

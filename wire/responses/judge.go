@@ -20,6 +20,7 @@ func (answers) Judge() wire.Judge { return new(judge) }
 const (
 	oddType     = "an event has two types"
 	oddCall     = "the events of a call do not agree with each other"
+	oddEarly    = "an event lists a call before the end of the answer"
 	tooManyOdds = "it has too many calls"
 )
 
@@ -88,7 +89,9 @@ func (j *judge) Event(ev *sse.Block, e wire.Effect) (why string) {
 		}
 	}
 	for p := range wire.Children(wire.Member(of.Response, "output")) {
-		j.item("", p.Value, false)
+		if j.item("", p.Value, false) && !of.last(ev.Name) {
+			j.note(oddEarly)
+		}
 	}
 	return j.odd
 }
@@ -103,11 +106,11 @@ func inputEvent(typ []byte) (kind string, ok bool) {
 	return "", false
 }
 
-// item takes in an item that an event shows. One that has just begun may not have its input yet.
-func (j *judge) item(index string, raw []byte, began bool) {
+// item takes in an item that an event shows, and reports whether it is a call. One that has just begun may not have its input yet.
+func (j *judge) item(index string, raw []byte, began bool) bool {
 	it, err := wire.ParseItem(Dialect, raw)
 	if err != nil || !it.HasCalls() {
-		return
+		return false
 	}
 	c := j.of(index, it.ID)
 	call := it.Parts[0].Call
@@ -118,9 +121,10 @@ func (j *judge) item(index string, raw []byte, began bool) {
 
 	input := it.Input(0)
 	if began && (input == "" || call.Family != wire.FamilyFunction && call.Family != wire.FamilyCustom) {
-		return
+		return true
 	}
 	c.inputs = append(c.inputs, input)
+	return true
 }
 
 // of returns the reading of an output item, by its index or its id.
