@@ -103,6 +103,7 @@ type scheduledTurn struct {
 
 // play runs the schedule and returns what is wrong.
 func (s *schedule) play(t *testing.T) (err error) {
+	t.Helper()
 	// See withReplicas.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	synctest.Test(t, func(t *testing.T) {
@@ -134,7 +135,7 @@ func (s *schedule) play(t *testing.T) (err error) {
 			s.free(r)
 		}
 		time.Sleep(5 * time.Minute)
-		err = s.check(t)
+		err = s.check()
 		for _, r := range slices.Concat(s.replicas, s.dead) {
 			r.m.Close()
 		}
@@ -147,6 +148,7 @@ func (s *schedule) play(t *testing.T) (err error) {
 }
 
 func (s *schedule) happens(t *testing.T, step step) {
+	t.Helper()
 	c, r := s.clients[step.client%len(s.clients)], s.replicas[step.process%len(s.replicas)]
 	switch step.what {
 	case sends:
@@ -213,6 +215,7 @@ func (s *schedule) free(r *replica) {
 
 // kill ends a process without a word: it does not reach the store any more, and another process begins with a copy of its disk.
 func (s *schedule) kill(t *testing.T, r *replica) {
+	t.Helper()
 	r.settle()
 	r.link.cut(true)
 	s.cut[r] = time.Now().Add(time.Hour)
@@ -269,7 +272,6 @@ func (s *schedule) send(r *replica, c *scheduledClient, question, reply string, 
 	}
 	for _, earlier := range known {
 		if time.Since(s.cut[earlier.on]) > 5*time.Second && !slices.Contains(view, earlier.reply) { // else others cannot know of it
-
 			s.fault("%s: the model saw %v without %s", turn.question, view, earlier.reply)
 		}
 	}
@@ -277,6 +279,7 @@ func (s *schedule) send(r *replica, c *scheduledClient, question, reply string, 
 
 // give answers the open request of a client.
 func (s *schedule) give(t *testing.T, c *scheduledClient) {
+	t.Helper()
 	turn := c.open
 	if turn == nil {
 		return
@@ -294,7 +297,7 @@ func (s *schedule) fault(format string, args ...any) {
 }
 
 // check compares what is stored with what clients have seen.
-func (s *schedule) check(t *testing.T) error {
+func (s *schedule) check() error {
 	r := s.replicas[0]
 	if len(s.all) == 0 {
 		return nil
