@@ -476,7 +476,7 @@ func StringArguments(raw []byte) []byte {
 func ObjectArguments(raw []byte) []byte {
 	raw = StringArguments(raw)
 	text, _ := Inside(raw)
-	if text = bytes.TrimSpace(Unescaped(text)); len(text) > 0 && text[0] == '{' && Valid(text) {
+	if text = bytes.TrimSpace(Unescaped(text)); IsObject(text) {
 		return raw
 	}
 	return []byte(`"{}"`)

@@ -90,7 +90,7 @@ func (r *readings) event(ev *sse.Block, e Effect) {
 	var why string
 	switch data := bytes.TrimSpace(ev.Data); {
 	case len(data) == 0 || sse.IsDone(data):
-	case data[0] != '{' || !Valid(data):
+	case !IsObject(data):
 		why = oddData
 	case !spelledOnce(r.Judge, Top, data):
 		why = oddNames

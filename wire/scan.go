@@ -280,6 +280,9 @@ func Valid(raw []byte) bool {
 	return s.i == len(raw)
 }
 
+// IsObject reports whether raw is a JSON object, with no space before it.
+func IsObject(raw []byte) bool { return len(raw) > 0 && raw[0] == '{' && Valid(raw) }
+
 // Each iterates over the members of an object, yielding their names, or over the elements of an array, at the
 // scanner's place. The loop may read the value with raw or with each, which spares reading it twice, and must not end
 // early; a value that it leaves alone is skipped. Any other value is skipped as a whole.

@@ -48,10 +48,11 @@ func (judge) Event(b *sse.Block, _ wire.Effect) (why string) {
 	}
 	for c := range wire.Children(choices) {
 		message := wire.Member(c.Value, "message")
-		if !isList(wire.Member(wire.Member(c.Value, "delta"), "tool_calls")) || !isList(wire.Member(message, "tool_calls")) {
+		held := wire.Member(message, "tool_calls")
+		if !isList(held) || !isList(wire.Member(wire.Member(c.Value, "delta"), "tool_calls")) {
 			return oddList
 		}
-		if held := wire.Member(message, "tool_calls"); len(held) > 2 && held[0] == '[' || len(wire.Member(message, "function_call")) > len("null") {
+		if len(held) > 2 && held[0] == '[' || len(wire.Member(message, "function_call")) > len("null") {
 			why = "a chunk of a stream holds a whole message with calls"
 		}
 	}

@@ -73,7 +73,7 @@ func (c *merger) Event(b *merge.Block) {
 	}
 	k.ends = about.Ends
 	unjudged := about.OtherCalls && c.s.Judges()
-	if merge.Opaque(b.Data) {
+	if !wire.IsObject(b.Data) {
 		// It can't be cut to what the client may see; some would read a call in it nevertheless.
 		if unjudged {
 			c.s.DropUnjudged()

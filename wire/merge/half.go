@@ -99,11 +99,6 @@ func (c Client) DropUnjudged() { c.s.unjudged = true }
 // OwnTools returns a list of tools without the hidden ones.
 func (c Client) OwnTools(list []byte) []byte { return ownTools(list, c.s.o.Hide) }
 
-// Opaque reports whether an event's data are not a JSON object, so that nothing can be read from them.
-func Opaque(data []byte) bool {
-	return len(data) == 0 || data[0] != '{' || !wire.Valid(data)
-}
-
 // Empty reports whether a value stands for nothing.
 func Empty(raw []byte) bool {
 	switch string(raw) {

@@ -34,7 +34,7 @@ func Whole(d wire.Dialect, answers []Answer, hidden func(answer int, c wire.Call
 	if len(w.bodies) == 0 {
 		return nil
 	}
-	if Opaque(bytes.TrimSpace(w.Last())) {
+	if !wire.IsObject(bytes.TrimSpace(w.Last())) {
 		return w.Last()
 	}
 	return codecOf(d).Bodies(&w)

@@ -90,7 +90,7 @@ func (r *merger) Event(b *merge.Block) {
 	case h.last(b.Name):
 		r.s.Terminate(b)
 		r.list(wire.Member(see(b).Response, "output")) // of the copy that is kept: h aliases bytes that are overwritten
-	case merge.Opaque(b.Data):
+	case !wire.IsObject(b.Data):
 		if !r.s.Guards() || h.Item == nil || r.harmless(h) {
 			r.s.Pass(b)
 		}
@@ -354,7 +354,7 @@ func (r *merger) match(i int, raw []byte) *item {
 
 func (r *merger) End() {
 	for i, b := range r.s.Terminal() {
-		if i > 0 || merge.Opaque(b.Data) {
+		if i > 0 || !wire.IsObject(b.Data) {
 			if i > 0 || !r.ours {
 				r.s.Pass(b) // else it may list what the client must not see
 			}
