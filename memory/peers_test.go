@@ -111,14 +111,15 @@ func (s *link) List(ctx context.Context, owner, after string, limit int) ([]stri
 
 func (s *link) Commit(ctx context.Context, b []cache.Batch) []cache.Outcome {
 	after := s.lateness()
-	if after > 0 && b[0].Group.Owner == scope.Tenant {
+	late := after > 0 && ofSession(b)
+	if late {
 		sent := copied(b) // the caller reuses its bytes
 		go func() {
 			time.Sleep(after)
 			s.Store.Commit(context.WithoutCancel(ctx), sent)
 		}()
 	}
-	if holds, away := s.state(); away || holds != nil && holds(b) || after > 0 && b[0].Group.Owner == scope.Tenant {
+	if holds, away := s.state(); away || holds != nil && holds(b) || late {
 		err := hangs(ctx)
 		out := make([]cache.Outcome, len(b))
 		for i := range out {
@@ -143,6 +144,9 @@ func copied(batches []cache.Batch) []cache.Batch {
 	}
 	return out
 }
+
+// ofSession reports whether a commit writes a session, rather than what processes say of themselves.
+func ofSession(batches []cache.Batch) bool { return batches[0].Group.Owner == scope.Tenant }
 
 // answers reports whether a commit writes the answer of a turn, rather than that the turn is open.
 func answers(batches []cache.Batch) bool {
@@ -371,7 +375,7 @@ func TestTurnOfAProcessThatHasJustStarted(t *testing.T) {
 		old.wantAnswer("u:1", "a:1", "u:1", memory.StatusOK)
 		young := startReplica(t, old.store, &link{Store: old.store}, &queue{})
 		defer young.m.Close()
-		young.link.hold(func(batches []cache.Batch) bool { return batches[0].Group.Owner == scope.Tenant })
+		young.link.hold(ofSession)
 		turn := young.open("u:2")
 		time.Sleep(300 * time.Millisecond) // its question is on disk
 		turn.Commit(answer(t, "a:2"))
@@ -425,7 +429,7 @@ func TestInputThatADeadProcessLeft(t *testing.T) {
 	withReplicas(t, 2, func(r []*replica) {
 		a, b := r[0], r[1]
 		b.wantAnswer("u:1", "a:1", "u:1", memory.StatusOK)
-		a.link.hold(func(batches []cache.Batch) bool { return batches[0].Group.Owner == scope.Tenant })
+		a.link.hold(ofSession)
 		turn := a.open("u:2")
 		time.Sleep(10 * time.Second)
 		a.link.cut(true) // as if it were killed
@@ -572,7 +576,7 @@ func TestSlowLinkIsToldOf(t *testing.T) {
 	withReplicas(t, 2, func(r []*replica) {
 		a, b := r[0], r[1]
 		b.wantAnswer("u:1", "a:1", "u:1", memory.StatusOK)
-		a.link.hold(func(batches []cache.Batch) bool { return batches[0].Group.Owner == scope.Tenant })
+		a.link.hold(ofSession)
 		a.link.readSlowly(true)
 		a.wantAnswer("u:2", "a:2", "u:2", memory.StatusDegraded)
 		b.wantAnswer("u:3", "a:3", "u:1 a:1 u:3", memory.StatusDegraded)
@@ -631,7 +635,6 @@ func TestFirstTurnIsResentBeforeItIsStored(t *testing.T) {
 func TestSpooledFirstTurnIsResent(t *testing.T) {
 	withReplicas(t, 2, func(r []*replica) {
 		a, b := r[0], r[1]
-		ofSession := func(batches []cache.Batch) bool { return batches[0].Group.Owner == scope.Tenant }
 		other, first := b.begin(memory.Call{Scope: scope}, "u:0"), b.begin(memory.Call{Scope: scope}, "u:1")
 		b.link.hold(ofSession)
 		other.Commit(answer(t, "a:0"))
@@ -714,30 +717,25 @@ func TestReadyTurnOfASilentStore(t *testing.T) {
 // TestQuestionIsAskedAgainBesideAnother: two clients begin a session, and one sends its question to another process, too, before it has an
 // answer. All that was answered is in the conversation.
 func TestQuestionIsAskedAgainBesideAnother(t *testing.T) {
-	for _, firstAgain := range []bool{true, false} {
+	for again, other := range map[string]string{"u:1": "u:2", "u:2": "u:1"} {
 		withReplicas(t, 2, func(r []*replica) {
 			a, b := r[0], r[1]
-			one, two := a, a
-			words := "u:2"
-			if firstAgain {
-				one, b, words = b, a, "u:1"
+			second := a
+			if again == "u:1" {
+				second = b
 			}
-			first := one.open("u:1")
+			turns := map[string]*memory.Turn{"u:1": a.open("u:1")}
 			time.Sleep(10 * time.Millisecond)
-			second := two.open("u:2")
+			turns["u:2"] = second.open("u:2")
 			time.Sleep(10 * time.Millisecond)
-			again := b.open(words)
+			repeated := b.open(again)
 
-			left, other := second, first
-			if firstAgain {
-				left, other = first, second
-			}
-			other.Commit(answer(t, "a:other"))
-			again.Commit(answer(t, "a:again"))
-			left.Commit(memory.Answer{Aborted: memory.AbortedByClient})
+			turns[other].Commit(answer(t, "a:other"))
+			repeated.Commit(answer(t, "a:again"))
+			turns[again].Commit(memory.Answer{Aborted: memory.AbortedByClient})
 			time.Sleep(30 * time.Second)
 			if line, _ := a.transcript(scope); !strings.Contains(line, "a:other") || !strings.Contains(line, "a:again") {
-				t.Errorf("%s is asked again: the line is %s", words, line)
+				t.Errorf("%s is asked again: the line is %s", again, line)
 			}
 		})
 	}

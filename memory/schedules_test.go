@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -14,8 +13,6 @@ import (
 
 	"pgregory.net/rapid"
 
-	"remora/cache"
-	"remora/cache/stores"
 	"remora/memory"
 )
 
@@ -70,7 +67,7 @@ type step struct {
 	client, process int // modulo how many there are
 }
 
-// schedule is what happens to a session.
+// schedule is a list of events around one session, and what came of them.
 type schedule struct {
 	processes int
 	talkers   int  // how many clients
@@ -83,7 +80,7 @@ type schedule struct {
 	acked    []*scheduledTurn // in the order in which clients saw their ends
 	all      []*scheduledTurn
 	left     []*scheduledTurn // open turns without a client
-	dead     []*replica
+	started  []*replica       // in place of killed ones
 	wrong    []string
 	cut      map[*replica]time.Time // when they were cut off last, in the future while they are
 }
@@ -104,23 +101,11 @@ type scheduledTurn struct {
 // play runs the schedule and returns what is wrong.
 func (s *schedule) play(t *testing.T) (err error) {
 	t.Helper()
-	// See withReplicas.
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	synctest.Test(t, func(t *testing.T) {
-		store, failed := stores.Open("memory:", cache.Options{})
-		if failed != nil {
-			t.Fatal(failed)
-		}
-		for range s.processes {
-			s.replicas = append(s.replicas, startReplica(t, store, &link{Store: store}, &queue{}))
-		}
+	withReplicas(t, s.processes, func(r []*replica) {
+		s.replicas, s.cut = slices.Clone(r), make(map[*replica]time.Time)
 		for range s.talkers {
 			s.clients = append(s.clients, &scheduledClient{})
 		}
-		s.cut = make(map[*replica]time.Time)
-		synctest.Wait()
-		time.Sleep(3500 * time.Millisecond)
-
 		for _, step := range s.steps {
 			s.happens(t, step)
 		}
@@ -136,10 +121,9 @@ func (s *schedule) play(t *testing.T) (err error) {
 		}
 		time.Sleep(5 * time.Minute)
 		err = s.check()
-		for _, r := range slices.Concat(s.replicas, s.dead) {
+		for _, r := range s.started {
 			r.m.Close()
 		}
-		err = errors.Join(err, store.Close())
 	})
 	if len(s.wrong) > 0 {
 		err = errors.Join(err, errors.New(strings.Join(s.wrong, "\n")))
@@ -164,7 +148,7 @@ func (s *schedule) happens(t *testing.T, step step) {
 	case holdsEnds:
 		r.link.hold(answers)
 	case holdsAll:
-		r.link.hold(func(batches []cache.Batch) bool { return batches[0].Group.Owner == scope.Tenant })
+		r.link.hold(ofSession)
 	case isLost:
 		r.link.arriveLate(time.Millisecond)
 	case isLate:
@@ -226,7 +210,7 @@ func (s *schedule) kill(t *testing.T, r *replica) {
 	}
 	next := startReplica(t, r.store, &link{Store: r.store}, &queue{recs: r.spool.copied()})
 	s.replicas[slices.Index(s.replicas, r)] = next
-	s.dead = append(s.dead, r)
+	s.started = append(s.started, next)
 	synctest.Wait()
 }
 

@@ -266,7 +266,7 @@ func (t *Turn) enter(ctx context.Context, want session.Want) (extra session.Extr
 		return extra, false, err
 	}
 	t.writer.entry = entry
-	return extra, peers.Hold(t.group, inquiry, extra.First), nil
+	return extra, peers.MayHold(t.group, inquiry, extra.First), nil
 }
 
 // sleep waits for d, unless ctx ends before.

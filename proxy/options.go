@@ -218,8 +218,7 @@ func (s Size) String() string {
 // Tenant names the owner of a credential: the first that a request has of the headers Authorization, x-api-key, api-key,
 // x-goog-api-key and ocp-apim-subscription-key, the query parameters api-key, api_key and key, and Cookie. A key is the
 // same owner wherever it stands, with or without "Bearer"; without any credential the owner is "anonymous". The name is a
-// hash, keyed with session.key if one is set: then a reader of the store cannot test guessed
-// credentials.
+// hash, keyed with session.key if one is set: then a reader of the store cannot test guessed credentials.
 func (o *SessionOptions) Tenant(credential []byte) string {
 	const scheme = "Bearer "
 	if o.Tenancy == TenancySingle {

@@ -190,8 +190,8 @@ func (p *Peers) Inquire() Inquiry {
 	return Inquiry{queriesOf(ids), ids}
 }
 
-// Hold takes the results of an inquiry and reports whether others may hold turns of a session.
-func (p *Peers) Hold(g cache.Group, q Inquiry, results []cache.Result) bool {
+// MayHold takes the results of an inquiry and reports whether others may hold turns of a session.
+func (p *Peers) MayHold(g cache.Group, q Inquiry, results []cache.Result) bool {
 	if len(results) == 0 {
 		return false
 	}
