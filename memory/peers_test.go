@@ -268,16 +268,25 @@ func TestFirstTurnIsLate(t *testing.T) {
 	})
 }
 
-// TestOpenTurnOfAnotherProcessIsWaitedFor within read_wait.
+// TestOpenTurnOfAnotherProcessIsWaitedFor within read_wait, also if the session has not left its process for a long time.
 func TestOpenTurnOfAnotherProcessIsWaitedFor(t *testing.T) {
-	withReplicas(t, 2, func(r []*replica) {
-		a, b := r[0], r[1]
-		b.wantAnswer("u:1", "a:1", "u:1", memory.StatusOK)
-		turn := a.open("u:2")
-		time.AfterFunc(100*time.Millisecond, func() { turn.Commit(answer(t, "a:2")) })
-		b.wantAnswer("u:3", "a:3", "u:1 a:1 u:2 a:2 u:3", memory.StatusOK)
-		a.wantLine(scope, "u:1 a:1 u:2 a:2 u:3 a:3")
-	})
+	for _, earlier := range []int{1, 12} {
+		t.Run(fmt.Sprint("after ", earlier), func(t *testing.T) {
+			withReplicas(t, 2, func(r []*replica) {
+				a, b := r[0], r[1]
+				line := ""
+				for n := range earlier {
+					q, reply := fmt.Sprint("u:", n), fmt.Sprint("a:", n)
+					b.wantAnswer(q, reply, line+q, memory.StatusOK)
+					line += q + " " + reply + " "
+				}
+				turn := a.open("u:open")
+				time.AfterFunc(100*time.Millisecond, func() { turn.Commit(answer(t, "a:open")) })
+				b.wantAnswer("u:next", "a:next", line+"u:open a:open u:next", memory.StatusOK)
+				a.wantLine(scope, line+"u:open a:open u:next a:next")
+			})
+		})
+	}
 }
 
 // TestOthersAreReadBeforeTheSession, in the same round trip: of a turn that another process writes in between, one of the two

@@ -181,7 +181,7 @@ type Inquiry struct {
 	ids     []uint64
 }
 
-// Inquire returns an inquiry of the processes that were seen last. It has no queries if no other process uses the store.
+// Inquire returns an inquiry of the processes that were seen last. It has no queries if the store cannot be shared.
 func (p *Peers) Inquire() Inquiry {
 	if p.heartbeat.self == 0 {
 		return Inquiry{}

@@ -82,9 +82,6 @@ func (o offer) demandsCall() bool { return o.Format == formatCall || o.Format ==
 // toolsOf is the part of an offer that depends on its tools.
 func (o *offers) toolsOf(req *wire.Request) offer {
 	tools, functions := req.Member("tools"), req.Member("functions")
-	if len(tools) == 0 && len(functions) == 0 {
-		return offer{Client: uint64(req.Dialect.Code())}
-	}
 	var h maphash.Hash
 	h.SetSeed(o.seed)
 	_ = h.WriteByte(req.Dialect.Code())

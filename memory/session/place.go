@@ -72,7 +72,7 @@ func (p *Place) UnitsBefore() uint64 { return p.plan.parent.Units }
 // ReplacesHead reports whether the turn makes another line the conversation.
 func (p *Place) ReplacesHead() bool {
 	h := p.state.head
-	return p.plan.standing == InConversation && h.Line != 0 && p.plan.line != h.Line
+	return p.plan.standing == InConversation && p.plan.line != h.Line
 }
 
 // Trimmed reports whether the client has left out the beginning of a history that the transcript has.
@@ -82,7 +82,7 @@ func (p *Place) Trimmed() bool { return !p.plan.before && p.plan.offset > 0 }
 // history, or begun a new one. Side requests do not count.
 func (p *Place) HistoryElsewhere() bool {
 	h := p.state.head
-	if p.Trimmed() || h.Line != p.plan.line && h.Line != 0 {
+	if p.Trimmed() || h.Line != p.plan.line {
 		return true
 	}
 	lines := uint64(1)
