@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"reflect"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -133,6 +134,9 @@ func parseLevel(s string) (slog.Level, error) {
 	return 0, fmt.Errorf("want debug, info, warn or error, have %q", s)
 }
 
+// largeDuration matches durations whose form is right. Of these, time.ParseDuration refuses only those that are too large.
+var largeDuration = regexp.MustCompile(`^[0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h)$`)
+
 // toDuration parses a duration. The unit is required: Go would read 250 as nanoseconds, an operator would not.
 func toDuration(v any) (any, error) {
 	var d time.Duration
@@ -141,7 +145,10 @@ func toDuration(v any) (any, error) {
 		d = v
 	case string:
 		var err error
-		if d, err = time.ParseDuration(v); err != nil {
+		if d, err = time.ParseDuration(v); err != nil && largeDuration.MatchString(v) {
+			return nil, fmt.Errorf("%q is too large", v)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("want a duration with its unit, such as 250ms or 10m, have %q", v)
 		}
 	case int, float64: // the latter from JSON

@@ -212,11 +212,13 @@ func TestProblems(t *testing.T) {
 		"REMORA_SERVICE_HOST=10.0.0.1", "REMORA_SERVICE_PORT=80", "REMORA_SERVICE_PORT_HTTP=80", "REMORA_PORT=tcp://10.0.0.1:80",
 		"REMORA_PORT_80_TCP=tcp://10.0.0.1:80", "REMORA_PORT_80_TCP_PROTO=tcp", "REMORA_REDIS_PORT_6379_TCP_ADDR=10.0.0.2")
 
+	f("long duration", "server: {read_timeout: 99999999h}", `server.read_timeout: "99999999h" is too large (line 1)`)
+	f("no mapping but a word", "hello", `FILE: want a mapping, such as "server: {listen: ADDRESS}", have text (line 1)`)
 	f("not YAML", "server: [", "FILE: parse YAML: yaml: line 1: did not find expected node content")
 	f("key twice", "server: {listen: a, listen: b}", "FILE: parse YAML: yaml: unmarshal errors:\n  line 1: mapping key \"listen\" already defined at line 1")
 	f("two documents", "server: {debug: true}\n--- # more\nserver: {max_body: 1}", "FILE: parse YAML: want one document, have 2")
 	f("one document", "%YAML 1.1\n# mine\n---\nserver: {debug: true}\n...\n---\n# end\n", "")
-	f("no mapping", "- a", "FILE: parse YAML: yaml: unmarshal errors:\n  line 1: cannot unmarshal !!seq into map[string]interface {}")
+	f("no mapping", "- a", `FILE: want a mapping, such as "server: {listen: ADDRESS}", have a list (line 1)`)
 }
 
 func TestMissingFile(t *testing.T) {

@@ -393,7 +393,7 @@ func (a archive) runImport(ctx context.Context) error {
 
 	n, err := a.memory.ImportMessages(ctx, scope, r)
 	if err == nil {
-		_, err = fmt.Fprintf(a.out, "imported %d sessions\n", n)
+		_, err = fmt.Fprintln(a.out, "sessions imported:", n)
 	}
 	return explainImport(err)
 }

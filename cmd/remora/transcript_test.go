@@ -248,7 +248,7 @@ func TestTranscriptImport(t *testing.T) {
 {"session":"older"}
 {"message":{"role":"user","content":"Anybody there?"},"time":"2022-05-08T13:56:00Z"}
 `)
-	d.prints("imported 2 sessions\n", "--key", "key-c", "--import", "messages.jsonl")
+	d.prints("sessions imported: 2\n", "--key", "key-c", "--import", "messages.jsonl")
 	d.prints("     1  user       Hello\n     2  assistant  Hi\n", "--session", "old", "--key", "key-c", "--text")
 	if out, _ := d.run(0, "", "--session", "old", "--key", "key-c"); !strings.Contains(out, `"time":"2023-05-08T13:56:00Z"`) || !strings.Contains(out, `"resource":"ada"`) {
 		t.Error(out)

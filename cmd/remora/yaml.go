@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"remora/memory/layer"
 )
 
 // parseYAML parses one mapping, and returns the lines of its keys too. Viper's own reader would ignore keys without a value,
@@ -23,6 +25,11 @@ func parseYAML(data []byte) (map[string]any, keyLines, error) {
 	m := map[string]any{}
 	if root == nil {
 		return m, nil, nil
+	}
+	if root.Kind != yaml.MappingNode {
+		var v any
+		_ = root.Decode(&v) // for its type
+		return nil, nil, fmt.Errorf("want a mapping, such as \"server: {listen: ADDRESS}\", have %s (line %d)", layer.Describe(v), root.Line)
 	}
 	if err := root.Decode(&m); err != nil {
 		return nil, nil, fmt.Errorf("parse YAML: %w", err)
