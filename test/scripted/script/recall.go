@@ -17,17 +17,17 @@ import (
 //
 // Of two statements about the same thing the later one is used.
 var (
-	askedMy  = regexp.MustCompile(`(?i)\b(?:what|who|when|where|which|how old)(?:['’]?s| is| are| was| were) my (.{1,80})$`)
+	askedMy  = regexp.MustCompile(`(?i)\b(?:what|who|when|where|which|how old)(?:['’]?s| is| are| was| were) my (.+)$`)
 	askedFor = regexp.MustCompile(
-		`(?i)\b(?:tell me|remind me of|do you (?:still )?(?:know|remember|recall))(?: what| who| where| when| how old)? my (.{1,80})$`)
-	askedI   = regexp.MustCompile(`(?i)\b(what|who|when|where) (?:do|did) I (\w{1,30})$`)
+		`(?i)\b(?:tell me|remind me of|do you (?:still )?(?:know|remember|recall))(?: what| who| where| when| how old)? my (.+)$`)
+	askedI   = regexp.MustCompile(`(?i)\b(what|who|when|where) (?:do|did) I (\w+)$`)
 	askedWho = regexp.MustCompile(`(?i)\bwho am I$`)
 	// askedTail matches the words after the thing in a question.
 	askedTail = regexp.MustCompile(`(?i)(?: again| is| are| called| named)+$`)
 
-	toldMy   = regexp.MustCompile(`(?i)\bmy (.{1,80}?)(?: (is|are|was|were)|['’]s) (.{1,200})$`)
+	toldMy   = regexp.MustCompile(`(?i)\bmy (.+?)(?: (is|are|was|were)|['’]s) (.+)$`)
 	toldName = regexp.MustCompile(`\b(?:I am|I['’]m|I am called|I['’]m called|[Cc]all me) (\p{Lu}[\p{L}'’-]*(?: \p{Lu}[\p{L}'’-]*){0,2})$`)
-	toldI    = regexp.MustCompile(`\bI (\w{1,30}) (.{1,200})$`)
+	toldI    = regexp.MustCompile(`\bI (\w+) (.+)$`)
 	// toldBoth matches the beginning of another statement within a sentence.
 	toldBoth = regexp.MustCompile(`,? (?:and|but) (my |I |I['’]m )`)
 )
