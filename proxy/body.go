@@ -66,9 +66,10 @@ func (b *body) read(s *Server, ctx *fasthttp.RequestCtx, length int64) error {
 		switch {
 		case len(buf) > limit:
 			return errBodyTooLarge(s.o.MaxBody)
-		case errors.Is(err, io.EOF) && cutShort(ctx.Conn(), len(buf), length):
-			return b.broken(ctx, io.ErrUnexpectedEOF)
 		case errors.Is(err, io.EOF):
+			if err := cutShort(ctx.Conn(), len(buf), length); err != nil {
+				return b.broken(ctx, err)
+			}
 			b.arrived = true
 			return nil
 		case err != nil:
@@ -93,17 +94,22 @@ func grow(buf []byte, length int) []byte {
 	return grown
 }
 
-// cutShort reports whether the connection ended before the body did, n bytes of which have come. fasthttp returns io.EOF for
-// both, in chunked bodies too. A partial body must not look complete to upstream: half of a JSONL file is a valid shorter
-// file.
-func cutShort(c net.Conn, n int, length int64) bool { return int64(n) < length || listener.Ended(c) }
+// cutShort returns why the connection ended before the body did, n bytes of which have come, nil if it did not. fasthttp returns
+// io.EOF for both, in chunked bodies too. A partial body must not look complete to upstream: half of a JSONL file is a valid
+// shorter file.
+func cutShort(c net.Conn, n int, length int64) error {
+	if int64(n) < length {
+		return io.ErrUnexpectedEOF
+	}
+	return listener.ReadError(c)
+}
 
 // broken returns the error for a body that ends early or is malformed. The connection can't be used after it.
 func (b *body) broken(ctx *fasthttp.RequestCtx, err error) error {
 	b.arrived = true // no more of it is to be expected
 	ctx.SetConnectionClose()
-	var timeout net.Error
-	if errors.As(err, &timeout) && timeout.Timeout() {
+	var timeout net.Error // fasthttp's error does not always wrap it
+	if errors.As(listener.ReadError(ctx.Conn()), &timeout) && timeout.Timeout() {
 		return &Error{Status: fasthttp.StatusRequestTimeout, Code: codeSlowRequest, Message: "request body took too long to arrive", Err: err}
 	}
 	return &Error{Status: fasthttp.StatusBadRequest, Code: codeBadRequest, Message: "request body is incomplete or broken", Err: err}

@@ -107,6 +107,34 @@ func TestACutRequestIsNeverCompleteUpstream(t *testing.T) {
 	}
 }
 
+// TestAResetRequestIsNeverCompleteUpstream: as above, where the client's machine resets the connection instead of closing it.
+func TestAResetRequestIsNeverCompleteUpstream(t *testing.T) {
+	for _, rest := range []string{"", "0", "0\r\n", "0\r\n\r", "0\r\nX-Sum: 1\r\n"} {
+		t.Run(fmt.Sprintf("%q", rest), func(t *testing.T) {
+			asked := make(chan int, 1)
+			r := start(t, rigOptions{upstream: answering(t, func(_ *http.Request, body []byte) string {
+				asked <- len(body)
+				return sized(chatAnswer)
+			})})
+			conn, br := r.dial(t)
+			write(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n")
+			if _, err := br.ReadString('\n'); err != nil { // the proxy reads the body
+				t.Fatal(err)
+			}
+			write(conn, chunk(chatBody)+rest)
+			if err := conn.(*net.TCPConn).SetLinger(0); err != nil {
+				t.Fatal(err)
+			}
+			shut(conn)
+
+			r.stop(t)
+			if len(asked) > 0 {
+				t.Errorf("upstream got a request with %d bytes", <-asked)
+			}
+		})
+	}
+}
+
 // TestExpectIsAnsweredInAnySpelling: a client that has asked waits for 100 Continue before it sends the body.
 func TestExpectIsAnsweredInAnySpelling(t *testing.T) {
 	for _, expect := range []string{"Expect: 100-continue", "expect: 100-continue", "EXPECT: 100-Continue", "eXpect:100-continue"} {

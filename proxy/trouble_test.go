@@ -343,7 +343,11 @@ func TestTooMuchIsRefusedReadably(t *testing.T) {
 
 func TestSlowRequestTimesOut(t *testing.T) {
 	addr, _ := recording(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", noBody)
-	for _, request := range []string{"POST /v1/x HTTP/1.1\r\nHost: x\r\nX-", "POST /v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab"} {
+	const chunked = "POST /v1/x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n"
+	for _, request := range []string{
+		"POST /v1/x HTTP/1.1\r\nHost: x\r\nX-", "POST /v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab",
+		chunked, chunked + "0", chunked + "0\r\n", chunked + "0\r\n\r", chunked + "0\r\nX-Sum: 1\r\n",
+	} {
 		// A connection that has said nothing in that time is closed without a word: on a busy machine it may be none.
 		for limit := 30 * time.Millisecond; ; limit *= 4 {
 			r := start(t, rigOptions{upstream: addr, tune: func(o *Options) { o.ReadTimeout = limit }})

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// Wrap wraps a listener for fasthttp. [Ended] and [ReplaceHead] work on its connections.
+// Wrap wraps a listener for fasthttp. [ReadError] and [ReplaceHead] work on its connections.
 func Wrap(ln net.Listener) net.Listener { return &wrappingListener{Listener: ln} }
 
 type wrappingListener struct {
@@ -32,33 +32,36 @@ func (l *wrappingListener) Accept() (net.Conn, error) {
 	return &otherConn{Conn: c, replacing: heads}, nil
 }
 
-// Ended reports whether a connection of [Wrap] was read to its end. fasthttp takes the end of the connection for the end of a
-// chunked body; Ended shows the difference. Call it from the goroutine that reads.
-func Ended(c net.Conn) bool {
-	e, ok := c.(interface{ Ended() bool })
-	return ok && e.Ended()
+// ReadError returns the error of the last read of a connection of [Wrap], nil if it had none. fasthttp takes the end of the
+// connection, and behind the last chunk also a reset or a timeout, for the end of a chunked body; ReadError shows the
+// difference. Call it from the goroutine that reads.
+func ReadError(c net.Conn) error {
+	r, ok := c.(interface{ readError() error })
+	if !ok {
+		return nil
+	}
+	return r.readError()
 }
 
 // ending returns the last bytes and the end of a connection in separate reads.
-type ending struct{ pending, ended bool }
+type ending struct {
+	pending bool
+	err     error // of the last read
+}
 
-// Ended reports whether a read has returned the end.
-func (e *ending) Ended() bool { return e.ended }
+func (e *ending) readError() error { return e.err }
 
 // read does one read of a connection. TLS may return the last bytes and the end at once.
 func (e *ending) read(from func([]byte) (int, error), p []byte) (n int, err error) {
 	if e.pending {
-		e.ended = true
-		return 0, io.EOF
+		e.err = io.EOF
+		return 0, e.err
 	}
 	n, err = from(p)
-	switch {
-	case !errors.Is(err, io.EOF):
-	case n > 0:
+	if n > 0 && errors.Is(err, io.EOF) {
 		e.pending, err = true, nil
-	default:
-		e.ended = true
 	}
+	e.err = err
 	return n, err
 }
 
