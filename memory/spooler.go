@@ -28,6 +28,7 @@ type spooler struct {
 	disk  *turnqueue.Queue // nil for none
 	wake  chan struct{}
 	ended sync.WaitGroup
+	large chan struct{} // a semaphore for adding large turns
 
 	waiting *turnqueue.Waiting // for which sessions there are records in the spool
 	replays *replayer
@@ -40,9 +41,16 @@ type spooler struct {
 	trouble string // the worker's last error of the spool itself, "" for none
 }
 
+// Large turns are added a few at a time, since encoding and writing one takes several times its memory.
+const (
+	largeAtOnce  = 4
+	largeRequest = 1 << 20 // bytes
+)
+
 func newSpooler(ctx context.Context, m *Memory, disk *turnqueue.Queue, waiting *turnqueue.Waiting) *spooler {
 	s := &spooler{
 		m: m, wake: make(chan struct{}, 1), drained: make(chan struct{}), seen: spooledSeen{byTurn: make(map[string][]byte)},
+		large: make(chan struct{}, largeAtOnce),
 	}
 	if disk == nil {
 		return s
@@ -214,6 +222,10 @@ func (s *spooler) await(ctx context.Context, g cache.Group, ready func() error) 
 func (s *spooler) add(t *turnWriter, a *Answer) error {
 	if s.disk == nil {
 		return errNoSpool
+	}
+	if len(t.call.Request.Body) >= largeRequest {
+		s.large <- struct{}{}
+		defer func() { <-s.large }()
 	}
 	rec, seen := newSpooled(t, a)
 	b, err := json.Marshal(rec)

@@ -409,6 +409,39 @@ func TestFullSpoolIsEmptied(t *testing.T) {
 	})
 }
 
+// crowded is a spool that counts how many records are added at once.
+type crowded struct {
+	queue
+	inside, most atomic.Int64
+}
+
+func (q *crowded) Append(rec []byte) error {
+	q.most.Store(max(q.most.Load(), q.inside.Add(1)))
+	time.Sleep(time.Millisecond)
+	q.inside.Add(-1)
+	return q.queue.Append(rec)
+}
+
+// TestLargeTurnsAreSpooledAFewAtATime: adding a turn takes several times its memory, and a store that large turns slow down has
+// many of them go to the spool.
+func TestLargeTurnsAreSpooledAFewAtATime(t *testing.T) {
+	withSluggish(t, func(l *lab, _ *sluggish, log *journal) {
+		l.m.Close()
+		spool := &crowded{}
+		l.m = memory.New(l.store, spool, memory.Options{Log: slog.New(slog.NewTextHandler(log, nil))})
+		const turns = 12
+		var work sync.WaitGroup
+		for i := range turns {
+			turn := l.begin(memory.Call{Scope: named(fmt.Sprint(i))}, "u:"+strings.Repeat("x", 1<<20))
+			work.Go(func() { turn.Commit(answer(t, "a:1")) })
+		}
+		work.Wait()
+		if n, most := len(spool.copied()), spool.most.Load(); n < turns || most > 4 {
+			t.Errorf("%d records were added, up to %d at once", n, most)
+		}
+	})
+}
+
 func TestCloseEndsReplay(t *testing.T) {
 	withSluggish(t, func(l *lab, store *sluggish, log *journal) {
 		l.lateTurn(named("slow"), "u:1", "a:1")
