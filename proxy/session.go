@@ -234,7 +234,8 @@ func namesCredential(name []byte) bool {
 	opens := false // the word before says what a key is for
 	for word := range bytes.FieldsFuncSeq(name, func(c rune) bool { return c == '-' || c == '_' || c == '.' }) {
 		if len(word) > len(buf) {
-			return false
+			opens = false
+			continue
 		}
 		for i, c := range word {
 			if c >= 'A' && c <= 'Z' {
@@ -243,9 +244,10 @@ func namesCredential(name []byte) bool {
 			buf[i] = c
 		}
 		switch string(buf[:len(word)]) {
-		case "auth", "oauth", "authorization", "token", "secret", "password", "apikey":
+		case "auth", "oauth", "oidc", "authorization", "authentication", "token", "accesstoken", "bearer", "jwt", "credential",
+			"signature", "sig", "secret", "password", "apikey":
 			return true
-		case "api", "access", "virtual", "subscription":
+		case "api", "access", "virtual", "subscription", "functions":
 			opens = true
 		case "key":
 			if opens {
