@@ -16,8 +16,9 @@ import (
 
 // The stored name of a group is its tag (16 bytes) and the name, encrypted with AES-256-CTR starting at the tag. The tag is the
 // beginning of an HMAC-SHA256 over owner and name: a name always has the same stored form, so it can be looked up, and List can
-// decrypt it without reading the group. (This is the construction of RFC 5297, SIV.) The stored name of a value is an HMAC over
-// the group's tag and its name (16 bytes), which is never decrypted.
+// decrypt it without reading the group. (This is the construction of RFC 5297, SIV.) The stored owner is an HMAC over it (16
+// bytes), since owners may hold the ids of resources. The stored name of a value is an HMAC over the group's tag and its name (16
+// bytes). Neither is ever decrypted.
 const (
 	tagBytes = 16
 
@@ -25,6 +26,7 @@ const (
 	cipherInfo = "remora/cache/seal v1 names"
 
 	// The first byte of all authenticated data, so that different kinds never have the same tag.
+	kindOwner  = 'o'
 	kindGroup  = 'g'
 	kindName   = 'n'
 	kindValue  = 'v'
@@ -51,6 +53,8 @@ type scratch struct {
 	place []byte // of the current group, see locate
 	group int    // length of the group's part of place
 	tag   [tagBytes]byte
+
+	owner, hidden string // the last owner and its stored form: most calls have the same one
 }
 
 func newNames(secret []byte) (*names, error) {
@@ -107,6 +111,20 @@ func (s *scratch) locate(g cache.Group) {
 	s.group = len(s.place)
 }
 
+// ownerName returns the stored form of an owner.
+func (s *scratch) ownerName(owner string) string {
+	if s.hidden == "" || s.owner != owner {
+		s.buf = append(append(s.buf[:0], kindOwner), owner...)
+		s.owner, s.hidden = owner, string(s.authenticate())
+	}
+	return s.hidden
+}
+
+// stored returns the stored form of the current group, which is g.
+func (s *scratch) stored(g cache.Group) cache.Group {
+	return cache.Group{Owner: s.ownerName(g.Owner), Name: s.groupName(g.Name)}
+}
+
 // groupName returns the stored name of the current group, whose plain name is name.
 func (s *scratch) groupName(name string) string {
 	s.buf = append(append(s.buf[:0], s.tag[:]...), name...)
@@ -151,7 +169,7 @@ func (s *scratch) valueNames(list []string) []string {
 
 // hideNames replaces all names in a batch for the current group by stored names. It modifies the batch's puts.
 func (s *scratch) hideNames(b *cache.Batch) {
-	b.Group.Name = s.groupName(b.Group.Name)
+	b.Group = s.stored(b.Group)
 	b.Deletes = s.valueNames(b.Deletes)
 	all := make([]byte, 0, len(b.Puts)*tagBytes)
 	for _, p := range b.Puts {

@@ -3,6 +3,7 @@ package encrypted
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"remora/cache"
 )
@@ -25,7 +26,7 @@ func (s *store) Read(ctx context.Context, queries []cache.Query) ([]cache.Result
 	for i, q := range queries {
 		w.enter(q.Group)
 		sealed[i] = cache.Query{
-			Group: cache.Group{Owner: q.Group.Owner, Name: w.groupName(q.Group.Name)},
+			Group: w.stored(q.Group),
 			Names: w.valueNames(q.Names),
 		}
 	}
@@ -102,7 +103,7 @@ func (s *store) plainGroups(ctx context.Context, batches []cache.Batch) ([]bool,
 	queries := make([]cache.Query, 2*len(batches))
 	for i, b := range batches {
 		w.enter(b.Group)
-		queries[i].Group = cache.Group{Owner: b.Group.Owner, Name: w.groupName(b.Group.Name)}
+		queries[i].Group = w.stored(b.Group)
 		queries[len(batches)+i].Group = b.Group
 	}
 	all, err := s.inner.Read(ctx, queries)
@@ -141,23 +142,39 @@ func (s *store) sealPuts(w *scratch, arena []byte, puts []cache.Put) ([]byte, []
 	return arena, out, nil
 }
 
+// The pages that List returns where plaintext is accepted: first the encrypted names, then the plain ones. A cursor of the store
+// is behind one of these.
+const (
+	pagesHidden = "h"
+	pagesPlain  = "p"
+)
+
 // List implements [cache.Store]. It leaves out names that were not encrypted with this key, unless plaintext is accepted.
 func (s *store) List(ctx context.Context, owner, after string, limit int) ([]string, string, error) {
-	stored, next, err := s.inner.List(ctx, owner, after, limit)
-	if err != nil {
-		return nil, "", err
+	if cursor, ok := strings.CutPrefix(after, pagesPlain); s.accept && ok {
+		names, next, err := s.inner.List(ctx, owner, cursor, limit)
+		if next != "" {
+			next = pagesPlain + next
+		}
+		return names, next, err
 	}
 	w := s.names.scratch()
 	defer w.done()
+	stored, next, err := s.inner.List(ctx, w.ownerName(owner), strings.TrimPrefix(after, pagesHidden), limit)
+	if err != nil {
+		return nil, "", err
+	}
 	names := stored[:0]
 	for _, n := range stored {
-		name, ok := w.readGroupName(owner, n)
-		switch {
-		case ok:
+		if name, ok := w.readGroupName(owner, n); ok {
 			names = append(names, name)
-		case s.accept:
-			names = append(names, n)
 		}
+	}
+	switch {
+	case next != "":
+		next = pagesHidden + next
+	case s.accept:
+		next = pagesPlain
 	}
 	return names, next, nil
 }
@@ -167,7 +184,7 @@ func (s *store) Delete(ctx context.Context, g cache.Group) error {
 	w := s.names.scratch()
 	defer w.done()
 	w.enter(g)
-	if err := s.inner.Delete(ctx, cache.Group{Owner: g.Owner, Name: w.groupName(g.Name)}); err != nil || !s.accept {
+	if err := s.inner.Delete(ctx, w.stored(g)); err != nil || !s.accept {
 		return err
 	}
 	return s.inner.Delete(ctx, g)
@@ -181,7 +198,7 @@ func (s *store) Shard(g cache.Group) string {
 	w := s.names.scratch()
 	defer w.done()
 	w.enter(g)
-	return s.inner.Shard(cache.Group{Owner: g.Owner, Name: w.groupName(g.Name)})
+	return s.inner.Shard(w.stored(g))
 }
 
 // Close implements [cache.Store].

@@ -133,15 +133,14 @@ func TestNothingReadableReachesTheDisk(t *testing.T) {
 			}
 			defer func() { _ = queue.Close() }()
 			commit(t, store, cache.Batch{
-				Group: cache.Group{Owner: "o", Name: "group " + canary}, Listed: true, TTL: time.Hour,
+				Group: cache.Group{Owner: "owner " + canary, Name: "group " + canary}, Listed: true, TTL: time.Hour,
 				Puts:    []cache.Put{{Name: "name " + canary, Data: []byte("value " + canary)}},
 				Deletes: []string{"deleted " + canary},
 			})
 			if err := s.Queue(queue).Append([]byte("record " + canary)); err != nil {
 				t.Fatal(err)
 			}
-			what := []string{"value ", "name ", "group ", "record ", ""}
-			for _, w := range what[:4] {
+			for _, w := range []string{"value ", "name ", "group ", "owner ", "record "} {
 				if got := onDisk(t, dir, w+canary); got != c.found {
 					t.Errorf("%q on disk: %v, want %v", w+canary, got, c.found)
 				}
@@ -329,9 +328,18 @@ func TestPlaintextBeforeEncryption(t *testing.T) {
 	if d := cmp.Diff(want, got); err != nil || d != "" {
 		t.Fatalf("%v\n%s", err, d)
 	}
-	names, _, err := s.List(t.Context(), "o", "", 10)
-	if slices.Sort(names); err != nil || !slices.Equal(names, []string{"fresh", "old"}) {
-		t.Fatalf("listed: %q, %v", names, err)
+	for _, limit := range []int{1, 10} {
+		var names []string
+		for after, more := "", true; more; more = after != "" {
+			page, next, err := s.List(t.Context(), "o", after, limit)
+			if err != nil || len(page) > limit {
+				t.Fatalf("a page of %d has %q: %v", limit, page, err)
+			}
+			names, after = append(names, page...), next
+		}
+		if slices.Sort(names); !slices.Equal(names, []string{"fresh", "old"}) {
+			t.Fatalf("listed: %q", names)
+		}
 	}
 
 	refusing := sealer(t, options(key("k1", 1))).Store(below)
