@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"remora/cache"
+	"remora/memory/session"
 	"remora/memory/turnqueue"
 )
 
@@ -42,10 +43,7 @@ type spooler struct {
 }
 
 // Large turns are added a few at a time, since encoding and writing one takes several times its memory.
-const (
-	largeAtOnce  = 4
-	largeRequest = 1 << 20 // bytes
-)
+const largeAtOnce = 4
 
 func newSpooler(ctx context.Context, m *Memory, disk *turnqueue.Queue, waiting *turnqueue.Waiting) *spooler {
 	s := &spooler{
@@ -223,7 +221,7 @@ func (s *spooler) add(t *turnWriter, a *Answer) error {
 	if s.disk == nil {
 		return errNoSpool
 	}
-	if len(t.call.Request.Body) >= largeRequest {
+	if session.IsLarge(t.call.Request, a) {
 		s.large <- struct{}{}
 		defer func() { <-s.large }()
 	}

@@ -425,21 +425,29 @@ func (q *crowded) Append(rec []byte) error {
 // TestLargeTurnsAreSpooledAFewAtATime: adding a turn takes several times its memory, and a store that large turns slow down has
 // many of them go to the spool.
 func TestLargeTurnsAreSpooledAFewAtATime(t *testing.T) {
-	withSluggish(t, func(l *lab, _ *sluggish, log *journal) {
-		l.m.Close()
-		spool := &crowded{}
-		l.m = memory.New(l.store, spool, memory.Options{Log: slog.New(slog.NewTextHandler(log, nil))})
-		const turns = 12
-		var work sync.WaitGroup
-		for i := range turns {
-			turn := l.begin(memory.Call{Scope: named(fmt.Sprint(i))}, "u:"+strings.Repeat("x", 1<<20))
-			work.Go(func() { turn.Commit(answer(t, "a:1")) })
-		}
-		work.Wait()
-		if n, most := len(spool.copied()), spool.most.Load(); n < turns || most > 4 {
-			t.Errorf("%d records were added, up to %d at once", n, most)
-		}
-	})
+	large := strings.Repeat("x", 1<<20)
+	for name, c := range map[string]struct{ words, reply string }{
+		"requests": {"u:" + large, "a:1"},
+		"answers":  {"u:1", "a:" + large},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withSluggish(t, func(l *lab, _ *sluggish, log *journal) {
+				l.m.Close()
+				spool := &crowded{}
+				l.m = memory.New(l.store, spool, memory.Options{Log: slog.New(slog.NewTextHandler(log, nil))})
+				const turns = 12
+				var work sync.WaitGroup
+				for i := range turns {
+					turn := l.begin(memory.Call{Scope: named(fmt.Sprint(i))}, c.words)
+					work.Go(func() { turn.Commit(answer(l.t, c.reply)) })
+				}
+				work.Wait()
+				if n, most := len(spool.copied()), spool.most.Load(); n < turns || most > 4 {
+					l.t.Errorf("%d records were added, up to %d at once", n, most)
+				}
+			})
+		})
+	}
 }
 
 func TestCloseEndsReplay(t *testing.T) {

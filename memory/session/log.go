@@ -57,15 +57,28 @@ func New(store cache.Store, ttl time.Duration) *Log {
 // transcript reads a session.
 func (log *Log) transcript(s Scope) transcript { return transcript{log.store, s.Group()} }
 
-// Turns of large requests are written a few at a time, since writing takes as much memory again.
+// Large turns are written a few at a time, since writing takes as much memory again.
 const (
 	largeAtOnce  = 4
 	largeRequest = 1 << 20 // bytes
 )
 
+// IsLarge reports whether writing a turn takes so much memory that only a few should be written at once. a is nil for no answer.
+func IsLarge(r *wire.Request, a *Answer) bool {
+	size := len(r.Body)
+	if a != nil {
+		for _, items := range a.Reply.Choices {
+			for _, it := range items {
+				size += len(it.Raw)
+			}
+		}
+	}
+	return size >= largeRequest
+}
+
 // room waits until a turn may be written. Call the returned function afterwards.
-func (log *Log) room(ctx context.Context, r *wire.Request) (done func(), err error) {
-	if len(r.Body) < largeRequest {
+func (log *Log) room(ctx context.Context, r *wire.Request, a *Answer) (done func(), err error) {
+	if !IsLarge(r, a) {
 		return func() {}, nil
 	}
 	select {
