@@ -30,9 +30,11 @@ func TestCallersCredentialsStayWithTheirProvider(t *testing.T) {
 		{"an escaped name", operators, "/v1/x?%6bey=caller&x=1", "", "/v1/x?x=1", "Authorization: Bearer operator\r\n"},
 		{"a longer name", operators, "/v1/x?monkey=1&keys=2&key1=3", "", "/v1/x?monkey=1&keys=2&key1=3", "Authorization: Bearer operator\r\n"},
 		{"other names of keys", operators, "/v1/x?access_token=caller&max_tokens=1&X-Auth-Token=caller", "Idempotency-Key: 1\r\nx-author: a\r\n", "/v1/x?max_tokens=1", "Idempotency-Key: 1\r\nx-author: a\r\nAuthorization: Bearer operator\r\n"},
-		{"names that gateways in front give to proofs of who calls", operators, "/v1/x?sig=caller&sign=1&jwt=caller&X-Amz-Credential=caller&X-Amz-Signature=caller",
+		{
+			"names that gateways in front give to proofs of who calls", operators, "/v1/x?sig=caller&sign=1&jwt=caller&X-Amz-Credential=caller&X-Amz-Signature=caller",
 			"Cf-Access-Jwt-Assertion: caller\r\nX-Amzn-Oidc-Data: caller\r\nx-amzn-oidc-accesstoken: caller\r\nX-Functions-Key: caller\r\nX-Bearer: caller\r\nAuthentication: caller\r\n",
-			"/v1/x?sign=1", "Authorization: Bearer operator\r\n"},
+			"/v1/x?sign=1", "Authorization: Bearer operator\r\n",
+		},
 		{"behind a long word", operators, "/v1/x", "X-" + strings.Repeat("a", 64) + "-Token: caller\r\n", "/v1/x", "Authorization: Bearer operator\r\n"},
 		{"an empty query", operators, "/v1/x?", "", "/v1/x?", "Authorization: Bearer operator\r\n"},
 		{"its own project", func(o *providers.Options) {
