@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -55,4 +56,50 @@ func TestStatementsInTheViewAreNotRecalled(t *testing.T) {
 		}
 	}
 	g.sound(t)
+}
+
+// TestResultsAreRecalledOnceTheWindowHasCutThem: tool_memory shows a result while the view lacks it, also inside the run whose
+// window has cut it off, and with the layer's default scope.
+func TestResultsAreRecalledOnceTheWindowHasCutThem(t *testing.T) {
+	t.Parallel()
+	for _, scope := range []string{"execution", "thread"} {
+		t.Run(scope, func(t *testing.T) {
+			t.Parallel()
+			g := startGate(t, "[{kind: history_window, max_items: 6, in_flight: window}, {kind: tool_memory, scope: "+scope+
+				", tools: [{name: ls, keep: 1, template: 'listed: {result}'}]}]", scripted.Options{})
+			message := map[string]any{"role": "user", "content": `CALL ls {"n":0};;LOOP 8 rm {"n":{{i}}};;SAY done`}
+			for i := range 10 {
+				b := map[string]any{"model": "m", "messages": []any{message}}
+				r := g.ask(t, "chat/completions", string(encode(t, b)))
+				if r.status != http.StatusOK {
+					t.Fatalf("request %d: status %d, %.500s", i, r.status, r.body)
+				}
+				sent := g.seen(t)
+				told, there := strings.Count(sent, "listed: result 0"), strings.Count(sent, `"content":"result 0"`)
+				if i > 0 && told+there != 1 {
+					t.Errorf("request %d has the result %d times in the block and %d times in the history", i, told, there)
+				}
+				if i == 9 {
+					if told != 1 {
+						t.Error("the last request does not have the block")
+					}
+					break
+				}
+				var answer struct {
+					Choices []struct {
+						Message struct {
+							Calls []struct{ ID string } `json:"tool_calls"`
+						}
+					}
+				}
+				decode(t, []byte(r.body), &answer)
+				message = map[string]any{"role": "tool", "tool_call_id": answer.Choices[0].Message.Calls[0].ID, "content": "result " + strconv.Itoa(i)}
+			}
+			g.say(t, dialects[0], "What was it?")
+			if told := strings.Contains(g.seen(t), "listed: result 0"); told != (scope == "thread") {
+				t.Errorf("the next run is told: %v", told)
+			}
+			g.sound(t)
+		})
+	}
 }

@@ -5,6 +5,7 @@ package toolmemory
 import (
 	"cmp"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"regexp"
@@ -50,10 +51,10 @@ type Tool struct {
 }
 
 // Defaults returns the layer's slot, scope and budget. With the scope execution
-// results are forgotten with the answer that ends a loop of tools; thread keeps them for the session. It changes with each
-// result, so that before the history it would cost the prompt cache each time.
+// results are forgotten with the answer that ends a loop of tools; thread keeps them for the session. It follows the loop, since
+// results come and are cut off within it, so that before the history it would cost the prompt cache each time.
 func Defaults(Options) layer.Defaults {
-	return layer.Defaults{ID: "tool-memory", Slot: 110, Scope: layer.Execution, Budget: layer.Budget{}, Live: true}
+	return layer.Defaults{ID: "tool-memory", Slot: 110, Scope: layer.Execution, Budget: layer.Budget{}, Live: true, Fresh: true}
 }
 
 // Layer is the layer. It is safe for concurrent use.
@@ -125,16 +126,20 @@ type entry struct {
 	Name      string `json:"name"`
 	Arguments string `json:"arguments"`
 	Result    string `json:"result,omitempty"`
+	Session   string `json:"session,omitempty"` // the digest of the session
+	Item      string `json:"item,omitempty"`    // the hash of the result, in hex
 }
 
-func (e entry) size() int { return len(e.Call) + len(e.Name) + len(e.Arguments) + len(e.Result) }
+func (e entry) size() int {
+	return len(e.Call) + len(e.Name) + len(e.Arguments) + len(e.Result) + len(e.Session) + len(e.Item)
+}
 
 // read decodes a stored state. An unreadable one is empty. It drops entries of tools that are no
 // longer configured, and entries over the limits.
 func (l *Layer) read(s layer.State) state {
 	st := layer.Decode[state](s, nil)
 	odd := func(e entry) bool {
-		return l.tools[e.Name] == nil || len(e.Arguments) > maxArguments || len(e.Result) > maxResult || len(e.Call) > maxCallID
+		return l.tools[e.Name] == nil || len(e.Arguments) > maxArguments || len(e.Result) > maxResult || max(len(e.Call), len(e.Session), len(e.Item)) > maxCallID
 	}
 	st.Pending = slices.DeleteFunc(st.Pending, odd)
 	st.Results = slices.DeleteFunc(st.Results, odd)
@@ -169,11 +174,11 @@ func (st state) encode() (layer.State, error) {
 }
 
 // Store records calls of configured tools until their results come with the next request.
-func (l *Layer) Store(_ context.Context, _ *layer.Turn, s layer.State, r *layer.Response) (layer.State, error) {
+func (l *Layer) Store(_ context.Context, t *layer.Turn, s layer.State, r *layer.Response) (layer.State, error) {
 	var calls []entry
 	for _, c := range r.Calls {
 		if l.tools[c.Name] != nil && c.ID != "" && len(c.ID) <= maxCallID {
-			calls = append(calls, entry{Call: c.ID, Name: c.Name, Arguments: clip(c.Arguments, maxArguments)})
+			calls = append(calls, entry{Call: c.ID, Name: c.Name, Arguments: clip(c.Arguments, maxArguments), Session: layer.Digest(t.Thread)})
 		}
 	}
 	if len(calls) == 0 {
@@ -202,7 +207,8 @@ func (l *Layer) AppendItems(_ context.Context, _ *layer.Turn, s layer.State, ite
 		}
 		e := st.Pending[i]
 		st.Pending = slices.Delete(st.Pending, i, i+1)
-		e.Call, e.Result = "", clip(it.Text(), maxResult)
+		content := it.ContentHash()
+		e.Call, e.Result, e.Item = "", clip(it.Text(), maxResult), hex.EncodeToString(content[:])
 		st.Results = append(st.Results, e)
 		changed = true
 	}
@@ -224,10 +230,23 @@ func clip(s string, limit int) string {
 	return strings.ToValidUTF8(s, "?")
 }
 
-// Recall returns one block tool_memory per id with results, in the order of the configuration. Over the budget the oldest
-// results are left out.
+// OfView returns true: results in the view are not repeated (layer.OfView).
+func (*Layer) OfView() bool { return true }
+
+// inView reports whether the model sees the result itself.
+func (e entry) inView(t *layer.Turn) bool {
+	if t.InView == nil {
+		return false
+	}
+	content, err := hex.DecodeString(e.Item)
+	return t.Upstream && e.Session == layer.Digest(t.Thread) ||
+		err == nil && len(content) == len(wire.Hash{}) && t.InView(wire.Hash(content))
+}
+
+// Recall returns one block tool_memory per id with results that the view does not have, in the order of the configuration. Over
+// the budget the oldest results are left out.
 func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget int) (layer.Recalled, error) {
-	results := l.read(s).Results
+	results := slices.DeleteFunc(l.read(s).Results, func(e entry) bool { return e.inView(t) })
 	drop := sort.Search(len(results), func(drop int) bool { return l.cost(t, results[drop:], budget) >= 0 })
 	if drop == len(results) {
 		return layer.Recalled{NoRoom: len(results) > 0}, nil
@@ -273,5 +292,14 @@ func (l *Layer) blocks(results []entry) []string {
 func (l *Layer) Spawn(_ context.Context, _ *layer.Turn, parent layer.State) (layer.State, error) {
 	st := l.read(parent)
 	st.Pending = nil
+	return st.encode()
+}
+
+// Forget removes calls and results of deleted sessions (layer.Forgetter).
+func (l *Layer) Forget(_ context.Context, _ *layer.Turn, s layer.State, gone func(string) bool) (layer.State, error) {
+	st := l.read(s)
+	deleted := func(e entry) bool { return gone(e.Session) }
+	st.Pending = slices.DeleteFunc(st.Pending, deleted)
+	st.Results = slices.DeleteFunc(st.Results, deleted)
 	return st.encode()
 }

@@ -125,6 +125,27 @@ func TestSpawn(t *testing.T) {
 	}
 }
 
+// Results of a deleted session leave the state that it shares with others.
+func TestForget(t *testing.T) {
+	l := open(t, toolmemory.Tool{Name: "a"})
+	one := layer.ToolCall{ID: "1", Name: "a"}
+	s := used(t, l, nil, dialects.Chat, one, "of s")
+	other := *turn
+	other.Thread = "other"
+	s, err := l.Store(t.Context(), &other, s, &layer.Response{Calls: []layer.ToolCall{{ID: "2", Name: "a"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	left, err := l.Forget(t.Context(), turn, s, func(digest string) bool { return digest == layer.Digest(turn.Thread) })
+	if err != nil || strings.Contains(string(left), "of s") || !strings.Contains(string(left), `"call":"2"`) {
+		t.Errorf("left %s, %v, want the other session's call only", left, err)
+	}
+	if left, err = l.Forget(t.Context(), turn, left, func(string) bool { return true }); left != nil || err != nil {
+		t.Errorf("left %s, %v, want no state", left, err)
+	}
+}
+
 func TestBadOptions(t *testing.T) {
 	_, err := toolmemory.New(toolmemory.Options{Tools: []toolmemory.Tool{
 		{Name: "a", ID: "a b", Keep: -1, Template: "none"}, {ID: "x"}, {Name: "a"},
