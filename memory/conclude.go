@@ -48,7 +48,7 @@ func (l *turnLayers) conclude(ctx context.Context, a *Answer) (after func(contex
 
 	return func(ctx context.Context) {
 		if settles {
-			l.settle(ctx, resp)
+			defer l.settle(ctx, resp)()
 			handed := func(context.Context) {}
 			if unseen {
 				end.Unseen, handed = l.unseen(ctx)
@@ -72,10 +72,11 @@ func (l *turnLayers) settles() bool {
 	return l.run.Settles() || evicts && len(l.evictions.items) > 0
 }
 
-// settle runs the slow store hooks of layers.
-func (l *turnLayers) settle(ctx context.Context, resp *layer.Response) {
-	l.run.Settle(ctx, resp)
+// settle runs the slow store hooks of layers. The caller must call done once it has written their states.
+func (l *turnLayers) settle(ctx context.Context, resp *layer.Response) (done func()) {
+	done = l.run.Settle(ctx, resp)
 	l.run.SettleEvicted(ctx, l.evictions.items)
+	return done
 }
 
 // success reports whether the model gave a complete answer that no layer denied.

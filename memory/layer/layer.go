@@ -260,10 +260,18 @@ type Async interface {
 	Async() bool
 }
 
-// Storer updates the state after a complete answer. A layer with a model is called after the client is served; any other
-// before, and its state is written together with the turn.
+// Storer updates the state after a complete answer. A layer with a model is called after the client is served, unless it is a
+// Distiller; any other before, and its state is written together with the turn.
 type Storer interface {
 	Store(ctx context.Context, t *Turn, s State, r *Response) (State, error)
+}
+
+// Distiller is implemented by layers whose model condenses what Store has collected. Their Store asks no model, and is called
+// before the client is served.
+type Distiller interface {
+	// Distil asks the model about the state, after the client is served; in one process never twice at the same time for one
+	// state. Other turns change the state meanwhile, so it returns the change to make to it then; nil for none.
+	Distil(ctx context.Context, t *Turn, s State) (func(s State) (State, error), error)
 }
 
 // EvictionObserver gets, after a complete answer, the items of the conversation that were not in its view, each once, oldest

@@ -19,14 +19,55 @@ func (r *lifecycle) Store(ctx context.Context, resp *layer.Response) {
 	r.storeAll(ctx, resp, func(m *member) bool { return !m.slow })
 }
 
-// Settle is Store for the layers that call a model or another service. It is called after the client is served.
-func (r *lifecycle) Settle(ctx context.Context, resp *layer.Response) {
+// Settle is Store for the layers that call a model or another service. It is called after the client is served. The caller must
+// call done once it has written the states: until then, no other turn of this process distils them.
+func (r *lifecycle) Settle(ctx context.Context, resp *layer.Response) (done func()) {
+	if r.Empty() {
+		return func() {}
+	}
 	r.storeAll(ctx, resp, func(m *member) bool { return m.slow })
+
+	var mine []distilling
+	r.together(func(m *member) bool {
+		key := distilling{r.tenant, m.cell}
+		if m.distil == nil {
+			return false
+		}
+		if _, busy := r.p.distilling.LoadOrStore(key, nil); busy {
+			return false // its texts wait for a later turn
+		}
+		mine = append(mine, key)
+		return true
+	}, func(m *member) { m.distilled(ctx) })
+	return func() {
+		for _, key := range mine {
+			r.p.distilling.Delete(key)
+		}
+	}
+}
+
+// distilling names a state that a turn distils.
+type distilling struct {
+	tenant string
+	cell   Cell
+}
+
+// distilled asks the layer's model about its state. If the state changes meanwhile, the model is not asked again: only the change
+// is made again.
+func (m *member) distilled(ctx context.Context) {
+	s, _ := m.held.load()
+	change, err := call(ctx, m, layer.HookStore, func(ctx context.Context) (func(layer.State) (layer.State, error), error) {
+		return m.distil.Distil(ctx, m.turn, s)
+	})
+	if err != nil || change == nil {
+		return
+	}
+	m.each(ctx, layer.HookStore, func(_ context.Context, s layer.State) (layer.State, error) { return change(s) })
 }
 
 // Settles reports whether Settle has anything to do.
 func (r *lifecycle) Settles() bool {
-	return r.any(func(m *member) bool { return m.store != nil && m.slow })
+	return r.any(func(m *member) bool { return m.store != nil && m.slow || m.distil != nil })
 }
 
 // Evict passes newly evicted items of the conversation to the fast layers. It is called after Store.

@@ -20,6 +20,7 @@ import (
 	"math"
 	"regexp"
 	"slices"
+	"sync"
 	"time"
 
 	"remora/memory/layer"
@@ -111,8 +112,9 @@ type Pipeline struct {
 	byName     map[string]*tool                // by both forms of its name
 	executions *lru.Cache[executionKey, *held] // shared with the pipelines before and after this one
 	recalls    lru.Cache[recallKey, recalled]
-	keptBytes  int  // of executions, and of recalls
-	idle       *Run // what Begin returns where there is nothing to do
+	distilling sync.Map // the states whose layer asks its model
+	keptBytes  int      // of executions, and of recalls
+	idle       *Run     // what Begin returns where there is nothing to do
 	guard      *Pipeline
 }
 

@@ -630,3 +630,48 @@ func TestSpawnAndReturn(t *testing.T) {
 		t.Error("a child without a state returned something")
 	}
 }
+
+// distiller counts how often its model is asked.
+type distiller struct{ asked *int }
+
+func (distiller) Store(_ ctx, _ *layer.Turn, s layer.State, _ *layer.Response) (layer.State, error) {
+	return s, nil
+}
+
+func (d distiller) Distil(ctx, *layer.Turn, layer.State) (func(layer.State) (layer.State, error), error) {
+	*d.asked++
+	return func(s layer.State) (layer.State, error) {
+		if len(s) == 0 {
+			return layer.State("1"), nil
+		}
+		return layer.State("[" + string(s) + "]"), nil
+	}, nil
+}
+
+// TestModelIsAskedOnce: while a turn distils a state, no other turn of the process does; and if another replica has changed the
+// state meanwhile, only the change is made again.
+func TestModelIsAskedOnce(t *testing.T) {
+	asked := 0
+	l := at("a", 1, distiller{&asked})
+	l.Model = model{}.Bind
+	p := build(t, Options{}, l)
+	one, two := begin(t, p, turn(), nil), begin(t, p, turn(), nil)
+	if !one.Settles() {
+		t.Fatal("nothing to settle")
+	}
+	done := one.Settle(t.Context(), nil)
+	two.Settle(t.Context(), nil)()
+	one.Rebase(t.Context(), map[Cell]layer.State{{"a", layer.Thread, "s"}: layer.State("7")})
+	if asked != 1 || len(two.Changes()) != 0 {
+		t.Errorf("asked %d times; the other turn changed %v", asked, two.Changes())
+	}
+	if c := one.Changes(); len(c) != 1 || string(c[0].State) != "[7]" {
+		t.Errorf("have %v, want the change of the other replica's state", c)
+	}
+
+	done()
+	two.Settle(t.Context(), nil)()
+	if asked != 2 {
+		t.Errorf("asked %d times, want once more when the first turn is done", asked)
+	}
+}

@@ -19,6 +19,7 @@ type unit struct {
 	reviewCall layer.ToolCallReviewer
 	reviewAll  layer.ResponseReviewer
 	store      layer.Storer
+	distil     layer.Distiller
 	evicted    layer.EvictionObserver
 	spawn      layer.Spawner
 	giveBack   layer.Returner
@@ -62,6 +63,9 @@ func (u *unit) find() {
 	u.reviewCall = hookOf[layer.ToolCallReviewer](u.Impl, layer.HookReviewToolCall)
 	u.reviewAll = hookOf[layer.ResponseReviewer](u.Impl, layer.HookReviewResponse)
 	u.store = hookOf[layer.Storer](u.Impl, layer.HookStore)
+	if u.Model != nil {
+		u.distil = hookOf[layer.Distiller](u.Impl, layer.HookStore)
+	}
 	u.evicted = hookOf[layer.EvictionObserver](u.Impl, layer.HookEvicted)
 	u.spawn = hookOf[layer.Spawner](u.Impl, layer.HookSpawn)
 	u.giveBack = hookOf[layer.Returner](u.Impl, layer.HookReturn)
@@ -81,7 +85,7 @@ func (u *unit) find() {
 	st, ok := u.Impl.(layer.Stateless)
 	u.stateless = ok && st.Stateless()
 	s, ok := u.Impl.(layer.Slow)
-	u.slow = u.Model != nil || ok && s.Slow()
+	u.slow = u.Model != nil && u.distil == nil || ok && s.Slow()
 }
 
 // hookOf returns impl as the interface of a hook, nil if it has none or wants none.

@@ -179,7 +179,7 @@ func (p *session) run(ctx context.Context, hook string, st *step) (next layer.St
 	case layer.HookInit:
 		next, err = p.impl.(layer.Initializer).Init(ctx, t, p.state)
 	case layer.HookStore:
-		next, err = p.impl.(layer.Storer).Store(ctx, t, p.state, &st.response)
+		next, err = Learn(ctx, p.impl.(layer.Storer), t, p.state, &st.response)
 	case layer.HookEvicted:
 		next, err = p.impl.(layer.EvictionObserver).Evicted(ctx, t, p.state, st.response.Input)
 	case layer.HookComplete:
@@ -263,4 +263,18 @@ func outcome(t *layer.Turn, success bool) layer.Outcome {
 		o.Result = layer.Success
 	}
 	return o
+}
+
+// Learn calls Store, and Distil if the layer has a model to ask. If Distil fails, the state is that of Store.
+func Learn(ctx context.Context, l layer.Storer, t *layer.Turn, s layer.State, r *layer.Response) (layer.State, error) {
+	s, err := l.Store(ctx, t, s, r)
+	d, ok := l.(layer.Distiller)
+	if err != nil || !ok || t.Ask == nil {
+		return s, err
+	}
+	change, err := d.Distil(ctx, t, s)
+	if err != nil || change == nil {
+		return s, err
+	}
+	return change(s)
 }

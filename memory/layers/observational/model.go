@@ -3,6 +3,7 @@ package observational
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -19,13 +20,54 @@ One short statement per line, each beginning with who said it (user, assistant o
 headings, no numbering. Leave out greetings, questions, code, tool dumps, passwords and what is in <known> already.
 If there is nothing worth noting, answer NONE.`
 
-// askModel distils the buffer with the layer's model, one call per session and one for tool results, so that the origin of each
-// statement is known without trusting the model. The whole transcript is data.
-func (l *Layer) askModel(ctx context.Context, t *layer.Turn, s *state) ([]observation, error) {
+// distilled is what the model wrote about some texts.
+type distilled struct {
+	of    []entry
+	lines []string
+}
+
+// Distil distils the buffer with the layer's model when it reaches the threshold, one call per session and one for tool results,
+// so that the origin of each statement is known without trusting the model. The whole transcript is data. Texts that are no longer
+// in the buffer then, since their session was deleted or another replica was first, make no statement.
+func (l *Layer) Distil(ctx context.Context, t *layer.Turn, s layer.State) (func(layer.State) (layer.State, error), error) {
+	st := l.states.Get(s)
+	if l.o.Observer != ByModel || !l.due(st) {
+		return nil, nil
+	}
+	answers, err := l.askModel(ctx, t, st)
+	if err != nil {
+		return nil, fmt.Errorf("observe: %w", err)
+	}
+	return func(s layer.State) (layer.State, error) {
+		st := l.states.Get(s)
+		all := newLedger(st.Observations)
+		left := slices.Clone(st.Buffer)
+		for _, a := range answers {
+			before := len(left)
+			if left = without(left, a.of); len(left) < before {
+				l.learn(all, a)
+			}
+		}
+		if len(left) == len(st.Buffer) {
+			return s, nil
+		}
+		st.Observations = all.known()
+		st.add(all.fresh(), l.o.MaxObservations)
+		st.Buffer = left
+		for _, e := range left {
+			st.BufferTokens += t.Count(e.Text)
+		}
+		return l.written(s, st)
+	}, nil
+}
+
+// askModel asks the layer's model about each part of the buffer.
+func (l *Layer) askModel(ctx context.Context, t *layer.Turn, s state) ([]distilled, error) {
 	if t.Ask == nil {
 		return nil, errors.New("observer: no model for this request")
 	}
 	all := newLedger(s.Observations)
+	var answers []distilled
 	for _, part := range parts(s.Buffer) {
 		texts := make([]string, len(part))
 		for i, e := range part {
@@ -44,18 +86,33 @@ func (l *Layer) askModel(ctx context.Context, t *layer.Turn, s *state) ([]observ
 		if err != nil {
 			return nil, err
 		}
-		// A view is cut at its beginning: while it has the first of the items, it has all of them.
-		from := []source{part[0].source()}
 		said := layer.AnswerLines(answer, limitBuffer)
-		for _, text := range said[max(0, len(said)-l.o.MaxObservations):] {
-			by, text := attributed(text, part)
-			if o := (observation{By: by, Text: text, From: from}); !all.merge(&o) { // models repeat what they were told is known
-				all.all = append(all.all, o)
-			}
+		answers = append(answers, distilled{part, said[max(0, len(said)-l.o.MaxObservations):]})
+		l.learn(all, answers[len(answers)-1])
+	}
+	return answers, nil
+}
+
+// learn adds the model's statements to a ledger. A view is cut at its beginning: while it has the first of the items, it has all of
+// them.
+func (l *Layer) learn(all *ledger, a distilled) {
+	from := []source{a.of[0].source()}
+	for _, text := range a.lines {
+		by, text := attributed(text, a.of)
+		if o := (observation{By: by, Text: text, From: from}); !all.merge(&o) { // models repeat what they were told is known
+			all.all = append(all.all, o)
 		}
 	}
-	s.Observations = all.known()
-	return all.fresh(), nil
+}
+
+// without returns a buffer without texts that were distilled, each once. It writes into the buffer.
+func without(buffer, texts []entry) []entry {
+	for _, e := range texts {
+		if i := slices.Index(buffer, e); i >= 0 {
+			buffer = slices.Delete(buffer, i, i+1)
+		}
+	}
+	return buffer
 }
 
 // parts groups a buffer by session and by whether a tool said it.

@@ -105,7 +105,6 @@ func New(o Options) (*Layer, error) {
 	case Count:
 		l.observe = count
 	case ByModel:
-		l.observe = l.askModel
 		if !o.HasModel {
 			errs = append(errs, errors.New("observer: model needs the key model, or want extractive or count"))
 		}
@@ -151,14 +150,14 @@ func (l *Layer) AppendItems(_ context.Context, t *layer.Turn, s layer.State, ite
 	return layer.Appended{Items: items, State: next}, err
 }
 
-// Store buffers the assistant's text and distils the buffer when it reaches the threshold.
+// Store buffers the assistant's text and distils the buffer when it reaches the threshold, unless a model does (Distil).
 func (l *Layer) Store(ctx context.Context, t *layer.Turn, s layer.State, r *layer.Response) (layer.State, error) {
 	st := l.states.Get(s)
 	said := slices.DeleteFunc(slices.Clone(r.Items), func(it wire.Item) bool {
 		return it.Kind != wire.Message || it.Role != wire.Assistant
 	})
 	changed := l.gather(t, &st, said)
-	if !l.due(st) {
+	if l.observe == nil || !l.due(st) {
 		if !changed {
 			return s, nil
 		}

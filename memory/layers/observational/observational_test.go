@@ -47,7 +47,7 @@ func newLayer(t *testing.T, o Options) *Layer {
 func say(t *testing.T, l *Layer, tu *layer.Turn, s layer.State, texts ...string) layer.State {
 	t.Helper()
 	for _, text := range texts {
-		next, err := l.Store(t.Context(), tu, s, &layer.Response{Items: []wire.Item{wire.NewMessage(dialects.Chat, wire.Assistant, text)}})
+		next, err := layertest.Learn(t.Context(), l, tu, s, &layer.Response{Items: []wire.Item{wire.NewMessage(dialects.Chat, wire.Assistant, text)}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +145,7 @@ func TestModel(t *testing.T) {
 	over := &layer.Response{Items: []wire.Item{wire.NewMessage(dialects.Chat, wire.Assistant, chars36+chars36)}}
 	t.Run("an observer that fails changes nothing", func(t *testing.T) {
 		tu := turn(model(func(context.Context, string, string) (string, error) { return "", errors.New("refused") }))
-		if next, err := l.Store(t.Context(), tu, nil, over); err == nil || next != nil {
+		if next, err := layertest.Learn(t.Context(), l, tu, nil, over); err == nil || strings.Contains(string(next), `"version":1`) {
 			t.Errorf("have %s, %v", next, err)
 		}
 	})
@@ -155,7 +155,7 @@ func TestModel(t *testing.T) {
 			defer cancel()
 			tu := turn(model(func(ctx context.Context, _, _ string) (string, error) { <-ctx.Done(); return "", ctx.Err() }))
 			start := time.Now()
-			if next, err := l.Store(ctx, tu, nil, over); !errors.Is(err, context.DeadlineExceeded) || next != nil {
+			if next, err := layertest.Learn(ctx, l, tu, nil, over); !errors.Is(err, context.DeadlineExceeded) || strings.Contains(string(next), `"version":1`) {
 				t.Errorf("have %s, %v", next, err)
 			}
 			if took := time.Since(start); took != 60*time.Second {
@@ -395,5 +395,35 @@ func TestModelIsAskedBySession(t *testing.T) {
 		if o := read(t, s).Observations[i]; o.From[0].Session != layer.Digest(thread) || !strings.Contains(asked[i], "session "+thread) {
 			t.Errorf("statement %d: %+v of %q", i, o, asked[i])
 		}
+	}
+}
+
+// While a model distils, other turns go on: their texts stay in the buffer, and a session may be deleted.
+func TestStateChangesWhileTheModelDistils(t *testing.T) {
+	l := newLayer(t, Options{HasModel: true, BufferThreshold: 10})
+	tu := turn(answers("user: Ann lives in Oslo."))
+	hear := func(s layer.State, text string) layer.State {
+		t.Helper()
+		got, err := l.AppendItems(t.Context(), tu, s, []wire.Item{wire.NewMessage(dialects.Chat, wire.User, text)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.State
+	}
+	s := hear(nil, chars36+chars36)
+	change, err := l.Distil(t.Context(), tu, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	next, err := change(hear(s, "more"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st := read(t, next); len(st.Observations) != 1 || len(st.Buffer) != 1 || st.Buffer[0].Text != "more" || st.BufferTokens != 1 {
+		t.Errorf("have %+v", st)
+	}
+	if next, err := change(nil); err != nil || next != nil {
+		t.Errorf("what was forgotten is observed: %s, %v", next, err)
 	}
 }

@@ -24,10 +24,15 @@ type fact struct {
 	From []string `json:"from,omitempty"`
 }
 
-// heard is a buffered text, and the digest of its session.
+// byTool is the speaker of tools' results.
+const byTool = "tool"
+
+// heard is a buffered text, the digest of its session, its speaker, and when it was said, in milliseconds since 1970.
 type heard struct {
 	Text    string `json:"text"`
 	Session string `json:"session"`
+	By      string `json:"by"`
+	At      int64  `json:"at"`
 }
 
 // read decodes a stored state. An unreadable one is empty.
@@ -38,11 +43,15 @@ func read(s layer.State) state {
 // gather adds the texts of items to the buffer, and drops the oldest beyond the limit. It reports whether it added any. System
 // and developer messages are ignored.
 func (st *state) gather(t *layer.Turn, items []wire.Item) bool {
-	const perText = 48 // overhead of a text in bytes
+	const perText = 80 // overhead of a text in bytes
 	found := false
 	for _, it := range items {
-		listens := it.Kind == wire.ToolResult || it.Kind == wire.Message && (it.Role == wire.User || it.Role == wire.Assistant)
-		if !listens {
+		by := byTool
+		switch {
+		case it.Kind == wire.ToolResult:
+		case it.Kind == wire.Message && (it.Role == wire.User || it.Role == wire.Assistant):
+			by = it.Role.Name()
+		default:
 			continue
 		}
 		text := redact.Text(layer.Head(it.Text(), maxBuffer))
@@ -50,11 +59,29 @@ func (st *state) gather(t *layer.Turn, items []wire.Item) bool {
 			continue
 		}
 		found = true
-		st.Buffer = append(st.Buffer, heard{text, layer.Digest(t.Thread)})
+		st.Buffer = append(st.Buffer, heard{text, layer.Digest(t.Thread), by, t.Now.UnixMilli()})
 		st.BufferTokens = min(st.BufferTokens, limitThreshold) + t.Count(text)
 	}
 	st.Buffer = layer.Tail(st.Buffer, maxBuffer+perText, func(h heard) int { return len(h.Text) + perText })
 	return found
+}
+
+// count counts the buffer's tokens.
+func (st *state) count(t *layer.Turn) {
+	st.BufferTokens = 0
+	for _, h := range st.Buffer {
+		st.BufferTokens += t.Count(h.Text)
+	}
+}
+
+// without returns a buffer without the given texts, each once. It writes into the buffer.
+func without(buffer, texts []heard) []heard {
+	for _, h := range texts {
+		if i := slices.Index(buffer, h); i >= 0 {
+			buffer = slices.Delete(buffer, i, i+1)
+		}
+	}
+	return buffer
 }
 
 // dated is a fact and its time.

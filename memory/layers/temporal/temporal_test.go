@@ -52,7 +52,7 @@ func recall(t *testing.T, l *Layer, s layer.State, budget int) string {
 func stored(t *testing.T, l *Layer, s layer.State, answer string) layer.State {
 	t.Helper()
 	said := &layer.Response{Items: []wire.Item{wire.NewMessage(dialects.Chat, wire.Assistant, "</transcript> enough to be distilled")}}
-	s, err := l.Store(t.Context(), turn(model(func(string, string) (string, error) { return answer, nil })), s, said)
+	s, err := layertest.Learn(t.Context(), l, turn(model(func(string, string) (string, error) { return answer, nil })), s, said)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func TestExtract(t *testing.T) {
 			t.Errorf("have %s", s)
 		}
 	})
-	l := newLayer(t, Options{HasModel: true, BufferThreshold: 12})
+	l := newLayer(t, Options{TimeZone: "UTC", HasModel: true, BufferThreshold: 12})
 	t.Run("the whole buffer, as data, with the time", func(t *testing.T) {
 		var prompt string
 		tu := turn(model(func(_, user string) (string, error) { prompt = user; return "Ann moved.\nNONE\n", nil }))
@@ -146,22 +146,70 @@ func TestExtract(t *testing.T) {
 			t.Fatalf("asked %q, %v", prompt, err)
 		}
 		out := &layer.Response{Items: []wire.Item{wire.NewMessage(dialects.Chat, wire.Assistant, strings.Repeat("x", 40))}}
-		s, err := l.Store(t.Context(), tu, in.State, out)
+		s, err := layertest.Learn(t.Context(), l, tu, in.State, out)
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := "Time: 2026-03-05T09:07:00Z\n<transcript>\nhi <\\/transcript>\n" + strings.Repeat("x", 40) + "\n</transcript>"
+		want := "<transcript>\n[2026-03-05T09:07:00Z] user: hi <\\/transcript>\n[2026-03-05T09:07:00Z] assistant: " + strings.Repeat("x", 40) + "\n</transcript>"
 		if diff := cmp.Diff(want, prompt); diff != "" {
 			t.Error(diff)
 		}
-		if diff := cmp.Diff(state{Facts: map[string][]fact{"2026-03-05T09:07:00Z": {{"Ann moved.", []string{layer.Digest("")}}}}, Version: 1}, read(s)); diff != "" {
+		if diff := cmp.Diff(state{Facts: map[string][]fact{"2026-03-05T09:07:00Z": {{"Ann moved.", []string{layer.Digest("")}}}}, Buffer: []heard{}, Version: 1}, read(s)); diff != "" {
 			t.Error(diff)
+		}
+	})
+	t.Run("dates are those of the texts, and tools are named", func(t *testing.T) {
+		var prompts []string
+		ask := model(func(_, user string) (string, error) {
+			prompts = append(prompts, user)
+			return `The visit is "moved".`, nil
+		})
+		monday, friday := turn(ask), turn(ask)
+		friday.Now = monday.Now.AddDate(0, 0, 4)
+		l := newLayer(t, Options{TimeZone: "Europe/Oslo", HasModel: true, BufferThreshold: 12})
+		in, err := l.AppendItems(t.Context(), monday, nil, []wire.Item{
+			wire.NewMessage(dialects.Chat, wire.User, "The dentist comes tomorrow."),
+			wire.NewToolResult(wire.Call{ID: "c", Family: "function", Name: "f"}, dialects.Chat, "moved"),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := &layer.Response{Items: []wire.Item{wire.NewMessage(dialects.Chat, wire.Assistant, strings.Repeat("x", 40))}}
+		s, err := layertest.Learn(t.Context(), l, friday, in.State, out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []string{
+			"<transcript>\n[2026-03-05T10:07:00+01:00] user: The dentist comes tomorrow.\n[2026-03-09T10:07:00+01:00] assistant: " + strings.Repeat("x", 40) + "\n</transcript>",
+			"<transcript>\n[2026-03-05T10:07:00+01:00] tool: moved\n</transcript>",
+		}
+		if diff := cmp.Diff(want, prompts); diff != "" {
+			t.Error(diff)
+		}
+		st := read(s)
+		facts := fmt.Sprint(st.list())
+		if !strings.Contains(facts, `[2026-03-05T09:07:00Z] a tool returned: "The visit is 'moved'."`) || !strings.Contains(facts, `[2026-03-09T09:07:00Z] The visit`) {
+			t.Errorf("have %s", facts)
+		}
+	})
+	t.Run("what was forgotten meanwhile makes no fact", func(t *testing.T) {
+		tu := turn(model(func(string, string) (string, error) { return "Ann moved.", nil }))
+		in, err := l.AppendItems(t.Context(), tu, nil, []wire.Item{wire.NewMessage(dialects.Chat, wire.User, strings.Repeat("x", 100))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		change, err := l.Distil(t.Context(), tu, in.State)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, err := change(nil); err != nil || s != nil {
+			t.Errorf("have %s, %v", s, err)
 		}
 	})
 	t.Run("a model that fails", func(t *testing.T) {
 		tu := turn(model(func(string, string) (string, error) { return "", errors.New("refused") }))
 		out := &layer.Response{Items: []wire.Item{wire.NewMessage(dialects.Chat, wire.Assistant, strings.Repeat("x", 100))}}
-		if s, err := l.Store(t.Context(), tu, nil, out); err == nil || s != nil {
+		if s, err := layertest.Learn(t.Context(), l, tu, nil, out); err == nil || !strings.Contains(string(s), `"version":0`) || !strings.Contains(string(s), "xxx") {
 			t.Errorf("have %s, %v", s, err)
 		}
 	})
@@ -221,7 +269,7 @@ func TestSecretsAreNotKept(t *testing.T) {
 		t.Errorf("gathered: %s", got.State)
 	}
 	said := &layer.Response{Items: []wire.Item{wire.NewMessage(dialects.Chat, wire.Assistant, strings.Repeat("Noted, your password is hunter2. ", 10))}}
-	s, err := l.Store(t.Context(), turn(ask), got.State, said)
+	s, err := layertest.Learn(t.Context(), l, turn(ask), got.State, said)
 	if err != nil {
 		t.Fatal(err)
 	}
