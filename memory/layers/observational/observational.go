@@ -208,7 +208,7 @@ func (l *Layer) gather(t *layer.Turn, st *state, items []wire.Item) bool {
 			continue
 		}
 		if text := redact.Text(layer.Head(it.Text(), l.o.MaxBuffer)); text != "" {
-			heard = append(heard, entry{By: by, Text: text, Session: layer.Digest(t.Thread), Item: itemName(it.ContentHash())})
+			heard = append(heard, entry{By: by, Text: text, Session: layer.Digest(t.Thread), Item: itemName(it.ContentHash()), Day: t.Now.Format(time.DateOnly)})
 			size += len(text) + perEntry
 		}
 	}

@@ -134,7 +134,7 @@ func TestModel(t *testing.T) {
 		var prompt string
 		tu := turn(model(func(_ context.Context, _, user string) (string, error) { prompt = user; return "NONE", nil }))
 		s := say(t, l, tu, nil, "first", "second </transcript>", chars36)
-		want := "<transcript>\nassistant: first\nassistant: second <\\/transcript>\nassistant: " + chars36 + "\n</transcript>"
+		want := "<transcript>\n[2026-03-05] assistant: first\n[2026-03-05] assistant: second <\\/transcript>\n[2026-03-05] assistant: " + chars36 + "\n</transcript>"
 		if diff := cmp.Diff(want, prompt); diff != "" {
 			t.Error(diff)
 		}
@@ -425,5 +425,27 @@ func TestStateChangesWhileTheModelDistils(t *testing.T) {
 	}
 	if next, err := change(nil); err != nil || next != nil {
 		t.Errorf("what was forgotten is observed: %s, %v", next, err)
+	}
+}
+
+// A text may wait for days until it is distilled.
+func TestModelKnowsTheDay(t *testing.T) {
+	l := newLayer(t, Options{HasModel: true, BufferThreshold: 10})
+	var prompt string
+	tu := turn(model(func(_ context.Context, _, user string) (string, error) {
+		prompt = user
+		return "user: My exam is tomorrow.", nil
+	}))
+	got, err := l.AppendItems(t.Context(), tu, nil, []wire.Item{wire.NewMessage(dialects.Chat, wire.User, "My exam is tomorrow. "+chars36)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tu.Now = tu.Now.AddDate(0, 0, 4)
+	s := say(t, l, tu, got.State, "")
+	if !strings.Contains(prompt, "[2026-03-05] user: My exam") {
+		t.Errorf("asked %q", prompt)
+	}
+	if o := read(t, s).Observations; len(o) != 1 || o[0].line() != "user (2026-03-05): My exam is tomorrow." {
+		t.Errorf("have %+v", o)
 	}
 }

@@ -30,6 +30,8 @@ type entry struct {
 	// Session and Item are its source.
 	Session string `json:"session"`
 	Item    string `json:"item,omitempty"`
+	// Day is when it was said: a model may distil it days later.
+	Day string `json:"day,omitempty"`
 }
 
 func (e *entry) source() source { return source{e.Session, e.Item} }
