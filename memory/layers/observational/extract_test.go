@@ -62,6 +62,7 @@ func TestExtractiveKeeps(t *testing.T) {
 		{byUser, "It's my birthday on 12 June", []string{"user: It's my birthday on 12 June"}},
 		{byUser, "If I ask for code, give me TypeScript", []string{"user: If I ask for code, give me TypeScript"}},
 		{byUser, "Ich heiße Jürgen und wohne in Köln.", []string{"user: Ich heiße Jürgen und wohne in Köln."}},
+		{byUser, "اسمي أحمد وأعيش في القاهرة. كم الساعة الآن؟", []string{"user: اسمي أحمد وأعيش في القاهرة."}},
 		{byUser, "Je m'appelle Zoé.", []string{"user: Je m'appelle Zoé."}},
 		{byUser, "私の名前は健です。今日は何をしますか？", []string{"user: 私の名前は健です。"}},
 		{byUser, "Меня зовут Иван.", []string{"user: Меня зовут Иван."}},

@@ -34,7 +34,8 @@ var (
 var tongues = sync.OnceValue(func() map[string]bool {
 	return layer.Words(`ich wir mein meine meinen meiner unser unsere je nous mon notre nos yo soy somos vivo tengo mi
 		mis nuestro nuestra prefiero eu meu minha nosso nossa moro prefiro mio mia preferisco abito ik mijn onze jag mitt jeg
-		benim adım я мой моя моё мои меня мне мы наш наша зовут mam mój moja jestem`)
+		benim adım أنا اسمي عندي لدي لدينا نحن أعيش وأعيش أسكن وأسكن أعمل وأعمل أحب أكره أفضل زوجتي زوجي ابني ابنتي أمي أبي أخي أختي
+		אני שמי שלי אשתי בעלי я мой моя моё мои меня мне мы наш наша зовут mam mój moja jestem`)
 })
 
 // tongueParts does the same for words of several parts, and unspacedSelves for scripts without spaces.
