@@ -65,13 +65,14 @@ func saneCounts(st *state) bool {
 // maxMarked is an upper bound of the checkpoints of a session.
 const maxMarked = 1 << 50
 
-// Spawn gives a child a copy of its parent's state.
+// Spawn gives a child a copy of its parent's state, without the outcome: the child's task begins.
 func (*Layer) Spawn(_ context.Context, _ *layer.Turn, parent layer.State) (layer.State, error) {
 	if len(parent) == 0 {
 		return nil, nil
 	}
 	st := read(parent)
 	st.Base, st.Spawned, st.Given = st.Marked, nil, nil
+	delete(st.Data, outcomeKey)
 	for _, key := range slices.Sorted(maps.Keys(st.Data)) {
 		st.Spawned = append(st.Spawned, fingerprint(key, string(st.Data[key]))...)
 	}
@@ -92,7 +93,11 @@ func (l *Layer) Return(_ context.Context, _ *layer.Turn, parent, child layer.Sta
 		before = given{Child: before.Child} // the child is new, maybe in place of one that was deleted
 	}
 	fresh := from.Marked - max(from.Base, before.Marked)
-	st.mark(from.Checkpoints[max(0, len(from.Checkpoints)-fresh):]...)
+	marks := slices.Clone(from.Checkpoints[max(0, len(from.Checkpoints)-fresh):])
+	if n := len(marks); n > 0 && o.Result.Ends() {
+		marks[n-1].Outcome = string(o.Result)
+	}
+	st.mark(marks...)
 	now := given{Child: before.Child, Marked: from.Marked}
 	if l.byExecution {
 		st.keepGiven(now)
@@ -102,6 +107,7 @@ func (l *Layer) Return(_ context.Context, _ *layer.Turn, parent, child layer.Sta
 	if before.Marked == 0 && len(before.Members) == 0 {
 		known = asSet(from.Spawned) // later on they are among what it gave, unless it has changed them
 	}
+	delete(from.Data, outcomeKey) // the parent's task goes on
 	for _, key := range slices.Sorted(maps.Keys(from.Data)) {
 		member := fingerprint(key, string(from.Data[key]))
 		if known[member] || st.put(key, from.Data[key]) == nil {

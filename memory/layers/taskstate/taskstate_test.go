@@ -190,6 +190,22 @@ func TestReturn(t *testing.T) {
 	}
 }
 
+// The end of a child's task is marked at its checkpoint, and does not end the parent's. A child of a parent whose task has ended
+// begins one.
+func TestChildEndsItsOwnTask(t *testing.T) {
+	l := open(t, taskstate.Options{})
+	child := layer.State(`{"checkpoints":[{"timestamp":2,"depth":1},{"timestamp":3,"depth":1}],"data":{"z":2,"__outcome":"failure"}}`)
+	parent, err := l.Return(t.Context(), at(0), nil, child, layer.Outcome{Result: layer.Failure})
+	want := `{"checkpoints":[{"timestamp":2,"depth":1},{"timestamp":3,"depth":1,"outcome":"failure"}],"files":[],"data":{"z":2}}`
+	if got := shown(t, parent); err != nil || got != want {
+		t.Errorf("got %s, %v, want %s", got, err, want)
+	}
+	next, err := l.Spawn(t.Context(), at(0), child)
+	if got := shown(t, next); err != nil || strings.Contains(got, "__outcome") {
+		t.Errorf("a child begins with %s, %v", got, err)
+	}
+}
+
 // family is a parent and its children. Each step is one of: "spawn x", "drop x", "mark x" (an answer, one second later), "set x k v",
 // "return x".
 type family struct {
