@@ -76,7 +76,8 @@ func TestSlowObserver(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				want := `{"observations":null,"buffer":[{"by":"user","text":"hello","session":"3f3af1ecebbd1410ab417ec0","item":"07c8ab07e7df1ae5664992113dea4f2d"}],"bufferTokens":2,"version":0}` // by the append hook
+				want := `{"observations":null,"buffer":[{"by":"user","text":"hello","session":"3f3af1ecebbd1410ab417ec0","item":"07c8ab07e7df1ae5664992113dea4f2d",` + // by the append hook
+					`"day":"` + began.Format(time.DateOnly) + `"}],"bufferTokens":2,"version":0}`
 				if kept := string(r[0].Values[0]); strings.Contains(kept, "likes tea") != c.heard || !c.heard && kept != want {
 					t.Errorf("the state is %s", kept)
 				}

@@ -56,13 +56,13 @@ type distilling struct {
 // is made again.
 func (m *member) distilled(ctx context.Context) {
 	s, _ := m.held.load()
-	change, err := call(ctx, m, layer.HookStore, func(ctx context.Context) (func(layer.State) (layer.State, error), error) {
+	change, err := call(ctx, m, layer.HookStore, func(ctx context.Context) (func(context.Context, layer.State) (layer.State, error), error) {
 		return m.distil.Distil(ctx, m.turn, s)
 	})
 	if err != nil || change == nil {
 		return
 	}
-	m.each(ctx, layer.HookStore, func(_ context.Context, s layer.State) (layer.State, error) { return change(s) })
+	m.lenient(ctx, layer.HookStore, change)
 }
 
 // Settles reports whether Settle has anything to do.

@@ -638,9 +638,9 @@ func (distiller) Store(_ ctx, _ *layer.Turn, s layer.State, _ *layer.Response) (
 	return s, nil
 }
 
-func (d distiller) Distil(ctx, *layer.Turn, layer.State) (func(layer.State) (layer.State, error), error) {
+func (d distiller) Distil(ctx, *layer.Turn, layer.State) (func(ctx, layer.State) (layer.State, error), error) {
 	*d.asked++
-	return func(s layer.State) (layer.State, error) {
+	return func(_ ctx, s layer.State) (layer.State, error) {
 		if len(s) == 0 {
 			return layer.State("1"), nil
 		}

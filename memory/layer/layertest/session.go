@@ -181,7 +181,9 @@ func (p *session) run(ctx context.Context, hook string, st *step) (next layer.St
 	case layer.HookStore:
 		next, err = Learn(ctx, p.impl.(layer.Storer), t, p.state, &st.response)
 	case layer.HookEvicted:
-		next, err = p.impl.(layer.EvictionObserver).Evicted(ctx, t, p.state, st.response.Input)
+		if next, err = p.impl.(layer.EvictionObserver).Evicted(ctx, t, p.state, st.response.Input); err == nil {
+			next, err = Distil(ctx, p.impl, t, next)
+		}
 	case layer.HookComplete:
 		next, err = p.impl.(layer.Completer).Complete(ctx, t, p.state, outcome(t, st.n%4 == 1))
 	case layer.HookSpawn:
@@ -268,13 +270,21 @@ func outcome(t *layer.Turn, success bool) layer.Outcome {
 // Learn calls Store, and Distil if the layer has a model to ask. If Distil fails, the state is that of Store.
 func Learn(ctx context.Context, l layer.Storer, t *layer.Turn, s layer.State, r *layer.Response) (layer.State, error) {
 	s, err := l.Store(ctx, t, s, r)
-	d, ok := l.(layer.Distiller)
-	if err != nil || !ok || t.Ask == nil {
+	if err != nil {
 		return s, err
+	}
+	return Distil(ctx, l, t, s)
+}
+
+// Distil is what a layer makes of a state that it distils.
+func Distil(ctx context.Context, l any, t *layer.Turn, s layer.State) (layer.State, error) {
+	d, ok := l.(layer.Distiller)
+	if !ok || t.Ask == nil {
+		return s, nil
 	}
 	change, err := d.Distil(ctx, t, s)
 	if err != nil || change == nil {
 		return s, err
 	}
-	return change(s)
+	return change(ctx, s)
 }

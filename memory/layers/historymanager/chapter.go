@@ -69,19 +69,27 @@ func (c *chapter) open() string {
 	return clean(summary.Excerpts(c.Pending, maxExcerpt), maxSummary)
 }
 
-// roll lets the turn's model write one text that replaces the summary and all pending lines.
-func (c *chapter) roll(ctx context.Context, t *layer.Turn) ([]string, error) {
+// roll lets the turn's model write one text that covers the summary and all pending lines.
+func (c *chapter) roll(ctx context.Context, t *layer.Turn) (string, error) {
 	text, err := summary.Roll(ctx, t.Ask, c.Parts, c.Pending)
 	if text = clean(text, maxSummary); err == nil && text == "" {
 		err = summary.ErrNoText
 	}
 	if err != nil {
-		c.Retry = t.Now.Add(summary.Patience).UnixMilli()
-		return nil, fmt.Errorf("summarize: %w", err)
+		return "", fmt.Errorf("summarize: %w", err)
 	}
-	*c = chapter{Conversation: c.Conversation, Parts: []string{text}}
-	return c.Parts, nil
+	return text, nil
 }
+
+// rolled replaces the summary and its oldest n lines by the model's text.
+func (c *chapter) rolled(text string, n int, did change) change {
+	*c = chapter{Conversation: c.Conversation, Parts: []string{text}, Pending: slices.Clone(c.Pending[n:])}
+	did.closed, did.rolled = c.Parts, true
+	return did
+}
+
+// rest leaves a model that failed alone for a while.
+func (c *chapter) rest(t *layer.Turn) { c.Retry = t.Now.Add(summary.Patience).UnixMilli() }
 
 // close turns pending lines into parts of excerpts, except the last lines, which may grow: a part has as many lines as fit
 // maxChars.

@@ -217,8 +217,7 @@ func (l *Layer) filters(t *layer.Turn) Filters {
 	return f
 }
 
-// Evicted adds evicted items to the conversation's summary. If the model fails, excerpts are used until it is asked again, and
-// the error is returned with them.
+// Evicted adds evicted items to the conversation's summary: with a model to the lines that wait for it (Distil).
 func (l *Layer) Evicted(ctx context.Context, t *layer.Turn, s layer.State, items []wire.Item) (layer.State, error) {
 	if len(items) == 0 || !l.summarises() {
 		return s, nil
@@ -246,13 +245,50 @@ func (l *Layer) extend(ctx context.Context, t *layer.Turn, s layer.State, items 
 	switch {
 	case t.Ask == nil:
 		did.closed = c.close(l.o.MaxChars)
-	case (end || c.due()) && len(c.Pending) > 0 && t.Now.UnixMilli() >= c.Retry:
-		did.closed, fault = c.roll(ctx, t)
-		did.rolled = fault == nil
+	case end && len(c.Pending) > 0 && t.Now.UnixMilli() >= c.Retry:
+		var text string
+		if text, fault = c.roll(ctx, t); fault == nil {
+			did = c.rolled(text, len(c.Pending), did)
+		} else {
+			c.rest(t)
+		}
 	}
 	if c.waiting() > maxPending || len(c.Pending) > maxLines {
 		did.closed = append(did.closed, c.fold(l.o.MaxChars)...)
 	}
+	return l.put(ctx, t, st, c, did, fault)
+}
+
+// Distil lets the model write one text that replaces the summary and the lines that wait for it, when there are enough. If it fails,
+// excerpts are used until it is asked again. Lines that come meanwhile wait for the next time.
+func (l *Layer) Distil(ctx context.Context, t *layer.Turn, s layer.State) (func(context.Context, layer.State) (layer.State, error), error) {
+	if t.Ask == nil || !l.summarises() {
+		return nil, nil
+	}
+	before := decode(s)
+	asked := before.find(identifier(t.Thread))
+	if !asked.due() || t.Now.UnixMilli() < asked.Retry {
+		return nil, nil
+	}
+	text, fault := asked.roll(ctx, t)
+	return func(ctx context.Context, s layer.State) (layer.State, error) {
+		st := decode(s)
+		c, n := st.take(identifier(t.Thread)), len(asked.Pending)
+		if !slices.Equal(c.Parts, asked.Parts) || len(c.Pending) < n || !slices.Equal(c.Pending[:n], asked.Pending) {
+			return s, nil // it was forgotten, or another replica was first
+		}
+		did := change{before: c.open()}
+		if fault == nil {
+			did = c.rolled(text, n, did)
+		} else {
+			c.rest(t)
+		}
+		return l.put(ctx, t, st, c, did, fault)
+	}, nil
+}
+
+// put keeps a conversation's summary. An error so far is returned with the state.
+func (l *Layer) put(ctx context.Context, t *layer.Turn, st state, c chapter, did change, fault error) (layer.State, error) {
 	t.Note("summaries", len(c.Parts))
 	if l.o.EnableLongTermMemory {
 		did.open = c.open()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -149,13 +150,52 @@ func TestBlockWithinItsShare(t *testing.T) {
 	}
 }
 
+// evicted calls Evicted, and then what asks the model.
+func evicted(ctx context.Context, l *Layer, t *layer.Turn, s layer.State, items []wire.Item) (layer.State, error) {
+	s, err := l.Evicted(ctx, t, s, items)
+	if err != nil {
+		return s, err
+	}
+	return layertest.Distil(ctx, l, t, s)
+}
+
+// While a model summarises, other turns go on: their lines wait, and a session may be deleted.
+func TestLinesComeWhileTheModelSummarises(t *testing.T) {
+	l := open(t, Options{EnableSummarization: true})
+	tu := turn()
+	tu.Ask = answers("All of it.")
+	many := slices.Repeat([]wire.Item{says(wire.User, "a line")}, batchLines)
+	s, err := l.Evicted(t.Context(), tu, nil, many)
+	if err != nil {
+		t.Fatal(err)
+	}
+	change, err := l.Distil(t.Context(), tu, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if s, err = l.Evicted(t.Context(), tu, s, []wire.Item{says(wire.User, "a late line")}); err != nil {
+		t.Fatal(err)
+	}
+	next, err := change(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := decode(next).Chapters[0]; len(c.Parts) != 1 || c.Parts[0] != "All of it." || len(c.Pending) != 1 || !strings.Contains(c.Pending[0], "a late line") {
+		t.Errorf("have %+v", c)
+	}
+	if next, err := change(t.Context(), nil); err != nil || next != nil {
+		t.Errorf("what was forgotten is summarised: %s, %v", next, err)
+	}
+}
+
 func TestEvicted(t *testing.T) {
 	said := []wire.Item{says(wire.System, "Be kind."), says(wire.User, "I am Ann."), says(wire.Assistant, "Hello Ann.")}
 	evict := func(t *testing.T, o Options, ask layer.Model, s layer.State, items ...wire.Item) (state, error) {
 		t.Helper()
 		tu := turn()
 		tu.Ask = ask
-		next, err := open(t, o).Evicted(t.Context(), tu, s, items)
+		next, err := evicted(t.Context(), open(t, o), tu, s, items)
 		return decode(next), err
 	}
 	none := state{Version: stateVersion}
@@ -225,7 +265,7 @@ func TestExcerpts(t *testing.T) {
 		says(wire.System, "s"), says(wire.User, strings.Repeat("u", 101)),
 		item(t, dialects.Chat, m{"role": "tool", "tool_call_id": "c", "content": strings.Repeat("r", 81)}), says(wire.User, long),
 	}
-	next, err := open(t, Options{EnableSummarization: true}).Evicted(t.Context(), turn(), nil, items)
+	next, err := evicted(t.Context(), open(t, Options{EnableSummarization: true}), turn(), nil, items)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +278,7 @@ func TestExcerpts(t *testing.T) {
 	for range 6 {
 		items = append(items, says(wire.User, long))
 	}
-	next, err = open(t, Options{EnableSummarization: true}).Evicted(t.Context(), turn(), nil, items)
+	next, err = evicted(t.Context(), open(t, Options{EnableSummarization: true}), turn(), nil, items)
 	st = decode(next)
 	if all := st.find("A").Parts[0]; err != nil || len(all) > summary.MaxChars+3 || !utf8.ValidString(all) {
 		t.Errorf("excerpts of %d bytes, %v", len(all), err)
@@ -340,7 +380,7 @@ func FuzzDecode(f *testing.F) {
 		if err != nil || got.Tokens > max(0, budget) {
 			t.Fatalf("%d tokens, %v", got.Tokens, err)
 		}
-		if _, err := l.Evicted(context.Background(), asking(""), raw, []wire.Item{says(wire.User, string(raw))}); err != nil && budget < math.MaxInt {
+		if _, err := evicted(context.Background(), l, asking(""), raw, []wire.Item{says(wire.User, string(raw))}); err != nil && budget < math.MaxInt {
 			t.Fatal(err)
 		}
 	})
@@ -349,7 +389,7 @@ func FuzzDecode(f *testing.F) {
 func TestMaxChars(t *testing.T) {
 	said := []wire.Item{says(wire.User, strings.Repeat("tea ", 20)), says(wire.Assistant, strings.Repeat("cake ", 20))}
 	for limit, want := range map[int]int{0: 0, 50: 1} {
-		next, err := open(t, Options{EnableSummarization: true, MaxChars: limit}).Evicted(t.Context(), turn(), nil, said)
+		next, err := evicted(t.Context(), open(t, Options{EnableSummarization: true, MaxChars: limit}), turn(), nil, said)
 		st := decode(next)
 		if c := st.find("A"); err != nil || len(c.Parts) != want || want > 0 && len(c.Parts[0]) != 53 {
 			t.Errorf("max_chars %d: %+v, %v", limit, c, err)

@@ -201,7 +201,7 @@ func TestAnotherBackend(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := l.Evicted(t.Context(), turn(), nil, []wire.Item{says(wire.User, "I drink tea. My password is hunter2.")})
+	s, err := evicted(t.Context(), l, turn(), nil, []wire.Item{says(wire.User, "I drink tea. My password is hunter2.")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,10 +242,10 @@ func TestRolledUpOnce(t *testing.T) {
 	for _, text := range []string{"first", "second"} {
 		tu := turn()
 		tu.Ask = answers(text)
-		if s, err = l.Evicted(t.Context(), tu, s, said[:3]); err != nil {
+		if s, err = evicted(t.Context(), l, tu, s, said[:3]); err != nil {
 			t.Fatal(err)
 		}
-		if s, err = l.Evicted(t.Context(), tu, s, said); err != nil {
+		if s, err = evicted(t.Context(), l, tu, s, said); err != nil {
 			t.Fatal(err)
 		}
 		st := decode(s)
@@ -256,7 +256,7 @@ func TestRolledUpOnce(t *testing.T) {
 	for range 50 {
 		tu := turn()
 		tu.Ask = answers("")
-		s, _ = l.Evicted(t.Context(), tu, s, said)
+		s, _ = evicted(t.Context(), l, tu, s, said)
 	}
 	st := decode(s)
 	if c := st.find("A"); c.waiting() > maxPending || len(c.Pending) > maxLines || c.Parts[0] != "second" {

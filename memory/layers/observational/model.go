@@ -29,7 +29,7 @@ type distilled struct {
 // Distil distils the buffer with the layer's model when it reaches the threshold, one call per session and one for tool results,
 // so that the origin of each statement is known without trusting the model. The whole transcript is data. Texts that are no longer
 // in the buffer then, since their session was deleted or another replica was first, make no statement.
-func (l *Layer) Distil(ctx context.Context, t *layer.Turn, s layer.State) (func(layer.State) (layer.State, error), error) {
+func (l *Layer) Distil(ctx context.Context, t *layer.Turn, s layer.State) (func(context.Context, layer.State) (layer.State, error), error) {
 	st := l.states.Get(s)
 	if l.o.Observer != ByModel || !l.due(st) {
 		return nil, nil
@@ -38,7 +38,7 @@ func (l *Layer) Distil(ctx context.Context, t *layer.Turn, s layer.State) (func(
 	if err != nil {
 		return nil, fmt.Errorf("observe: %w", err)
 	}
-	return func(s layer.State) (layer.State, error) {
+	return func(_ context.Context, s layer.State) (layer.State, error) {
 		st := l.states.Get(s)
 		all := newLedger(st.Observations)
 		left := slices.Clone(st.Buffer)

@@ -416,14 +416,14 @@ func TestStateChangesWhileTheModelDistils(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	next, err := change(hear(s, "more"))
+	next, err := change(t.Context(), hear(s, "more"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if st := read(t, next); len(st.Observations) != 1 || len(st.Buffer) != 1 || st.Buffer[0].Text != "more" || st.BufferTokens != 1 {
 		t.Errorf("have %+v", st)
 	}
-	if next, err := change(nil); err != nil || next != nil {
+	if next, err := change(t.Context(), nil); err != nil || next != nil {
 		t.Errorf("what was forgotten is observed: %s, %v", next, err)
 	}
 }

@@ -120,7 +120,7 @@ func (l *Layer) Store(_ context.Context, t *layer.Turn, s layer.State, r *layer.
 
 // Distil extracts facts when the buffer reaches the threshold. Texts that are no longer in the buffer then, since their session
 // was deleted or another replica was first, make no fact.
-func (l *Layer) Distil(ctx context.Context, t *layer.Turn, s layer.State) (func(layer.State) (layer.State, error), error) {
+func (l *Layer) Distil(ctx context.Context, t *layer.Turn, s layer.State) (func(context.Context, layer.State) (layer.State, error), error) {
 	st := read(s)
 	if st.BufferTokens < l.o.BufferThreshold || len(st.Buffer) == 0 {
 		return nil, nil
@@ -129,7 +129,7 @@ func (l *Layer) Distil(ctx context.Context, t *layer.Turn, s layer.State) (func(
 	if err != nil {
 		return nil, fmt.Errorf("extract: %w", err)
 	}
-	return func(s layer.State) (layer.State, error) {
+	return func(_ context.Context, s layer.State) (layer.State, error) {
 		st := read(s)
 		before := len(st.Buffer)
 		for _, f := range found {

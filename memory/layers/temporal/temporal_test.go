@@ -202,7 +202,7 @@ func TestExtract(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s, err := change(nil); err != nil || s != nil {
+		if s, err := change(t.Context(), nil); err != nil || s != nil {
 			t.Errorf("have %s, %v", s, err)
 		}
 	})
