@@ -66,13 +66,18 @@ func Head(s string, limit int) string {
 	return strings.Clone(s[:boundary(s, limit)])
 }
 
-// AnswerLines returns the lines of a model's answer, of which it reads at most that many bytes, without the marks of a list, fences
-// and NONE.
+// numbering begins a line of a numbered list.
+var numbering = Lazily(`^\d{1,2}[.)]\s+`)
+
+// AnswerLines returns the lines of a model's answer, of which it reads at most that many bytes, without the marks of a list,
+// headings ("Here are the facts:"), fences and NONE.
 func AnswerLines(answer string, most int) []string {
 	var found []string
 	for l := range strings.Lines(Head(answer, most)) {
 		l = strings.TrimSpace(strings.TrimLeft(strings.TrimSpace(l), "-*\u2022 \t"))
-		if l != "" && !strings.EqualFold(strings.Trim(l, ".`"), "none") && !strings.HasPrefix(l, "```") {
+		l = strings.TrimLeft(numbering().ReplaceAllLiteralString(l, ""), "*")
+		heading := strings.HasSuffix(strings.TrimRight(l, "*"), ":")
+		if l != "" && !heading && !strings.EqualFold(strings.Trim(l, ".`"), "none") && !strings.HasPrefix(l, "```") {
 			found = append(found, l)
 		}
 	}

@@ -3,8 +3,20 @@ package layer_test
 import (
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"remora/memory/layer"
 )
+
+// TestAnswerLines: models begin with a heading and number their lines, whatever they are asked for.
+func TestAnswerLines(t *testing.T) {
+	const answer = "Sure! Here is what I noted:\n\n**Facts:**\n1. user: Ann likes tea.\n 12) user: The key is 1. 2\n- user: #7 is due.\n" +
+		"```\n2026-03-05 | The visit was moved.\nNone.\n* 3.5 percent: the fee\ncut"
+	want := []string{"user: Ann likes tea.", "user: The key is 1. 2", "user: #7 is due.", "2026-03-05 | The visit was moved.", "3.5 percent: the fee"}
+	if diff := cmp.Diff(want, layer.AnswerLines(answer, len(answer)-len("cut"))); diff != "" {
+		t.Error(diff)
+	}
+}
 
 func TestLine(t *testing.T) {
 	for _, c := range []struct{ text, line, head string }{

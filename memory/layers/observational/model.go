@@ -147,7 +147,7 @@ func attributed(text string, part []entry) (by, statement string) {
 	}
 	who, rest, ok := strings.Cut(text, ":")
 	if who = strings.ToLower(strings.TrimSpace(who)); ok && (who == byUser || who == byAssistant || who == byTool) {
-		text = strings.TrimSpace(rest)
+		text = strings.TrimSpace(strings.TrimLeft(rest, "* ")) // of "**user:** ..."
 		if here[who] {
 			return who, text
 		}

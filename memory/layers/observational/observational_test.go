@@ -449,3 +449,12 @@ func TestModelKnowsTheDay(t *testing.T) {
 		t.Errorf("have %+v", o)
 	}
 }
+
+// Models decorate their answers, whatever they are asked for.
+func TestDecoratedAnswers(t *testing.T) {
+	l := newLayer(t, Options{HasModel: true, BufferThreshold: 1, Inputs: Conversation})
+	s := say(t, l, turn(answers("Here are the notes:\n1. **assistant:** The train leaves at 8.\n")), nil, "The train leaves at 8.")
+	if o := read(t, s).Observations; len(o) != 1 || o[0].line() != `assistant said: "The train leaves at 8."` {
+		t.Errorf("have %+v", o)
+	}
+}
