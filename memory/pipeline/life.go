@@ -26,43 +26,7 @@ func (r *lifecycle) Settle(ctx context.Context, resp *layer.Response) (done func
 		return func() {}
 	}
 	r.storeAll(ctx, resp, func(m *member) bool { return m.slow })
-
-	var mine []distilling
-	r.together(func(m *member) bool {
-		key := distilling{r.tenant, m.cell}
-		if m.distil == nil {
-			return false
-		}
-		if _, busy := r.p.distilling.LoadOrStore(key, nil); busy {
-			return false // its texts wait for a later turn
-		}
-		mine = append(mine, key)
-		return true
-	}, func(m *member) { m.distilled(ctx) })
-	return func() {
-		for _, key := range mine {
-			r.p.distilling.Delete(key)
-		}
-	}
-}
-
-// distilling names a state that a turn distils.
-type distilling struct {
-	tenant string
-	cell   Cell
-}
-
-// distilled asks the layer's model about its state. If the state changes meanwhile, the model is not asked again: only the change
-// is made again.
-func (m *member) distilled(ctx context.Context) {
-	s, _ := m.held.load()
-	change, err := call(ctx, m, layer.HookStore, func(ctx context.Context) (func(context.Context, layer.State) (layer.State, error), error) {
-		return m.distil.Distil(ctx, m.turn, s)
-	})
-	if err != nil || change == nil {
-		return
-	}
-	m.lenient(ctx, layer.HookStore, change)
+	return r.distil(ctx)
 }
 
 // Settles reports whether Settle has anything to do.

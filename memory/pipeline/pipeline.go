@@ -20,7 +20,6 @@ import (
 	"math"
 	"regexp"
 	"slices"
-	"sync"
 	"time"
 
 	"remora/memory/layer"
@@ -112,9 +111,9 @@ type Pipeline struct {
 	byName     map[string]*tool                // by both forms of its name
 	executions *lru.Cache[executionKey, *held] // shared with the pipelines before and after this one
 	recalls    lru.Cache[recallKey, recalled]
-	distilling sync.Map // the states whose layer asks its model
-	keptBytes  int      // of executions, and of recalls
-	idle       *Run     // what Begin returns where there is nothing to do
+	distillers distillers
+	keptBytes  int  // of executions, and of recalls
+	idle       *Run // what Begin returns where there is nothing to do
 	guard      *Pipeline
 }
 

@@ -632,7 +632,10 @@ func TestSpawnAndReturn(t *testing.T) {
 }
 
 // distiller counts how often its model is asked.
-type distiller struct{ asked *int }
+type distiller struct {
+	asked *int
+	err   error
+}
 
 func (distiller) Store(_ ctx, _ *layer.Turn, s layer.State, _ *layer.Response) (layer.State, error) {
 	return s, nil
@@ -640,6 +643,9 @@ func (distiller) Store(_ ctx, _ *layer.Turn, s layer.State, _ *layer.Response) (
 
 func (d distiller) Distil(ctx, *layer.Turn, layer.State) (func(ctx, layer.State) (layer.State, error), error) {
 	*d.asked++
+	if d.err != nil {
+		return nil, d.err
+	}
 	return func(_ ctx, s layer.State) (layer.State, error) {
 		if len(s) == 0 {
 			return layer.State("1"), nil
@@ -652,7 +658,7 @@ func (d distiller) Distil(ctx, *layer.Turn, layer.State) (func(ctx, layer.State)
 // state meanwhile, only the change is made again.
 func TestModelIsAskedOnce(t *testing.T) {
 	asked := 0
-	l := at("a", 1, distiller{&asked})
+	l := at("a", 1, distiller{asked: &asked})
 	l.Model = model{}.Bind
 	p := build(t, Options{}, l)
 	one, two := begin(t, p, turn(), nil), begin(t, p, turn(), nil)
@@ -673,5 +679,24 @@ func TestModelIsAskedOnce(t *testing.T) {
 	two.Settle(t.Context(), nil)()
 	if asked != 2 {
 		t.Errorf("asked %d times, want once more when the first turn is done", asked)
+	}
+}
+
+// TestModelThatFailsRests: it is not asked with each turn, as long as it is down.
+func TestModelThatFailsRests(t *testing.T) {
+	asked := 0
+	l := at("a", 1, distiller{&asked, errors.New("model is down")})
+	l.Model = model{}.Bind
+	p := build(t, Options{}, l)
+	for _, c := range []struct {
+		after time.Duration
+		want  int
+	}{{0, 1}, {29 * time.Second, 1}, {31 * time.Second, 2}, {60 * time.Second, 2}, {62 * time.Second, 3}} {
+		at := turn()
+		at.Now = at.Now.Add(c.after)
+		begin(t, p, at, nil).Settle(t.Context(), nil)()
+		if asked != c.want {
+			t.Errorf("asked %d times after %s, want %d", asked, c.after, c.want)
+		}
 	}
 }
