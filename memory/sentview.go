@@ -107,7 +107,8 @@ func (t *Turn) Sent(s view.Shape) view.Sent {
 
 	sent := t.sent(s)
 	if s.Mend != 0 {
-		own, was := wire.NewItemSet(t.call.Request.Items()), sent.Items
+		// Some of what servers refuse is made by the conversion of items from the other API.
+		own, was := wire.NewItemSet(t.call.Request.Items()), wire.ConvertAll(sent.Items, t.messages.Dialect)
 		sent.Items = s.Mend.Apply(was)
 		for i, it := range was {
 			if own.Has(it) && !wire.SameBytes(it.Raw, sent.Items[i].Raw) {

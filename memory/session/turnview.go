@@ -95,7 +95,9 @@ func sentAs(turn *turnrecord.Record, prompt systemPromptRecord, body []wire.Item
 		return nil, fmt.Errorf("turn %s: %w", turn.ID, err)
 	}
 	sent := m.As(form)
-	sent.Items = mend.Apply(sent.Items)
+	if mend != 0 {
+		sent.Items = mend.Apply(wire.ConvertAll(sent.Items, d))
+	}
 	if text := wire.Text(sent.Instructions); text != "" {
 		return append([]wire.Item{wire.NewMessage(d, wire.System, text)}, sent.Items...), nil
 	}

@@ -182,6 +182,49 @@ func TestModelSwitchedInALoop(t *testing.T) {
 	}
 }
 
+// TestAPISwitched: a session with calls in Responses goes on in Chat. What the server refuses in them, such as null beside calls or
+// missing reasoning, is made by the conversion, and is corrected like what a client sends.
+func TestAPISwitched(t *testing.T) {
+	t.Parallel()
+	g := startGate(t, "[{kind: history_window, max_items: 40}]", scripted.Options{KindOf: byModel})
+	for _, kind := range []scripted.Kind{
+		scripted.KindMistralAPI, scripted.KindMistral, scripted.KindKimi, scripted.KindDeepSeek, scripted.KindGemini, scripted.KindAnthropic,
+	} {
+		t.Run(string(kind), func(t *testing.T) {
+			ask := func(path string, members map[string]any) reply {
+				members["model"] = kind
+				return g.ask(t, path, string(encode(t, members)), "X-Session-Id: "+t.Name())
+			}
+			tool := map[string]any{"name": "ls", "parameters": map[string]any{"type": "object"}}
+			offered := maps.Clone(tool)
+			offered["type"] = "function"
+			r := ask("responses", map[string]any{"tools": []any{offered}, "input": "CALL ls {} ;; SAY Done."})
+			var got struct {
+				Output []struct {
+					CallID string `json:"call_id"`
+				} `json:"output"`
+			}
+			decode(t, []byte(r.body), &got)
+			result := map[string]any{"type": "function_call_output", "call_id": got.Output[0].CallID, "output": "x"}
+			ask("responses", map[string]any{"tools": []any{offered}, "input": []any{result}})
+
+			for i, refusals := range []int{1, 0} {
+				before := len(g.up.Faults())
+				r := ask("chat/completions", map[string]any{
+					"tools":    []any{map[string]any{"type": "function", "function": tool}},
+					"messages": []any{map[string]any{"role": "user", "content": "SAY Yes."}},
+				})
+				if r.status != http.StatusOK {
+					t.Errorf("request %d: %d %s", i, r.status, r.body)
+				}
+				if n := len(g.up.Faults()) - before; n > refusals {
+					t.Errorf("request %d was refused %d times: %q", i, n, g.up.Faults()[before:])
+				}
+			}
+		})
+	}
+}
+
 // TestHistoryOfAnotherServer: a client resends answers with members that only the server of the first ones knows, and the role
 // that only OpenAI has, or leaves them to the proxy. Other servers refuse them once at most, and the client never sees that.
 func TestHistoryOfAnotherServer(t *testing.T) {
