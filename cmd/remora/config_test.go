@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"remora"
 	"remora/memory"
 	"remora/memory/layer"
 	"remora/memory/view"
@@ -142,6 +143,25 @@ func TestEmbeddingsProblems(t *testing.T) {
 	f("{kind: semantic_recall, embeddings: {file: config.go}}", "memory.layers[0].embeddings.file: config.go: line 1: want a word and its numbers")
 	f("{kind: semantic_recall, embeddings: {model: m}}, {kind: semantic_recall, id: two, embeddings: {model: m}}",
 		"memory.layers[1].embeddings: memory.layers[0] has embeddings already, and all layers search by the same")
+}
+
+// TestExamplesOfMappings: the examples in config.yaml that are one element of a list can be switched on by removing their #.
+func TestExamplesOfMappings(t *testing.T) {
+	t.Parallel()
+	sample, examples := string(remora.Config), 0
+	for line := range strings.Lines(sample) {
+		if !strings.HasPrefix(strings.TrimSpace(line), "#- {") {
+			continue
+		}
+		examples++
+		file := strings.Replace(sample, line, strings.Replace(line, "#", "", 1), 1)
+		if _, err := loadFile(t, file); err != nil {
+			t.Errorf("%s: %v", strings.TrimSpace(line), err)
+		}
+	}
+	if examples == 0 {
+		t.Error("config.yaml has no example of a mapping in a list")
+	}
 }
 
 // TestModelsWithoutProvider: a model that no provider claims needs the name of its provider.
