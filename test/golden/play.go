@@ -129,7 +129,7 @@ func (p *player) write(name, text string) {
 	p.out.Files = append(p.out.Files, txtar.File{Name: name, Data: []byte(text)})
 }
 
-// start starts a proxy unless one runs. The defaults for scenarios are such that a busy disk delays no turn.
+// start starts a proxy unless one runs. The defaults for scenarios are such that a busy machine delays no turn, and writes no question before its answer.
 func (p *player) start() {
 	p.t.Helper()
 	if p.origin != "" {
@@ -138,7 +138,7 @@ func (p *player) start() {
 	config := strings.NewReplacer("$UPSTREAM", p.upstream.origin, "$DIR", p.dir).Replace(p.config)
 	for _, section := range []struct{ key, text string }{
 		{"server:", "server: {listen: '127.0.0.1:0'}\n"},
-		{"store:", "store: {url: 'bolt:" + p.dir + "/remora.db', commit_wait: 1m, read_wait: 1m, spool: {dir: '" + p.dir + "/spool'}}\n"},
+		{"store:", "store: {url: 'bolt:" + p.dir + "/remora.db', commit_wait: 1m, read_wait: 1m, open_delay: 1m, spool: {dir: '" + p.dir + "/spool'}}\n"},
 		{"providers:", "providers: [{name: upstream, kind: openai, base_url: '" + p.upstream.origin + "/v1'}]\n"},
 	} {
 		if !strings.HasPrefix(config, section.key) && !strings.Contains(config, "\n"+section.key) {
