@@ -270,14 +270,14 @@ type Storer interface {
 // before the client is served.
 type Distiller interface {
 	// Distil asks the model about the state, after the client is served; in one process never twice at the same time for one
-	// state. Other turns change the state meanwhile, so it returns the change to make to it then; nil for none.
-	// A state that the change returns with an error is kept, and the error is reported.
+	// state. Other turns change the state meanwhile, so it returns the change to make to it then; nil for none. A state that
+	// the change returns with an error is kept, and the error is reported.
 	Distil(ctx context.Context, t *Turn, s State) (func(ctx context.Context, s State) (State, error), error)
 }
 
 // EvictionObserver gets, after a complete answer, the items of the conversation that were not in its view, each once, oldest
-// first. items is never empty. A layer with a model is called after the client is served, unless it is a Distiller; any other before. A state returned
-// with an error is kept, and the error is reported.
+// first. items is never empty. A layer with a model is called after the client is served, unless it is a Distiller; any other
+// before. A state returned with an error is kept, and the error is reported.
 type EvictionObserver interface {
 	Evicted(ctx context.Context, t *Turn, s State, items []wire.Item) (State, error)
 }
