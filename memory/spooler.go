@@ -29,7 +29,7 @@ type spooler struct {
 	disk  *turnqueue.Queue // nil for none
 	wake  chan struct{}
 	ended sync.WaitGroup
-	large chan struct{} // a semaphore for adding large turns
+	large session.LargeTurns // that are being added
 
 	waiting *turnqueue.Waiting // for which sessions there are records in the spool
 	replays *replayer
@@ -42,13 +42,10 @@ type spooler struct {
 	trouble string // the worker's last error of the spool itself, "" for none
 }
 
-// Large turns are added a few at a time, since encoding and writing one takes several times its memory.
-const largeAtOnce = 4
-
 func newSpooler(ctx context.Context, m *Memory, disk *turnqueue.Queue, waiting *turnqueue.Waiting) *spooler {
 	s := &spooler{
 		m: m, wake: make(chan struct{}, 1), drained: make(chan struct{}), seen: spooledSeen{byTurn: make(map[string][]byte)},
-		large: make(chan struct{}, largeAtOnce),
+		large: session.NewLargeTurns(),
 	}
 	if disk == nil {
 		return s
@@ -221,10 +218,11 @@ func (s *spooler) add(t *turnWriter, a *Answer) error {
 	if s.disk == nil {
 		return errNoSpool
 	}
-	if session.IsLarge(t.call.Request, a) {
-		s.large <- struct{}{}
-		defer func() { <-s.large }()
+	done, err := s.large.Enter(context.Background(), t.call.Request, a)
+	if err != nil {
+		return err
 	}
+	defer done()
 	rec, seen := newSpooled(t, a)
 	b, err := json.Marshal(rec)
 	if err != nil {

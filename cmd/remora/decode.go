@@ -7,7 +7,6 @@ import (
 	"math"
 	"os"
 	"reflect"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -135,7 +134,7 @@ func parseLevel(s string) (slog.Level, error) {
 }
 
 // largeDuration matches durations whose form is right. Of these, time.ParseDuration refuses only those that are too large.
-var largeDuration = regexp.MustCompile(`^[0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h)$`)
+var largeDuration = layer.Lazily(`^[0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h)$`)
 
 // toDuration parses a duration. The unit is required: Go would read 250 as nanoseconds, an operator would not.
 func toDuration(v any) (any, error) {
@@ -145,7 +144,7 @@ func toDuration(v any) (any, error) {
 		d = v
 	case string:
 		var err error
-		if d, err = time.ParseDuration(v); err != nil && largeDuration.MatchString(v) {
+		if d, err = time.ParseDuration(v); err != nil && largeDuration().MatchString(v) {
 			return nil, fmt.Errorf("%q is too large", v)
 		}
 		if err != nil {

@@ -266,6 +266,9 @@ type Storer interface {
 	Store(ctx context.Context, t *Turn, s State, r *Response) (State, error)
 }
 
+// ModelRests is how long a model that failed is left alone.
+const ModelRests = 30 * time.Second
+
 // Distiller is implemented by layers whose model condenses what Store has collected. Their Store asks no model, and is called
 // before the client is served.
 type Distiller interface {

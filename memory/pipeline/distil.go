@@ -9,9 +9,6 @@ import (
 	"remora/memory/layer"
 )
 
-// modelRests is how long a model that failed is not asked about the same state.
-const modelRests = 30 * time.Second
-
 // distillers says which states turns of this process distil, and whose model rests after a failure.
 type distillers struct {
 	mu    sync.Mutex
@@ -43,7 +40,7 @@ func (d *distillers) rest(key distilling, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	maps.DeleteFunc(d.until, func(_ distilling, until time.Time) bool { return !until.IsZero() && now.After(until) })
-	d.until[key] = now.Add(modelRests)
+	d.until[key] = now.Add(layer.ModelRests)
 }
 
 // end lets other turns distil a state, unless its model rests.

@@ -86,7 +86,7 @@ func newTurnCommit(e *Entry, a *Answer) *turnCommit {
 	from = c.reserve(c.head.size())
 	c.data = c.head.appendTo(c.data)
 	c.put(headName, c.value(from))
-	c.last = len(e.call.Request.Body) >= largeRequest
+	c.last = len(e.call.Request.Body) >= largeTurn
 	for i := range c.puts {
 		c.puts[i].Lasting = c.last
 	}

@@ -269,7 +269,7 @@ func (e *Entry) Commit(ctx context.Context, a *Answer, p Puts) (Done, error) {
 	if err := e.lookUpStored(ctx, a); err != nil {
 		return Done{}, err
 	}
-	release, err := e.log.room(ctx, e.call.Request, a)
+	release, err := e.log.large.Enter(ctx, e.call.Request, a)
 	if err != nil {
 		return Done{}, err
 	}

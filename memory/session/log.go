@@ -36,7 +36,7 @@ type Log struct {
 	hashes *hashCache
 	offers offers
 	recent recent
-	large  chan struct{} // a semaphore for writing large turns
+	large  LargeTurns
 	// Index finds the sessions of a resource.
 	Index ResourceIndex
 	// Owner is the id of this process among those that use the store; 0 if it is the only one. Set it before the log is used.
@@ -50,44 +50,12 @@ type Log struct {
 func New(store cache.Store, ttl time.Duration) *Log {
 	return &Log{
 		store: store, ttl: ttl, hashes: newHashCache(), offers: offers{seed: maphash.MakeSeed()},
-		large: make(chan struct{}, largeAtOnce), Index: ResourceIndex{store: store, ttl: ttl},
+		large: NewLargeTurns(), Index: ResourceIndex{store: store, ttl: ttl},
 	}
 }
 
 // transcript reads a session.
 func (log *Log) transcript(s Scope) transcript { return transcript{log.store, s.Group()} }
-
-// Large turns are written a few at a time, since writing takes as much memory again.
-const (
-	largeAtOnce  = 4
-	largeRequest = 1 << 20 // bytes
-)
-
-// IsLarge reports whether writing a turn takes so much memory that only a few should be written at once. a is nil for no answer.
-func IsLarge(r *wire.Request, a *Answer) bool {
-	size := len(r.Body)
-	if a != nil {
-		for _, items := range a.Reply.Choices {
-			for _, it := range items {
-				size += len(it.Raw)
-			}
-		}
-	}
-	return size >= largeRequest
-}
-
-// room waits until a turn may be written. Call the returned function afterwards.
-func (log *Log) room(ctx context.Context, r *wire.Request, a *Answer) (done func(), err error) {
-	if !IsLarge(r, a) {
-		return func() {}, nil
-	}
-	select {
-	case log.large <- struct{}{}:
-		return func() { <-log.large }, nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("wait for other large turns: %w", ctx.Err())
-	}
-}
 
 // Response finds an answer by its id. It is zero for an unknown id.
 func (log *Log) Response(ctx context.Context, tenant, id string) (Response, error) {

@@ -159,7 +159,7 @@ func TestLargeTurnsNeedNoCopy(t *testing.T) {
 
 		count := 3
 		if large {
-			count = largeRequest>>13 + 1
+			count = largeTurn>>13 + 1
 		}
 		messages := make([]string, count)
 		for i := range messages {

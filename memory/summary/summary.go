@@ -148,12 +148,8 @@ type More struct {
 	Units   uint64    // how much of the conversation ends there
 }
 
-// Times of a model.
-const (
-	askLimit = 5 * time.Second // that it may take where a request waits for it
-	// Patience is how long a model that failed is left alone.
-	Patience = 30 * time.Second
-)
+// askLimit is how long a model may take where a request waits for it.
+const askLimit = 5 * time.Second
 
 // Errors of Extend and Roll.
 var (
@@ -188,7 +184,7 @@ func (s State) Extend(ctx context.Context, ask layer.Model, more More, now time.
 	defer cancel()
 	text, err := Roll(ctx, ask, s.Parts, lines)
 	if err != nil {
-		s.Retry = now.Add(Patience)
+		s.Retry = now.Add(layer.ModelRests)
 		return excerpts(), s, err
 	}
 	shown.Parts = []string{text}

@@ -129,7 +129,8 @@ func (p *player) write(name, text string) {
 	p.out.Files = append(p.out.Files, txtar.File{Name: name, Data: []byte(text)})
 }
 
-// start starts a proxy unless one runs. The defaults for scenarios are such that a busy machine delays no turn, and writes no question before its answer.
+// start starts a proxy unless one runs. The defaults for scenarios are such that a busy machine delays no turn, and writes no
+// question before its answer.
 func (p *player) start() {
 	p.t.Helper()
 	if p.origin != "" {

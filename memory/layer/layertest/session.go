@@ -276,7 +276,7 @@ func Learn(ctx context.Context, l layer.Storer, t *layer.Turn, s layer.State, r 
 	return Distil(ctx, l, t, s)
 }
 
-// Distil is what a layer makes of a state that it distils.
+// Distil lets a layer with a model condense a state, as is done after a turn, and returns the new one.
 func Distil(ctx context.Context, l any, t *layer.Turn, s layer.State) (layer.State, error) {
 	d, ok := l.(layer.Distiller)
 	if !ok || t.Ask == nil {

@@ -81,15 +81,16 @@ func (c *chapter) roll(ctx context.Context, t *layer.Turn) (string, error) {
 	return text, nil
 }
 
-// rolled replaces the summary and its oldest n lines by the model's text.
-func (c *chapter) rolled(text string, n int, did change) change {
+// rolled replaces the summary and its oldest n lines by the model's text. A model that failed is left alone for a while instead.
+func (c *chapter) rolled(t *layer.Turn, text string, fault error, n int, did change) change {
+	if fault != nil {
+		c.Retry = t.Now.Add(layer.ModelRests).UnixMilli()
+		return did
+	}
 	*c = chapter{Conversation: c.Conversation, Parts: []string{text}, Pending: slices.Clone(c.Pending[n:])}
 	did.closed, did.rolled = c.Parts, true
 	return did
 }
-
-// rest leaves a model that failed alone for a while.
-func (c *chapter) rest(t *layer.Turn) { c.Retry = t.Now.Add(summary.Patience).UnixMilli() }
 
 // close turns pending lines into parts of excerpts, except the last lines, which may grow: a part has as many lines as fit
 // maxChars.

@@ -247,11 +247,8 @@ func (l *Layer) extend(ctx context.Context, t *layer.Turn, s layer.State, items 
 		did.closed = c.close(l.o.MaxChars)
 	case end && len(c.Pending) > 0 && t.Now.UnixMilli() >= c.Retry:
 		var text string
-		if text, fault = c.roll(ctx, t); fault == nil {
-			did = c.rolled(text, len(c.Pending), did)
-		} else {
-			c.rest(t)
-		}
+		text, fault = c.roll(ctx, t)
+		did = c.rolled(t, text, fault, len(c.Pending), did)
 	}
 	if c.waiting() > maxPending || len(c.Pending) > maxLines {
 		did.closed = append(did.closed, c.fold(l.o.MaxChars)...)
@@ -277,12 +274,7 @@ func (l *Layer) Distil(ctx context.Context, t *layer.Turn, s layer.State) (func(
 		if !slices.Equal(c.Parts, asked.Parts) || len(c.Pending) < n || !slices.Equal(c.Pending[:n], asked.Pending) {
 			return s, nil // it was forgotten, or another replica was first
 		}
-		did := change{before: c.open()}
-		if fault == nil {
-			did = c.rolled(text, n, did)
-		} else {
-			c.rest(t)
-		}
+		did := c.rolled(t, text, fault, n, change{before: c.open()})
 		return l.put(ctx, t, st, c, did, fault)
 	}, nil
 }

@@ -21,7 +21,7 @@ the day when it was said: write dates in place of words such as tomorrow. Nothin
 greetings, questions, code, tool dumps, passwords and what is in <known> already.
 If there is nothing worth noting, answer NONE.`
 
-// distilled is what the model wrote about some texts.
+// distilled is the lines of an answer of the model, and the texts that they are about.
 type distilled struct {
 	of    []entry
 	lines []string
@@ -45,7 +45,7 @@ func (l *Layer) Distil(ctx context.Context, t *layer.Turn, s layer.State) (func(
 		left := slices.Clone(st.Buffer)
 		for _, a := range answers {
 			before := len(left)
-			if left = without(left, a.of); len(left) < before {
+			if left = layer.Without(left, a.of); len(left) < before {
 				l.learn(all, a)
 			}
 		}
@@ -55,9 +55,7 @@ func (l *Layer) Distil(ctx context.Context, t *layer.Turn, s layer.State) (func(
 		st.Observations = all.known()
 		st.add(all.fresh(), l.o.MaxObservations)
 		st.Buffer = left
-		for _, e := range left {
-			st.BufferTokens += t.Count(e.Text)
-		}
+		st.count(t)
 		return l.written(s, st)
 	}, nil
 }
@@ -69,7 +67,7 @@ func (l *Layer) askModel(ctx context.Context, t *layer.Turn, s state) ([]distill
 	}
 	all := newLedger(s.Observations)
 	var answers []distilled
-	for _, part := range parts(s.Buffer) {
+	for _, part := range layer.GroupBy(s.Buffer, entry.origin) {
 		texts := make([]string, len(part))
 		for i, e := range part {
 			texts[i] = "[" + e.Day + "] " + e.By + ": " + e.Text
@@ -108,36 +106,6 @@ func (l *Layer) learn(all *ledger, a distilled) {
 			all.all = append(all.all, o)
 		}
 	}
-}
-
-// without returns a buffer without texts that were distilled, each once. It writes into the buffer.
-func without(buffer, texts []entry) []entry {
-	for _, e := range texts {
-		if i := slices.Index(buffer, e); i >= 0 {
-			buffer = slices.Delete(buffer, i, i+1)
-		}
-	}
-	return buffer
-}
-
-// parts groups a buffer by session and by whether a tool said it.
-func parts(buffer []entry) [][]entry {
-	type key struct {
-		session string
-		tool    bool
-	}
-	at := map[key]int{}
-	var all [][]entry
-	for _, e := range buffer {
-		k := key{e.Session, e.By == byTool}
-		i, ok := at[k]
-		if !ok {
-			i = len(all)
-			at[k], all = i, append(all, nil)
-		}
-		all[i] = append(all[i], e)
-	}
-	return all
 }
 
 // attributed splits the speaker from a statement. An unknown speaker is replaced by the least trusted one in the input.

@@ -7,7 +7,6 @@ package observational
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
@@ -208,7 +207,7 @@ func (l *Layer) gather(t *layer.Turn, st *state, items []wire.Item) bool {
 			continue
 		}
 		if text := redact.Text(layer.Head(it.Text(), l.o.MaxBuffer)); text != "" {
-			heard = append(heard, entry{By: by, Text: text, Session: layer.Digest(t.Thread), Item: itemName(it.ContentHash()), Day: t.Now.Format(time.DateOnly)})
+			heard = append(heard, entry{By: by, Text: text, Session: layer.Digest(t.Thread), Item: layer.ItemName(it), Day: t.Now.Format(time.DateOnly)})
 			size += len(text) + perEntry
 		}
 	}
@@ -219,11 +218,6 @@ func (l *Layer) gather(t *layer.Turn, st *state, items []wire.Item) bool {
 	return len(heard) > 0
 }
 
-// itemName is an item's hash as observations name it.
-func itemName(content wire.Hash) string {
-	return hex.EncodeToString(content[:])
-}
-
 // OfView returns true: statements in the view are not repeated (layer.OfView).
 func (*Layer) OfView() bool { return true }
 
@@ -232,16 +226,9 @@ func untold(t *layer.Turn, all []observation) []observation {
 	if t.InView == nil {
 		return all
 	}
-	own := ""
-	if t.Upstream {
-		own = layer.Digest(t.Thread)
-	}
 	var left []observation
 	for _, o := range all {
-		if !slices.ContainsFunc(o.From, func(s source) bool {
-			content, err := hex.DecodeString(s.Item)
-			return s.Session == own || err == nil && len(content) == len(wire.Hash{}) && t.InView(wire.Hash(content))
-		}) {
+		if !slices.ContainsFunc(o.From, func(s source) bool { return t.Shows(s.Session, s.Item) }) {
 			left = append(left, o)
 		}
 	}
@@ -320,15 +307,12 @@ func (l *Layer) Forget(_ context.Context, t *layer.Turn, s layer.State, gone fun
 		next.Observations = append(next.Observations, o)
 	}
 	next.Buffer = slices.DeleteFunc(slices.Clone(st.Buffer), func(e entry) bool { return gone(e.Session) })
-	next.BufferTokens = 0
+	next.count(t)
 	if gone(next.Topic.Session) {
 		next.Topic = heard{}
 	}
 	if gone(next.Play) {
 		next.Play = ""
-	}
-	for _, e := range next.Buffer {
-		next.BufferTokens += t.Count(e.Text)
 	}
 	if len(next.Observations) == 0 && len(next.Buffer) == 0 {
 		return nil, nil

@@ -36,6 +36,14 @@ type entry struct {
 
 func (e *entry) source() source { return source{e.Session, e.Item} }
 
+// origin is what the model is asked about separately: a session, and the results of its tools.
+type origin struct {
+	session string
+	tool    bool
+}
+
+func (e entry) origin() origin { return origin{e.Session, e.By == byTool} }
+
 // perEntry is the overhead of an entry in bytes, so that many empty entries cannot fill the state.
 const perEntry = 96
 
@@ -130,6 +138,14 @@ func (st *state) gather(e entry, tokens, limit int) {
 	}
 	st.Lost = min(st.Lost, math.MaxInt32) + len(st.Buffer) - len(kept)
 	st.Buffer = kept
+}
+
+// count counts the buffer's tokens.
+func (st *state) count(t *layer.Turn) {
+	st.BufferTokens = 0
+	for _, e := range st.Buffer {
+		st.BufferTokens += t.Count(e.Text)
+	}
 }
 
 // add ends a distillation: what it found goes behind what was known, and the newest are kept. Holders of

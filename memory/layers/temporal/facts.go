@@ -35,6 +35,14 @@ type heard struct {
 	At      int64  `json:"at"`
 }
 
+// origin is what the model is asked about separately: a session, and the results of its tools.
+type origin struct {
+	session string
+	tool    bool
+}
+
+func (h heard) origin() origin { return origin{h.Session, h.By == byTool} }
+
 // read decodes a stored state. An unreadable one is empty.
 func read(s layer.State) state {
 	return layer.Decode(s, func(st *state) bool { return st.BufferTokens >= 0 && st.Version >= 0 })
@@ -72,16 +80,6 @@ func (st *state) count(t *layer.Turn) {
 	for _, h := range st.Buffer {
 		st.BufferTokens += t.Count(h.Text)
 	}
-}
-
-// without returns a buffer without the given texts, each once. It writes into the buffer.
-func without(buffer, texts []heard) []heard {
-	for _, h := range texts {
-		if i := slices.Index(buffer, h); i >= 0 {
-			buffer = slices.Delete(buffer, i, i+1)
-		}
-	}
-	return buffer
 }
 
 // dated is a fact and its time.

@@ -134,7 +134,7 @@ func (l *Layer) Distil(ctx context.Context, t *layer.Turn, s layer.State) (func(
 		before := len(st.Buffer)
 		for _, f := range found {
 			n := len(st.Buffer)
-			if st.Buffer = without(st.Buffer, f.of); len(st.Buffer) < n {
+			if st.Buffer = layer.Without(st.Buffer, f.of); len(st.Buffer) < n {
 				st.merge(f.facts, l.o.MaxFacts)
 			}
 		}
@@ -159,7 +159,7 @@ text, and use that time for facts without a date. FACT is one short sentence tha
 assistant says so, say that it does.
 Write nothing else. If there is no such fact, answer NONE.`
 
-// extracted is what the model found in some texts.
+// extracted is the facts of an answer of the model, and the texts that they are from.
 type extracted struct {
 	of    []heard
 	facts []dated
@@ -172,37 +172,27 @@ func (l *Layer) extract(ctx context.Context, t *layer.Turn, buffer []heard) ([]e
 		return nil, errors.New("no model for this request")
 	}
 	var found []extracted
-	for _, h := range buffer {
-		i := slices.IndexFunc(found, func(f extracted) bool {
-			return f.of[0].Session == h.Session && (f.of[0].By == byTool) == (h.By == byTool)
-		})
-		if i < 0 {
-			i = len(found)
-			found = append(found, extracted{})
-		}
-		found[i].of = append(found[i].of, h)
-	}
-
-	for i := range found {
-		f := &found[i]
+	for _, of := range layer.GroupBy(buffer, heard.origin) {
 		last := t.Now
-		lines := make([]string, len(f.of))
-		for j, h := range f.of {
+		lines := make([]string, len(of))
+		for i, h := range of {
 			last = time.UnixMilli(h.At)
-			lines[j] = "[" + last.In(l.zone).Format(time.RFC3339) + "] " + h.By + ": " + h.Text
+			lines[i] = "[" + last.In(l.zone).Format(time.RFC3339) + "] " + h.By + ": " + h.Text
 		}
 		answer, err := t.Ask.Complete(ctx, instructions, layer.Block("transcript", strings.Join(lines, "\n")), answerTokens)
 		if err != nil {
 			return nil, err
 		}
-		f.facts = parse(answer, last.UTC().Format(time.RFC3339), limitFacts)
-		for j := range f.facts {
-			d := &f.facts[j]
-			d.from = []string{f.of[0].Session}
-			if f.of[0].By == byTool {
-				d.fact = `a tool returned: "` + strings.ReplaceAll(d.fact, `"`, "'") + `"`
+
+		facts := parse(answer, last.UTC().Format(time.RFC3339), limitFacts)
+		for i := range facts {
+			f := &facts[i]
+			f.from = []string{of[0].Session}
+			if of[0].By == byTool {
+				f.fact = `a tool returned: "` + strings.ReplaceAll(f.fact, `"`, "'") + `"`
 			}
 		}
+		found = append(found, extracted{of, facts})
 	}
 	return found, nil
 }

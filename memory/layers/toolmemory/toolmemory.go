@@ -5,7 +5,6 @@ package toolmemory
 import (
 	"cmp"
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"regexp"
@@ -127,7 +126,7 @@ type entry struct {
 	Arguments string `json:"arguments"`
 	Result    string `json:"result,omitempty"`
 	Session   string `json:"session,omitempty"` // the digest of the session
-	Item      string `json:"item,omitempty"`    // the hash of the result, in hex
+	Item      string `json:"item,omitempty"`    // see layer.ItemName
 }
 
 func (e entry) size() int {
@@ -207,8 +206,7 @@ func (l *Layer) AppendItems(_ context.Context, _ *layer.Turn, s layer.State, ite
 		}
 		e := st.Pending[i]
 		st.Pending = slices.Delete(st.Pending, i, i+1)
-		content := it.ContentHash()
-		e.Call, e.Result, e.Item = "", clip(it.Text(), maxResult), hex.EncodeToString(content[:])
+		e.Call, e.Result, e.Item = "", clip(it.Text(), maxResult), layer.ItemName(it)
 		st.Results = append(st.Results, e)
 		changed = true
 	}
@@ -233,20 +231,10 @@ func clip(s string, limit int) string {
 // OfView returns true: results in the view are not repeated (layer.OfView).
 func (*Layer) OfView() bool { return true }
 
-// inView reports whether the model sees the result itself.
-func (e entry) inView(t *layer.Turn) bool {
-	if t.InView == nil {
-		return false
-	}
-	content, err := hex.DecodeString(e.Item)
-	return t.Upstream && e.Session == layer.Digest(t.Thread) ||
-		err == nil && len(content) == len(wire.Hash{}) && t.InView(wire.Hash(content))
-}
-
 // Recall returns one block tool_memory per id with results that the view does not have, in the order of the configuration. Over
 // the budget the oldest results are left out.
 func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget int) (layer.Recalled, error) {
-	results := slices.DeleteFunc(l.read(s).Results, func(e entry) bool { return e.inView(t) })
+	results := slices.DeleteFunc(l.read(s).Results, func(e entry) bool { return t.Shows(e.Session, e.Item) })
 	drop := sort.Search(len(results), func(drop int) bool { return l.cost(t, results[drop:], budget) >= 0 })
 	if drop == len(results) {
 		return layer.Recalled{NoRoom: len(results) > 0}, nil
