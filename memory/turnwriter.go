@@ -135,7 +135,7 @@ func (w *turnWriter) write(ctx context.Context, a *Answer) (stored bool) {
 			w.m.outages.failed(err)
 		}
 	}
-	if err := w.m.spool.add(w, a); err != nil {
+	if err := w.m.spool.add(w, a); err != nil { //nolint:contextcheck // what the store has not got in time must reach the spool
 		if a == nil {
 			return false // it is lost only if its end cannot be written either, which has its input
 		}
