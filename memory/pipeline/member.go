@@ -75,6 +75,7 @@ type member struct {
 	report  Report
 	said    view.Block // in the last recall
 	asked   bool       // by it
+	failed  bool       // and returned an error, the last time in the request
 	silent  bool       // it was not, since the layer was quiet
 	dirty   bool       // recall even where an earlier one would do
 }

@@ -282,6 +282,50 @@ func TestRecall(t *testing.T) {
 	}
 }
 
+// viewed is a fake whose recall depends on the view.
+type viewed struct{ *fake }
+
+func (viewed) OfView() bool { return true }
+
+// TestAFailedRecallHoldsTheBlock has recalls that fail and succeed in one request. The last one decides whether the layer has
+// nothing to say any more, or only could not say it: then its earlier block holds.
+func TestAFailedRecallHoldsTheBlock(t *testing.T) {
+	down := errors.New("down")
+	outcomes := func(errs ...error) *fake {
+		return &fake{recall: func(ctx, *layer.Turn, layer.State, int) (layer.Recalled, error) {
+			err := errs[0]
+			errs = errs[1:]
+			return layer.Recalled{Messages: []string{"found"}}, err
+		}}
+	}
+	appendFails := outcomes(down)
+	appendFails.append = func(ctx, layer.State, []wire.Item) (layer.Appended, error) { return layer.Appended{}, down }
+	for _, c := range []struct {
+		name string
+		l    any
+		held bool
+		text string
+	}{
+		{"it fails", outcomes(down), true, ""},
+		{"it fails behind an append that failed", appendFails, true, ""},
+		{"it fails, and succeeds for the view", viewed{outcomes(down, nil)}, false, "found"},
+		{"it succeeds, and fails for the view", viewed{outcomes(nil, down)}, true, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := start(t, Options{}, at("l", 1, c.l))
+			r.Append(t.Context(), []wire.Item{user("u")})
+			r.Recall(t.Context(), 0)
+			if r.OfView() {
+				r.RecallOfView(t.Context(), 0, ViewOf{})
+			}
+			said := r.Said()[0]
+			if text := strings.Join(said.Texts, ""); said.Held != c.held || text != c.text {
+				t.Errorf("the block holds: %t, and says %q; want %t and %q", said.Held, text, c.held, c.text)
+			}
+		})
+	}
+}
+
 // TestRecallWithinShares hands each layer its share (docs/semantics.md#budget-shares).
 func TestRecallWithinShares(t *testing.T) {
 	got := map[string]int{}

@@ -77,7 +77,7 @@ func (r *preparation) expectsBlocks(held []string) bool {
 		}
 		quiet := m.quiet(m.turn)
 		r.mu.Lock()
-		m.said, m.asked = view.Block{}, !slices.Contains(held, m.ID)
+		m.said, m.asked, m.failed = view.Block{}, !slices.Contains(held, m.ID), false
 		expects = expects || m.asked && !quiet
 		r.mu.Unlock()
 	}
@@ -144,7 +144,7 @@ func (r *preparation) Said() []view.Said {
 			said := view.Said{Block: m.said, Placement: m.placement(), Fresh: m.Fresh}
 			said.Layer, said.Slot, said.Live = m.ID, m.Slot, m.Live
 			said.Quiet = m.silent
-			said.Held = m.off || !m.asked || m.report.Failed == layer.HookRecall
+			said.Held = m.off || !m.asked || m.failed
 			list = append(list, said)
 		}
 	}
@@ -233,7 +233,7 @@ func (r *preparation) recall(ctx context.Context, of share, turn *layer.Turn) vi
 		return recalled{sha256.Sum256(next), block, rec.NoRoom && len(block.Texts) == 0}, next, err
 	})
 	r.mu.Lock()
-	m.report.NoRoom = err == nil && got.noRoom
+	m.failed, m.report.NoRoom = err != nil, err == nil && got.noRoom
 	r.mu.Unlock()
 	switch {
 	case !cached || err != nil:
