@@ -71,6 +71,7 @@ func Run(t *testing.T, open func() any, options ...Option) {
 		{"Escaped", (*suite).escaped},
 		{"AnyState", (*suite).anyState},
 		{"BoundedState", (*suite).boundedState},
+		{"Stateless", (*suite).stateless},
 		{"SessionsApart", (*suite).sessionsApart},
 		{"ManySessions", (*suite).manySessions},
 	} {
@@ -292,6 +293,17 @@ func (s *suite) play(t *testing.T, impl any, name string, d dialect) []string {
 	p := s.newSession(impl, name, d)
 	p.playAll(t)
 	return p.log
+}
+
+// stateless: a layer without a state says so, since a state that never exists would be read for every request.
+func (s *suite) stateless(t *testing.T) {
+	t.Helper()
+	impl := s.open()
+	l, ok := impl.(layer.Stateless)
+	says := ok && l.Stateless()
+	if has := len(s.states) > 0 || len(s.reached(t, impl)) > 1; has == says {
+		t.Errorf("the layer has a state: %t; layer.Stateless says that it has none: %t", has, says)
+	}
 }
 
 // reached are the states that a session goes through, nothing first.

@@ -63,7 +63,7 @@ func Defaults(o Options) layer.Defaults {
 	return layer.Defaults{ID: "rag", Slot: 350, Scope: layer.Global, Budget: layer.Between(0, float64(tokens)), Live: true}
 }
 
-// Layer is the layer. It keeps no state and is safe for concurrent use.
+// Layer is the layer. It is safe for concurrent use.
 type Layer struct {
 	o      Options
 	folder folder
@@ -190,6 +190,9 @@ type found struct {
 	passage
 	order int
 }
+
+// Stateless returns true: the layer has no state (layer.Stateless).
+func (*Layer) Stateless() bool { return true }
 
 // Recall returns the passages that match the user's message best, in the order of their documents.
 func (l *Layer) Recall(ctx context.Context, t *layer.Turn, _ layer.State, budget int) (layer.Recalled, error) {

@@ -153,6 +153,9 @@ func checkText(key, text string) error {
 	}
 }
 
+// Stateless returns true: the layer has no state (layer.Stateless).
+func (*Layer) Stateless() bool { return true }
+
 // Recall returns the block. Over the budget it is cut, but keeps its closing tag; a budget of 0 cuts nothing, so that an
 // operator's rules are not lost silently.
 func (l *Layer) Recall(_ context.Context, t *layer.Turn, _ layer.State, budget int) (layer.Recalled, error) {
