@@ -261,7 +261,8 @@ type Async interface {
 }
 
 // Storer updates the state after a complete answer. A layer with a model is called after the client is served, unless it is a
-// Distiller; any other before, and its state is written together with the turn.
+// Distiller; any other before, and its state is written together with the turn. A state returned with an error is kept, and the
+// error is reported.
 type Storer interface {
 	Store(ctx context.Context, t *Turn, s State, r *Response) (State, error)
 }

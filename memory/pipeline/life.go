@@ -71,7 +71,7 @@ func (r *lifecycle) storeAll(ctx context.Context, resp *layer.Response, which fu
 		return
 	}
 	r.together(func(m *member) bool { return m.store != nil && which(m) }, func(m *member) {
-		m.each(ctx, layer.HookStore, func(ctx context.Context, s layer.State) (layer.State, error) {
+		m.lenient(ctx, layer.HookStore, func(ctx context.Context, s layer.State) (layer.State, error) {
 			return m.store.Store(ctx, m.turn, s, resp)
 		})
 	})

@@ -41,7 +41,7 @@ func (r *roster) join(u *unit, states map[Cell]layer.State, cred Credential) *me
 	m.turn = &m.own
 	m.own.Note = m.jot
 	if u.Model != nil {
-		m.own.Ask = u.Model(cred)
+		m.own.Ask = remembering{u.Model(cred)}
 	}
 	if u.Scope != layer.Execution {
 		m.stored = states[m.cell]
@@ -230,7 +230,7 @@ func (m *member) lenient(ctx context.Context, hook string, fn func(context.Conte
 	mu.Lock()
 	defer mu.Unlock()
 	if fault != nil {
-		e := Event{Layer: m.ID, Hook: hook, Begun: m.of.p.o.Now(), Class: ClassError}
+		e := Event{Layer: m.ID, Hook: hook, Begun: m.of.p.o.Now(), Class: ClassError, Reason: layer.SafeText(fault)}
 		m.of.p.o.complain(ctx, e, nil)
 		m.note(ctx, e)
 	}

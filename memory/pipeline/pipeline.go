@@ -110,8 +110,8 @@ type Pipeline struct {
 	tools      []*tool
 	byName     map[string]*tool                // by both forms of its name
 	executions *lru.Cache[executionKey, *held] // shared with the pipelines before and after this one
+	distillers *distillers                     // likewise
 	recalls    lru.Cache[recallKey, recalled]
-	distillers distillers
 	keptBytes  int  // of executions, and of recalls
 	idle       *Run // what Begin returns where there is nothing to do
 	guard      *Pipeline
@@ -158,9 +158,9 @@ func New(layers []Layer, o Options) (*Pipeline, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	p.executions = new(lru.Cache[executionKey, *held])
+	p.executions, p.distillers = new(lru.Cache[executionKey, *held]), new(distillers)
 	if o.Previous != nil {
-		p.executions = o.Previous.executions
+		p.executions, p.distillers = o.Previous.executions, o.Previous.distillers
 		p.o.Previous = nil // its layers and caches can go
 	}
 	if len(p.layers) == 0 && math.IsInf(free, 1) && o.Policy.Window == 0 {

@@ -189,7 +189,7 @@ func TestStore(t *testing.T) {
 			r.Written()
 		}
 		collect()
-		if diff := cmp.Diff(map[string]string{"a": "1", "f": "2"}, got); diff != "" {
+		if diff := cmp.Diff(map[string]string{"a": "1", "b": "2", "f": "2"}, got); diff != "" {
 			t.Errorf("states: %s", diff)
 		}
 		classes := map[string]Class{}
@@ -204,7 +204,7 @@ func TestStore(t *testing.T) {
 			t.Error("nothing to settle")
 		}
 		r.Settle(t.Context(), nil)
-		if collect(); got["slow"] != "3" || len(got) != 3 {
+		if collect(); got["slow"] != "3" || len(got) != 4 {
 			t.Errorf("after Settle: %v", got)
 		}
 	})
@@ -442,6 +442,75 @@ func TestRebase(t *testing.T) {
 	r.Rebase(t.Context(), map[Cell]layer.State{{"a", layer.Thread, "s"}: nil})
 	if got := string(r.Changes()[0].State); got != `"init;store;"` {
 		t.Errorf("what was written is done again: %s", got)
+	}
+}
+
+// distils is a layer whose model condenses its state.
+type distils struct {
+	*fake
+	distil func(layer.State)
+}
+
+func (d distils) Distil(_ ctx, _ *layer.Turn, s layer.State) (func(ctx, layer.State) (layer.State, error), error) {
+	d.distil(s)
+	return nil, nil
+}
+
+// TestReloadDistilsNoStateTwice: a turn of the configuration before keeps those of the one after it from its state.
+func TestReloadDistilsNoStateTwice(t *testing.T) {
+	asked := 0
+	var meanwhile func()
+	l := at("a", 1, distils{stores("1"), func(layer.State) { asked++; meanwhile() }})
+	l.Model = model{}.Bind
+	old := build(t, Options{}, l)
+	reloaded := build(t, Options{Previous: old}, l)
+	settle := func(p *Pipeline) { begin(t, p, turn(), nil).Settle(t.Context(), nil)() }
+	meanwhile = func() {
+		meanwhile = func() {}
+		settle(reloaded)
+	}
+	if settle(old); asked != 1 {
+		t.Errorf("the model was asked %d times at once", asked)
+	}
+	if settle(reloaded); asked != 2 {
+		t.Errorf("the state is left alone for good: asked %d times", asked)
+	}
+}
+
+// counting is a model that says how often it was asked.
+type counting struct{ asked int }
+
+func (c *counting) Bind(Credential) layer.Model { return c }
+
+func (c *counting) Complete(_ context.Context, _, prompt string, _ int) (string, error) {
+	c.asked++
+	return fmt.Sprintf("%s%d", prompt, c.asked), nil
+}
+
+// TestRebaseAsksNoModelAgain: hooks that run again get the answers of their first run, each in its order, and ask only what they did
+// not ask then.
+func TestRebaseAsksNoModelAgain(t *testing.T) {
+	var asked counting
+	f := &fake{store: func(c ctx, t *layer.Turn, s layer.State, _ *layer.Response) (layer.State, error) {
+		said := ""
+		for _, prompt := range []string{"same", "same", "other" + string(s)} {
+			answer, err := t.Ask.Complete(c, "", prompt, 1)
+			if err != nil {
+				return nil, err
+			}
+			said += answer + ";"
+		}
+		return layer.Encode(said)
+	}}
+	l := at("a", 1, f)
+	l.Model = asked.Bind
+	r := begin(t, build(t, Options{}, l), turn(), nil)
+	r.Settle(t.Context(), nil)()
+	for range 2 {
+		r.Rebase(t.Context(), map[Cell]layer.State{{"a", layer.Thread, "s"}: layer.State("7")})
+	}
+	if got := string(r.Changes()[0].State); got != `"same1;same2;other74;"` || asked.asked != 4 {
+		t.Errorf("the state is %s after %d questions", got, asked.asked)
 	}
 }
 

@@ -73,6 +73,10 @@ func update[T any](ctx context.Context, m *member, hook string, fn step[T]) (T, 
 		out  T
 		next layer.State
 	}
+	if m.own.Ask != nil {
+		again, given := fn, new(answers)
+		fn = func(ctx context.Context, s layer.State) (T, layer.State, error) { return again(given.of(ctx), s) }
+	}
 	for range maxAttempts {
 		s, version := m.held.load()
 		res, err := call(ctx, m, hook, func(ctx context.Context) (result, error) {

@@ -224,7 +224,8 @@ func (l *Layer) Store(ctx context.Context, t *layer.Turn, s layer.State, resp *l
 	if !queued {
 		return s, errors.Join(errs...)
 	}
-	return layer.Encode(st) // a failed check must not lose the verdicts of others
+	next, err := layer.Encode(st)
+	return next, errors.Join(append(errs, err)...) // a failed check must not lose the verdicts of others
 }
 
 // check is an asynchronous question.
