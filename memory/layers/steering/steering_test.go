@@ -28,12 +28,17 @@ type model struct {
 	err     error
 	asked   int
 	prompt  string
+
+	failAfter int // so many answers, 0 for never
 }
 
 func (m *model) Complete(_ context.Context, system, user string, _ int) (string, error) {
 	answer := m.answers[min(m.asked, len(m.answers)-1)]
 	m.asked++
 	m.prompt = system + "\n" + user
+	if m.failAfter > 0 && m.asked > m.failAfter {
+		return "", errors.New("no answer")
+	}
 	return answer, m.err
 }
 
@@ -241,6 +246,13 @@ func TestAsyncVerdicts(t *testing.T) {
 		rest, err := l.Recall(t.Context(), turn(nil), first.State, 500)
 		if err != nil || len(rest.Messages) != 1 || strings.Count(first.Messages[0]+rest.Messages[0], "[safe]") != 2 {
 			t.Errorf("have %q then %q, %v", first.Messages, rest.Messages, err)
+		}
+	})
+	t.Run("a check that fails loses no other verdict", func(t *testing.T) {
+		m := &model{answers: []string{"GUIDE: say please", "neither"}, failAfter: 1}
+		s, err := l.Store(t.Context(), turn(m), nil, &layer.Response{Text: "give", Calls: []layer.ToolCall{call("f", "{}")}})
+		if err == nil || len(read(s).Queue) != 1 {
+			t.Errorf("have %s, and the error %v", s, err)
 		}
 	})
 	t.Run("a child gets the ledger alone", func(t *testing.T) {
