@@ -84,15 +84,13 @@ func New(store cache.Store, spool Spool, o Options) *Memory {
 	m.Transcripts = &Transcripts{store: store, log: m.log, parked: m.parked, now: o.Now}
 	m.Deletions = &Deletions{m: m}
 	var queue *turnqueue.Queue
-	var waiting *turnqueue.Waiting
 	if spool != nil {
 		queue = turnqueue.New(spool, o.Log)
-		waiting = turnqueue.NewWaiting(queue)
 	}
-	m.heartbeat, m.peers = replicas.New(replicas.Options{Store: store, Shared: o.Shared, Place: o.Place, Waiting: waiting, Log: o.Log, Now: o.Now})
+	m.heartbeat, m.peers = replicas.New(replicas.Options{Store: store, Shared: o.Shared, Place: o.Place, Waiting: queue, Log: o.Log, Now: o.Now})
 	m.log.Owner = m.heartbeat.Self()
 	m.outages = newOutages(m, queue)
-	m.spool = newSpooler(m.life, m, queue, waiting)
+	m.spool = newSpooler(m.life, m, queue)
 
 	if o.Shared {
 		m.heartbeat.Begin(m.life)
@@ -219,10 +217,7 @@ func (m *Memory) Complete(ctx context.Context, s Scope, success bool) error {
 // SpoolTrouble returns why the spool's directory cannot be used, "" if it can. Without it, turns are kept in memory while the
 // store is down, and are lost if the process ends.
 func (m *Memory) SpoolTrouble() string {
-	if m.spool.disk == nil {
-		return ""
-	}
-	if err := m.spool.disk.Fault(); err != nil {
+	if err := m.spool.queue.Fault(); err != nil {
 		return err.Error()
 	}
 	m.spool.mu.Lock()
@@ -230,8 +225,8 @@ func (m *Memory) SpoolTrouble() string {
 	return m.spool.broken
 }
 
-// Spooled returns how many turns wait for the store, on disk or in memory, and their size. The memory must have a spool.
-func (m *Memory) Spooled() (turns int, bytes int64) { return m.spool.disk.Len() }
+// Spooled returns how many turns wait for the store, on disk or in memory, and their size.
+func (m *Memory) Spooled() (turns int, bytes int64) { return m.spool.queue.Len() }
 
 // ErrUnavailable is returned by Begin when the store cannot be read and memory.on_store_error is "closed".
 var ErrUnavailable = errors.New("memory store is unavailable")

@@ -262,9 +262,6 @@ func (o *outages) reachable(name string) {
 
 // spooled returns the number of turns that wait for the store.
 func (o *outages) spooled() int {
-	if o.spool == nil {
-		return 0
-	}
 	n, _ := o.spool.Len()
 	return n
 }

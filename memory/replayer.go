@@ -14,9 +14,9 @@ import (
 
 // replayer writes spooled turns into the store, those of a session in order. Its methods are not safe for concurrent use.
 type replayer struct {
-	m       *Memory
-	waiting *turnqueue.Waiting
-	seen    *spooledSeen
+	m     *Memory
+	queue *turnqueue.Queue
+	seen  *spooledSeen
 
 	slowed map[cache.Group]bool // sessions that had others go first since the store does not take their records
 	tries  map[string]int       // how often the store has refused a record for its session's keys
@@ -45,9 +45,9 @@ var (
 	errFollows = errors.New("an earlier turn of the session has to be written first")
 )
 
-func newReplayer(m *Memory, waiting *turnqueue.Waiting, seen *spooledSeen) *replayer {
+func newReplayer(m *Memory, queue *turnqueue.Queue, seen *spooledSeen) *replayer {
 	return &replayer{
-		m: m, waiting: waiting, seen: seen, slowed: make(map[cache.Group]bool), tries: make(map[string]int), met: make(map[string]bool), movedBack: make(map[string]bool),
+		m: m, queue: queue, seen: seen, slowed: make(map[cache.Group]bool), tries: make(map[string]int), met: make(map[string]bool), movedBack: make(map[string]bool),
 	}
 }
 
@@ -57,26 +57,25 @@ func (r *replayer) begin() {
 	clear(r.movedBack)
 }
 
-// replay writes one spooled turn into the store. If the record or its session cannot be read, the error wraps
-// cache.ErrUnreadable, and the disk quarantines the record. A record for which the store is too slow moves behind the others.
-// Neither delays the records after it.
-func (r *replayer) replay(ctx context.Context, b []byte) error {
-	r.waiting.Next()
+// replay writes one spooled turn into the store, and returns which one it is. If the record or its session cannot be read, the
+// error wraps cache.ErrUnreadable, and the disk quarantines the record. A record for which the store is too slow moves behind the
+// others. Neither delays the records after it.
+func (r *replayer) replay(ctx context.Context, b []byte) (turnqueue.Record, error) {
 	rec, err := decodeSpooled(b)
 	if err != nil {
-		r.waiting.Refused(turnqueue.Record{}) // of no session
-		return fmt.Errorf("%w: %w", cache.ErrUnreadable, err)
+		return turnqueue.Record{}, fmt.Errorf("%w: %w", cache.ErrUnreadable, err)
 	}
-
 	at := rec.waits()
-	group := at.Group
+	return at, r.write(ctx, rec, at, b)
+}
+
+func (r *replayer) write(ctx context.Context, rec *spooled, at turnqueue.Record, b []byte) error {
 	t, a, err := resumeTurn(r.m, rec, r.seen.values(rec))
 	if err != nil {
-		r.waiting.Refused(at)
 		return fmt.Errorf("%w: %w", cache.ErrUnreadable, err)
 	}
 	r.met[at.Name] = true
-	if r.m.outages.available(group) != nil {
+	if r.m.outages.available(at.Group) != nil {
 		return r.passOver(at, b, errLeftAlone)
 	}
 	if rec.Unread && r.m.o.Now().Sub(rec.Time) < spoolRest && r.m.peers.Any() {
@@ -106,7 +105,7 @@ func (r *replayer) replay(ctx context.Context, b []byte) error {
 	fault, _ := faultOf(err)
 	switch {
 	case err == nil:
-		r.m.outages.answered(group)
+		r.m.outages.answered(at.Group)
 		r.wrote(rec, at)
 		return nil
 	case errors.Is(err, session.ErrNoRoom):
@@ -137,14 +136,13 @@ func (r *replayer) replay(ctx context.Context, b []byte) error {
 func (r *replayer) giveUp(at turnqueue.Record, err error) error {
 	delete(r.tries, at.Name)
 	r.m.outages.failed(err)
-	r.waiting.Refused(at)
 	return fmt.Errorf("%w: %w", cache.ErrUnreadable, err)
 }
 
 // passOver moves a record whose session cannot be written now behind the records of other sessions, once per drain. If
 // no other session can be written, the drain ends with err.
 func (r *replayer) passOver(at turnqueue.Record, b []byte, err error) error {
-	others := r.waiting.Any(func(g cache.Group) bool { return g != at.Group && r.m.outages.available(g) == nil })
+	others := r.queue.Any(func(g cache.Group) bool { return g != at.Group && r.m.outages.available(g) == nil })
 	if r.movedBack[at.Name] || !others || r.moveBack(at, b) != nil {
 		return err
 	}
@@ -166,17 +164,16 @@ func (r *replayer) postpone(ctx context.Context, rec *spooled, at turnqueue.Reco
 	return nil
 }
 
-// wrote removes a record that is in the store now.
+// wrote forgets what is known of a record that is in the store now.
 func (r *replayer) wrote(rec *spooled, at turnqueue.Record) {
 	delete(r.slowed, at.Group)
 	delete(r.tries, at.Name)
 	if rec.Answer != nil {
 		r.seen.put(rec.Turn, nil)
 	}
-	if rec.Answer != nil || !r.waiting.Has(at.Group, nameOfRecord(rec.Turn, true)) {
+	if rec.Answer != nil || !r.queue.Has(at.Group, nameOfRecord(rec.Turn, true)) {
 		r.m.heartbeat.RemoveTurn(at.Group, rec.Turn)
 	}
-	r.waiting.Done(at)
 }
 
 // follows reports whether an earlier record of the same session is in the spool: they are written in order.
@@ -185,20 +182,20 @@ func (r *replayer) wrote(rec *spooled, at turnqueue.Record) {
 // be read, and was set aside.
 func (r *replayer) follows(at turnqueue.Record) bool {
 	for {
-		first := r.waiting.First(at.Group)
+		first := r.queue.First(at.Group)
 		if first.Name == "" || first.Name == at.Name {
 			return false
 		}
 		if !r.movedBack[at.Name] || r.met[first.Name] {
 			return true
 		}
-		r.waiting.Done(first)
+		r.queue.Gone(first)
 	}
 }
 
 // moveBack puts the record at the head of the spool behind all others.
 func (r *replayer) moveBack(at turnqueue.Record, b []byte) error {
-	if err := r.waiting.MoveBack(b); err != nil {
+	if err := r.queue.Append(at, b); err != nil {
 		return fmt.Errorf("move spooled record %s: %w", at.Name, err)
 	}
 	r.movedBack[at.Name] = true

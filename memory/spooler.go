@@ -26,12 +26,11 @@ var errNoSpool = errors.New("no spool is configured")
 // turns in the spool is not written directly until they are written.
 type spooler struct {
 	m     *Memory
-	disk  *turnqueue.Queue // nil for none
+	queue *turnqueue.Queue // nil for none
 	wake  chan struct{}
 	ended sync.WaitGroup
 	large session.LargeTurns // that are being added
 
-	waiting *turnqueue.Waiting // for which sessions there are records in the spool
 	replays *replayer
 	seen    spooledSeen
 
@@ -42,18 +41,17 @@ type spooler struct {
 	trouble string // the worker's last error of the spool itself, "" for none
 }
 
-func newSpooler(ctx context.Context, m *Memory, disk *turnqueue.Queue, waiting *turnqueue.Waiting) *spooler {
+func newSpooler(ctx context.Context, m *Memory, queue *turnqueue.Queue) *spooler {
 	s := &spooler{
 		m: m, wake: make(chan struct{}, 1), drained: make(chan struct{}), seen: spooledSeen{byTurn: make(map[string][]byte)},
 		large: session.NewLargeTurns(),
 	}
-	if disk == nil {
+	if queue == nil {
 		return s
 	}
-	s.disk, s.waiting = disk, waiting
-	s.replays = newReplayer(m, s.waiting, &s.seen)
+	s.queue, s.replays = queue, newReplayer(m, queue, &s.seen)
 	s.adopt()
-	if n, _ := disk.Len(); n > 0 {
+	if n, _ := queue.Len(); n > 0 {
 		s.wakeWorker()
 	}
 	s.ended.Add(1)
@@ -64,7 +62,7 @@ func newSpooler(ctx context.Context, m *Memory, disk *turnqueue.Queue, waiting *
 // stop ends the worker; spooled turns stay there for the next process.
 func (s *spooler) stop() {
 	s.ended.Wait()
-	s.disk.Close(s.m.o.Lost)
+	s.queue.Close(s.m.o.Lost)
 }
 
 func (s *spooler) wakeWorker() {
@@ -86,9 +84,9 @@ func (s *spooler) run(ctx context.Context) {
 		case <-s.wake:
 		case <-retry.C:
 		}
-		_ = s.disk.Settle() // its failure was logged when it began
+		_ = s.queue.Settle() // its failure was logged when it began
 		s.adopt()
-		if n, _ := s.disk.Len(); n > 0 {
+		if n, _ := s.queue.Len(); n > 0 {
 			s.drain(ctx)
 		}
 		retry.Reset(s.m.o.RetryDelay)
@@ -97,13 +95,15 @@ func (s *spooler) run(ctx context.Context) {
 
 // adopt takes over the turns of dead processes, and counts them by session: these sessions wait until the turns are written.
 func (s *spooler) adopt() {
-	found, err := s.disk.Adopt(func(b []byte) {
-		if rec, err := decodeSpooled(b); err == nil { // what cannot be read is set aside when its turn comes
-			at := rec.waits()
-			s.waiting.Found(at)
-			s.m.heartbeat.AddTurn(at.Group, rec.Turn, false)
-			s.m.heartbeat.Adopt(rec.Owner)
+	found, err := s.queue.Adopt(func(b []byte) (turnqueue.Record, bool) {
+		rec, err := decodeSpooled(b)
+		if err != nil {
+			return turnqueue.Record{}, false
 		}
+		at := rec.waits()
+		s.m.heartbeat.AddTurn(at.Group, rec.Turn, false)
+		s.m.heartbeat.Adopt(rec.Owner)
+		return at, true
 	})
 
 	log := s.m.o.Log
@@ -141,9 +141,9 @@ func (s *spooler) drain(ctx context.Context) {
 	store := s.m.outages.check(ctx)
 	err := store
 	if err == nil {
-		err = s.disk.Drain(ctx, func(rec []byte) error {
-			store = s.replays.replay(ctx, rec)
-			return store
+		err = s.queue.Drain(ctx, func(data []byte) (at turnqueue.Record, _ error) {
+			at, store = s.replays.replay(ctx, data)
+			return at, store
 		})
 	}
 	if ctx.Err() == nil {
@@ -151,7 +151,6 @@ func (s *spooler) drain(ctx context.Context) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.waiting.Drained(err)
 	close(s.drained)
 	s.drained = make(chan struct{})
 	s.m.heartbeat.BeatNow()
@@ -197,7 +196,7 @@ func (s *spooler) awaitReplay(ctx context.Context, g cache.Group) error {
 func (s *spooler) await(ctx context.Context, g cache.Group, ready func() error) error {
 	for {
 		s.mu.Lock()
-		waits, drained := s.waiting.Holds(g), s.drained
+		waits, drained := s.queue.Holds(g), s.drained
 		s.mu.Unlock()
 		if !waits {
 			return nil
@@ -215,7 +214,7 @@ func (s *spooler) await(ctx context.Context, g cache.Group, ready func() error) 
 
 // add puts a turn into the spool; it is on disk when add returns.
 func (s *spooler) add(t *turnWriter, a *Answer) error {
-	if s.disk == nil {
+	if s.queue == nil {
 		return errNoSpool
 	}
 	done, err := s.large.Enter(context.Background(), t.call.Request, a)
@@ -229,7 +228,7 @@ func (s *spooler) add(t *turnWriter, a *Answer) error {
 		return fmt.Errorf("encode turn: %w", err)
 	}
 	s.seen.put(t.ID, seen)
-	if err := s.waiting.Append(rec.waits(), b); err != nil {
+	if err := s.queue.Append(rec.waits(), b); err != nil {
 		s.seen.put(t.ID, nil)
 		return fmt.Errorf("spool turn: %w", err)
 	}

@@ -123,7 +123,7 @@ func (w *turnWriter) finish(ctx context.Context, a *Answer) (stored bool) {
 // write stores the turn's current state (true), or else spools it. A nil answer is still pending.
 func (w *turnWriter) write(ctx context.Context, a *Answer) (stored bool) {
 	err := errLeftAlone
-	if !w.m.spool.waiting.Holds(w.group) {
+	if !w.m.spool.queue.Holds(w.group) {
 		err = w.m.outages.available(w.group)
 	}
 	if err == nil {
@@ -260,7 +260,7 @@ func (w *turnWriter) park(ctx context.Context, a *Answer) error {
 	for w.reread(err) {
 		parked, err = w.entry.Park(ctx, a, b)
 	}
-	if errors.Is(err, session.ErrNoRoom) && w.m.spool.disk == nil {
+	if errors.Is(err, session.ErrNoRoom) && w.m.spool.queue == nil {
 		parked, err = false, nil // there is nowhere else for it to wait
 		w.entry.Order.GoAhead()
 	}

@@ -26,7 +26,7 @@ type Options struct {
 	// Place is where this process runs; empty is unknown.
 	Place string
 	// Waiting are the turns that this process keeps on disk, nil for none.
-	Waiting *turnqueue.Waiting
+	Waiting *turnqueue.Queue
 	Log     *slog.Logger
 	Now     func() time.Time
 }

@@ -1,11 +1,12 @@
 // Package turnqueue holds the turns that wait for the store: in a spool on local disk, and in memory while that disk fails. It
-// knows for which sessions turns wait.
+// knows which sessions they belong to.
 package turnqueue
 
 import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 
 	"remora/cache"
@@ -18,25 +19,54 @@ const maxBytes = 64 << 20
 // Disk is a durable local queue.
 type Disk = spool.Records
 
-// Queue holds records on disk. What the disk has no room for, or fails to write, it keeps in memory until the disk takes it:
-// that does not outlive the process, but a store that is back before its end gets all of it. Beyond its bound turns are lost, and so they are
-// where the operator's own bound (store.spool.max_bytes) is reached.
+// Record identifies a record of a Queue: its group, its name, and when its turn began, in any unit.
+type Record struct {
+	Group cache.Group
+	Name  string
+	Began uint64
+}
+
+// Queue holds records on disk, and knows which groups have any. What the disk has no room for, or fails to write, it keeps in
+// memory until the disk takes it: that does not outlive the process, but a store that is back before its end gets all of it.
+// Beyond its bound turns are lost, and so they are where the operator's own bound (store.spool.max_bytes) is reached. A nil Queue
+// is always empty, and takes nothing.
 type Queue struct {
 	disk Disk
 	log  *slog.Logger
 
-	mu    sync.Mutex
-	held  [][]byte // oldest first; while there are any, new records go behind them
-	bytes int64
-	fault error // why the disk did not take the first of them
+	mu      sync.Mutex
+	waiting map[cache.Group][]Record // of each group, as they came, which may differ from their present order
+	adding  int                      // records that are counted in waiting, but may be nowhere yet
+	held    [][]byte                 // in memory, oldest first; while there are any, new records go behind them
+	bytes   int64                    // of these
+	fault   error                    // why the disk did not take the first of them
 }
 
 // New returns the queue over a disk.
-func New(disk Disk, log *slog.Logger) *Queue { return &Queue{disk: disk, log: log} }
+func New(disk Disk, log *slog.Logger) *Queue {
+	return &Queue{disk: disk, log: log, waiting: make(map[cache.Group][]Record)}
+}
 
-// Append puts a record at the end: on disk if that takes it. It fails with what the disk says where that is closed or
-// holds as much as it may (cache.ErrClosed, spool.ErrFull), and with ErrFull.
-func (q *Queue) Append(rec []byte) error {
+// Append puts a record at the end: on disk if that takes it. It is counted for its group before anyone can see it there. It fails
+// with what the disk says where that is closed or holds as much as it may (cache.ErrClosed, spool.ErrFull), and with ErrFull.
+//
+// The function of Drain may append the record that it was given, to have the others first: the record keeps its place among
+// those of its group.
+func (q *Queue) Append(r Record, data []byte) error {
+	q.mu.Lock()
+	q.waiting[r.Group] = append(q.waiting[r.Group], r)
+	q.adding++
+	q.mu.Unlock()
+	err := q.put(data)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.adding--; err != nil {
+		q.uncount(r)
+	}
+	return err
+}
+
+func (q *Queue) put(rec []byte) error {
 	var refused error
 	if q.empty() {
 		refused = q.disk.Append(rec)
@@ -58,8 +88,25 @@ func (q *Queue) Append(rec []byte) error {
 	return nil
 }
 
+// uncount takes a record away, the later one if it was appended again. The caller holds the lock.
+func (q *Queue) uncount(r Record) {
+	records := q.waiting[r.Group]
+	for at := len(records) - 1; at >= 0; at-- {
+		if records[at].Name != r.Name {
+			continue
+		}
+		if q.waiting[r.Group] = slices.Delete(records, at, at+1); len(records) == 1 {
+			delete(q.waiting, r.Group)
+		}
+		return
+	}
+}
+
 // Fault returns why the disk did not take the records that are held in memory, nil if there are none.
 func (q *Queue) Fault() error {
+	if q == nil {
+		return nil
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.held) == 0 {
@@ -71,8 +118,70 @@ func (q *Queue) Fault() error {
 // ErrFull says that neither the disk nor the memory has room for a record.
 var ErrFull = errors.New("the spool's disk fails, and no more is kept in memory")
 
-// Adopt adopts the disk's records.
-func (q *Queue) Adopt(f func(rec []byte)) (spool.Adopted, error) { return q.disk.Adopt(f) }
+// Adopt adopts the records that dead processes have left on disk. known says which record is which; those that it does not know
+// are quarantined when their turn comes. A record counts before records that began later: the other process may have moved it.
+func (q *Queue) Adopt(known func(data []byte) (r Record, ok bool)) (spool.Adopted, error) {
+	return q.disk.Adopt(func(data []byte) {
+		r, ok := known(data)
+		if !ok {
+			return
+		}
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		records := q.waiting[r.Group]
+		at := slices.IndexFunc(records, func(o Record) bool { return o.Began > r.Began })
+		if at < 0 {
+			at = len(records)
+		}
+		q.waiting[r.Group] = slices.Insert(records, at, r)
+	})
+}
+
+// Holds reports whether records of the group may wait.
+func (q *Queue) Holds(group cache.Group) bool {
+	if q == nil {
+		return false
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.waiting[group]) > 0
+}
+
+// First returns the record of the group that came first, a zero one for none.
+func (q *Queue) First(group cache.Group) Record {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if records := q.waiting[group]; len(records) > 0 {
+		return records[0]
+	}
+	return Record{}
+}
+
+// Has reports whether a record of the group with a name waits.
+func (q *Queue) Has(group cache.Group, name string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.ContainsFunc(q.waiting[group], func(r Record) bool { return r.Name == name })
+}
+
+// Any reports whether a record of a group for which f holds may wait.
+func (q *Queue) Any(f func(cache.Group) bool) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for g := range q.waiting {
+		if f(g) {
+			return true
+		}
+	}
+	return false
+}
+
+// Gone says that a record turned out to be no longer there: it could not be read, and was quarantined.
+func (q *Queue) Gone(r Record) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.uncount(r)
+}
 
 func (q *Queue) empty() bool { return q.first() == nil }
 
@@ -107,9 +216,40 @@ func (q *Queue) Settle() error {
 	return nil
 }
 
-// Drain passes the records on disk to f, and then those in memory. A record in memory that has to be quarantined must
-// reach the disk first, and goes behind the others.
-func (q *Queue) Drain(ctx context.Context, f func(rec []byte) error) error {
+// Drain passes the records on disk to f, and then those in memory, until f fails. f returns which record it was given, as far as it
+// can tell. A record that f has taken, or has appended again, is removed; one for which its error wraps cache.ErrUnreadable is
+// quarantined, and the drain goes on. A record in memory must reach the disk for that, and goes behind the others.
+func (q *Queue) Drain(ctx context.Context, f func(data []byte) (Record, error)) error {
+	var unreadable *Record // the last record, if it is about to be quarantined
+	left := func() {
+		if unreadable != nil {
+			q.Gone(*unreadable)
+		}
+		unreadable = nil
+	}
+	err := q.drain(ctx, func(data []byte) error {
+		left()
+		r, err := f(data)
+		switch {
+		case err == nil:
+			q.Gone(r)
+		case errors.Is(err, cache.ErrUnreadable):
+			unreadable = &r
+		}
+		return err
+	})
+	if err == nil {
+		left()
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if n, _ := q.disk.Len(); n+len(q.held)+q.adding == 0 {
+		clear(q.waiting) // a record that was damaged after it was counted was quarantined, of a group that is not known
+	}
+	return err
+}
+
+func (q *Queue) drain(ctx context.Context, f func(data []byte) error) error {
 	if err := q.disk.Drain(ctx, f); err != nil {
 		return err
 	}
@@ -152,7 +292,7 @@ func (q *Queue) count() int {
 }
 
 // Close writes the records in memory to disk, and logs those that the disk refuses: they are lost, and counted by lost
-// if that is not nil. Append must not be called any more. Closing a nil Queue does nothing.
+// if that is not nil. Append must not be called any more.
 func (q *Queue) Close(lost func(turns int)) {
 	if q == nil {
 		return
@@ -171,6 +311,9 @@ func (q *Queue) Close(lost func(turns int)) {
 
 // Len counts both.
 func (q *Queue) Len() (records int, bytes int64) {
+	if q == nil {
+		return 0, 0
+	}
 	records, bytes = q.disk.Len()
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -67,12 +67,15 @@ func play(t *testing.T, words string) (*turnqueue.Queue, *disk, *bytes.Buffer) {
 	for w := range strings.FieldsSeq(words) {
 		if w == "|" {
 			d.fault = errNoRoom
-		} else if err := s.Append([]byte(w)); err != nil {
+		} else if err := s.Append(turnqueue.Record{Name: w}, []byte(w)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return s, d, log
 }
+
+// named is the record with this name, of no group.
+func named(data []byte) turnqueue.Record { return turnqueue.Record{Name: string(data)} }
 
 // TestOrder: records come in the order in which they went in, wherever they are, and each once.
 func TestOrder(t *testing.T) {
@@ -92,14 +95,14 @@ func TestOrder(t *testing.T) {
 		}, nil, []string{"1", "2", "3", "4"}, "1 2 3 4"},
 		{"a record behind those that are held, whatever room there is", func(s *turnqueue.Queue, d *disk) error {
 			d.fault = nil
-			return s.Append([]byte("5"))
+			return s.Append(turnqueue.Record{Name: "5"}, []byte("5"))
 		}, nil, []string{"1", "2"}, "1 2 3 4 5"},
 		{"a drain that is broken off", func(s *turnqueue.Queue, _ *disk) error {
-			return s.Drain(context.Background(), func(rec []byte) error {
+			return s.Drain(context.Background(), func(rec []byte) (turnqueue.Record, error) {
 				if string(rec) == "4" {
-					return errStop
+					return named(rec), errStop
 				}
-				return nil
+				return named(rec), nil
 			})
 		}, errStop, nil, "4"},
 	} {
@@ -113,9 +116,9 @@ func TestOrder(t *testing.T) {
 			}
 			records, size := s.Len()
 			var got []string
-			err := s.Drain(context.Background(), func(rec []byte) error {
+			err := s.Drain(context.Background(), func(rec []byte) (turnqueue.Record, error) {
 				got = append(got, string(rec))
-				return nil
+				return named(rec), nil
 			})
 			if line := strings.Join(got, " "); err != nil || line != c.drain {
 				t.Errorf("drained %q, %v; want %q", line, err, c.drain)
@@ -135,17 +138,17 @@ func TestBound(t *testing.T) {
 	for _, fault := range []error{spool.ErrFull, cache.ErrClosed} {
 		d := &disk{fault: fault}
 		s := turnqueue.New(d, slog.New(slog.DiscardHandler))
-		if err := s.Append([]byte("1")); !errors.Is(err, fault) {
+		if err := s.Append(turnqueue.Record{}, []byte("1")); !errors.Is(err, fault) {
 			t.Errorf("got %v, want %v", err, fault)
 		}
-		if n, _ := s.Len(); n != 0 {
-			t.Errorf("%d records are kept after %v", n, fault)
+		if n, _ := s.Len(); n != 0 || s.Holds(cache.Group{}) {
+			t.Errorf("%d records are kept after %v, or counted: %t", n, fault, s.Holds(cache.Group{}))
 		}
 	}
 	s, _, _ := play(t, "|")
 	half := make([]byte, 32<<20)
 	for i, want := range []error{nil, nil, turnqueue.ErrFull} {
-		if err := s.Append(half); !errors.Is(err, want) {
+		if err := s.Append(turnqueue.Record{}, half); !errors.Is(err, want) {
 			t.Errorf("append %d: got %v, want %v", i, err, want)
 		}
 	}
@@ -175,12 +178,12 @@ func TestClose(t *testing.T) {
 func TestUnreadableIsKept(t *testing.T) {
 	s, d, _ := play(t, "bad1 2 | bad3 4")
 	var got []string
-	read := func(rec []byte) error {
+	read := func(rec []byte) (turnqueue.Record, error) {
 		if bytes.HasPrefix(rec, []byte("bad")) {
-			return cache.ErrUnreadable
+			return turnqueue.Record{}, cache.ErrUnreadable
 		}
 		got = append(got, string(rec))
-		return nil
+		return named(rec), nil
 	}
 	if err := s.Drain(t.Context(), read); err == nil {
 		t.Error("a drain that leaves a record behind says that it is done")
@@ -206,7 +209,7 @@ func TestWaiting(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		before string // of an earlier process
-		script string // of each record: + is written, - stops the drain, r is refused by the reader, k before it reads
+		script string // of each record: + is written, - stops the drain, r is of a group but refused, k is of no known group, m goes behind
 		a, b   bool
 	}{
 		{"all written", "", "+++", false, false},
@@ -217,46 +220,48 @@ func TestWaiting(t *testing.T) {
 		{"stopped behind one of b from an earlier process", "b", "+++-", false, true},
 		{"stopped at one of another group from an earlier process", "c", "-", true, true},
 		{"all written, earlier ones too", "b b", "+++++", false, false},
-		{"all refused, some before they were read", "b b", "kkrrr", false, false},
+		{"all refused, some of no known group", "b b", "kkrrr", false, false},
+		{"those of a behind the one of b, and stopped there", "", "mm+-", true, false},
+		{"one of a behind the others", "", "m+++", false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := &disk{recs: strings.Fields(c.before)}
 			s := turnqueue.New(d, slog.New(slog.DiscardHandler))
-			w := turnqueue.NewWaiting(s)
-			if _, err := s.Adopt(func(rec []byte) { w.Found(turnqueue.Record{Group: cache.Group{Name: string(rec)}}) }); err != nil {
+			of := func(rec []byte) turnqueue.Record { return turnqueue.Record{Group: cache.Group{Name: string(rec)}} }
+			if _, err := s.Adopt(func(rec []byte) (turnqueue.Record, bool) { return of(rec), true }); err != nil {
 				t.Fatal(err)
 			}
 			for name := range strings.FieldsSeq(c.before) {
-				if !w.Holds(cache.Group{Name: name}) {
+				if !s.Holds(cache.Group{Name: name}) {
 					t.Errorf("%s does not wait, of an earlier process", name)
 				}
 			}
 			for _, g := range []cache.Group{a, a, b} {
-				if err := w.Append(turnqueue.Record{Group: g}, []byte(g.Name)); err != nil {
+				if err := s.Append(turnqueue.Record{Group: g}, []byte(g.Name)); err != nil {
 					t.Fatal(err)
 				}
 			}
 			at := 0
-			w.Drained(s.Drain(t.Context(), func(rec []byte) error {
+			err := s.Drain(t.Context(), func(rec []byte) (turnqueue.Record, error) {
 				do := c.script[at]
 				at++
-				g := cache.Group{Name: string(rec)}
-				if do == 'k' {
-					return cache.ErrUnreadable
-				}
-				w.Next()
 				switch do {
 				case '-':
-					return errNoRoom
+					return of(rec), errNoRoom
 				case 'r':
-					w.Refused(turnqueue.Record{Group: g})
-					return cache.ErrUnreadable
+					return of(rec), cache.ErrUnreadable
+				case 'k':
+					return turnqueue.Record{}, cache.ErrUnreadable
+				case 'm':
+					return of(rec), s.Append(of(rec), bytes.Clone(rec))
 				}
-				w.Done(turnqueue.Record{Group: g})
-				return nil
-			}))
-			if w.Holds(a) != c.a || w.Holds(b) != c.b || w.Holds(cache.Group{Name: "other"}) {
-				t.Errorf("a %v, b %v, others %v", w.Holds(a), w.Holds(b), w.Holds(cache.Group{Name: "other"}))
+				return of(rec), nil
+			})
+			if stops := strings.Contains(c.script, "-"); errors.Is(err, errNoRoom) != stops || at != len(c.script) {
+				t.Errorf("after %d records: %v", at, err)
+			}
+			if s.Holds(a) != c.a || s.Holds(b) != c.b || s.Holds(cache.Group{Name: "other"}) {
+				t.Errorf("a %v, b %v, others %v", s.Holds(a), s.Holds(b), s.Holds(cache.Group{Name: "other"}))
 			}
 		})
 	}
