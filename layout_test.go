@@ -61,12 +61,12 @@ var arrows = []struct {
 	{2, "memory/media", []string{"memory/recordcodec", "wire"}},
 	{2, "memory/turnqueue", []string{"cache", "cache/spool"}},
 	{1, "memory/tokens", []string{"wire"}},
-	{1, "memory/view", []string{"wire"}},
 	{1, "providers", []string{"secret", "wire"}},
 	{1, "test/scripted", []string{"memory/lru", "test/scripted/script"}},
 
 	{1, "memory/layer", []string{"memory/lru", "wire"}},
 	{2, "memory/ownwords", []string{"memory/layer"}},
+	{2, "memory/view", []string{"memory/layer", "wire"}},
 	{3, "memory/turnrecord", []string{"memory/view"}},
 	{2, "providers/models", []string{"providers"}},
 	{2, "providers/retry", []string{"providers", "wire"}},

@@ -44,7 +44,7 @@ func managed(t *testing.T, items int, o historymanager.Options, model pipeline.M
 		t.Fatal(err)
 	}
 	d := historymanager.Defaults(o)
-	p, err := pipeline.New([]pipeline.Layer{{ID: "h", Kind: "history_manager", Slot: d.Slot, Scope: d.Scope, Live: d.Live, Impl: h, Model: model}}, pipeline.Options{
+	p, err := pipeline.New([]pipeline.Layer{{ID: "h", Kind: "history_manager", Slot: d.Slot, Scope: d.Scope, Placement: d.Placement, Impl: h, Model: model}}, pipeline.Options{
 		Count:     func(_, text string) int { return len(text) / 16 },
 		CountItem: func(string, wire.Item) int { return 10 },
 	})
@@ -156,7 +156,7 @@ func TestEndedSessionIsRemembered(t *testing.T) {
 					}
 					o.Layers = layersOf(t,
 						pipeline.Layer{ID: "w", Kind: "test", Scope: layer.Thread, Impl: worker{told}},
-						pipeline.Layer{ID: "h", Kind: "history_manager", Slot: 300, Scope: layer.Resource, Live: true, Impl: h, Model: source},
+						pipeline.Layer{ID: "h", Kind: "history_manager", Slot: 300, Scope: layer.Resource, Placement: layer.AutoLive, Impl: h, Model: source},
 					)
 					l := newLab(t, o)
 					l.turnOf(in("one", "ada"), "s:be u:fact7", "a:noted")

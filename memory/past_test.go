@@ -32,7 +32,7 @@ func recaller(tb testing.TB) pipeline.Layer {
 		tb.Fatal(err)
 	}
 	d := semanticrecall.Defaults(semanticrecall.Options{})
-	return pipeline.Layer{ID: d.ID, Kind: "semantic_recall", Slot: d.Slot, Scope: d.Scope, Budget: d.Budget, Live: true, Placed: d.Placed, Timeouts: layer.Timeouts{Recall: -1}, Impl: impl}
+	return pipeline.Layer{ID: d.ID, Kind: "semantic_recall", Slot: d.Slot, Scope: d.Scope, Budget: d.Budget, Placement: d.Placement, Timeouts: layer.Timeouts{Recall: -1}, Impl: impl}
 }
 
 func recalling(t *testing.T, o memory.Options) *lab {

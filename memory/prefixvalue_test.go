@@ -76,7 +76,7 @@ func parrots(t *testing.T) memory.Options {
 	c.DeltaBudgetFraction = 1
 	return memory.Options{Shape: memory.Shape{PromptCache: &c, Layers: layersOf(t,
 		pipeline.Layer{ID: "front", Kind: "test", Slot: 100, Scope: layer.Resource, Impl: parrot{}},
-		pipeline.Layer{ID: "back", Kind: "test", Slot: 200, Scope: layer.Resource, Live: true, Impl: parrot{}})}}
+		pipeline.Layer{ID: "back", Kind: "test", Slot: 200, Scope: layer.Resource, Placement: layer.AutoLive, Impl: parrot{}})}}
 }
 
 // TestPrefixOfAnotherResource: what was pinned for one resource is not shown to another that shares the session.
@@ -171,7 +171,7 @@ func TestLiveLayersAreAskedOnceInARun(t *testing.T) {
 	times := 0
 	l := newLab(t, memory.Options{Shape: memory.Shape{PromptCache: &c, Layers: layersOf(t,
 		pipeline.Layer{ID: "choice", Kind: "test", Slot: 100, Scope: layer.Thread, Impl: chooser{t, "2", new([]string)}},
-		pipeline.Layer{ID: "back", Kind: "test", Slot: 200, Scope: layer.Thread, Live: true, Impl: recallCounter{&times}})}})
+		pipeline.Layer{ID: "back", Kind: "test", Slot: 200, Scope: layer.Thread, Placement: layer.AutoLive, Impl: recallCounter{&times}})}})
 	history := "u:1 a:2 u:3"
 	for _, words := range []string{"", " c:x r:x", " c:y r:y"} {
 		history += words

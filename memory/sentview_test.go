@@ -26,8 +26,8 @@ func TestRecordShowsForms(t *testing.T) {
 				config := view.DefaultPromptCache()
 				config.DeltaBudgetFraction = 1
 				l := newLab(t, memory.Options{Shape: memory.Shape{PromptCache: &config, Layers: layersOf(t,
-					pipeline.Layer{ID: "a", Scope: layer.Thread, Placed: true, Impl: a},
-					pipeline.Layer{ID: "b", Scope: layer.Thread, Placed: true, Live: true, Impl: b},
+					pipeline.Layer{ID: "a", Scope: layer.Thread, Placement: layer.Anchored, Impl: a},
+					pipeline.Layer{ID: "b", Scope: layer.Thread, Placement: layer.Live, Impl: b},
 				)}})
 				begin := func(words string) *memory.Turn {
 					body := `{"model":"m","messages":[` + messages(words) + `]}`

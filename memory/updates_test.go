@@ -34,8 +34,8 @@ func TestUpdatesInViews(t *testing.T) {
 		config := view.DefaultPromptCache()
 		config.DeltaBudgetFraction = 1
 		l := newLab(t, memory.Options{Shape: memory.Shape{PromptCache: &config, Layers: layersOf(t,
-			pipeline.Layer{ID: "a", Scope: layer.Thread, Placed: true, Impl: a},
-			pipeline.Layer{ID: "b", Scope: layer.Thread, Placed: true, Impl: b, Live: rapid.Bool().Draw(rt, "b is live")},
+			pipeline.Layer{ID: "a", Scope: layer.Thread, Placement: layer.Anchored, Impl: a},
+			pipeline.Layer{ID: "b", Scope: layer.Thread, Placement: rapid.SampledFrom([]layer.Placement{layer.Anchored, layer.Live}).Draw(rt, "placement of b"), Impl: b},
 		)}})
 		resends := rapid.Bool().Draw(rt, "resends")
 		begin := "s:" + strings.Repeat("be-kind-", 200) + " "
@@ -101,7 +101,7 @@ func TestUpdateBesideCalls(t *testing.T) {
 	config := view.DefaultPromptCache()
 	config.DeltaBudgetFraction = 1
 	l := newLab(t, memory.Options{Shape: memory.Shape{PromptCache: &config, Layers: layersOf(t,
-		pipeline.Layer{ID: "a", Scope: layer.Thread, Placed: true, Impl: a},
+		pipeline.Layer{ID: "a", Scope: layer.Thread, Placement: layer.Anchored, Impl: a},
 	)}})
 	l.turn("s:be u:1", "a:1")
 	a.text = "<a>1</a>"

@@ -198,7 +198,7 @@ func (o *layerOptions) choose(path string, d layer.Defaults, out *configuredLaye
 		{"on_init_error", o.OnInitError, []string{"throw", "disable"}, func(i int) { out.InitMayFail = i == 1 }},
 		{"recall_mode", o.RecallMode, []string{"atomic", "eventual"}, func(i int) { out.Eventual = i == 1 }},
 		{"placement", o.Placement, []string{"auto", "anchor", "live"}, func(i int) {
-			out.Live, out.Placed, out.Fresh = i == 2 || i == 0 && d.Live, i != 0 || d.Placed, d.Fresh
+			out.Placement, out.Fresh = []layer.Placement{d.Placement, layer.Anchored, layer.Live}[i], d.Fresh
 		}},
 	} {
 		i := slices.Index(choice.words, choice.have)

@@ -360,14 +360,30 @@ type Defaults struct {
 	Scope  Scope
 	Budget Budget
 	// Timeouts by hook that differ from the standard ones (docs/semantics.md#hooks).
-	Timeouts Timeouts
-	// Live: the layer's block changes with every request and belongs behind the history. Placed: it stays there even if it
-	// seldom changes.
-	Live, Placed bool
+	Timeouts  Timeouts
+	Placement Placement
 	// Fresh: recall must run for each request of a tool loop, since the block follows the loop or recall changes the state. For
 	// other live layers it runs once per run.
 	Fresh bool
 }
+
+// Placement is where a layer's block stands. The auto ones are where it stands until the layer is seen to change often or
+// seldom.
+type Placement uint8
+
+// Placements. The zero value is AutoAnchored.
+const (
+	AutoAnchored Placement = iota
+	AutoLive
+	Anchored // before the history, pinned
+	Live     // behind the history
+)
+
+// Auto reports whether the place depends on how often the layer changes.
+func (p Placement) Auto() bool { return p < Anchored }
+
+// Live reports whether the block stands behind the history, with Auto as long as nothing else is known.
+func (p Placement) Live() bool { return p == Live || p == AutoLive }
 
 // Timeouts are how long each hook may take; 0 is the standard one, a negative one none.
 type Timeouts struct {

@@ -80,7 +80,7 @@ func tokens(d layer.Defaults) string {
 }
 
 func where(d layer.Defaults) string {
-	if d.Live {
+	if d.Placement.Live() {
 		return "live"
 	}
 	return "anchored"

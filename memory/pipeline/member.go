@@ -188,7 +188,10 @@ func (m *member) block(rec layer.Recalled, limit int) (view.Block, error) {
 		refusedAt    = 4  // times the budget
 		bytesOfToken = 32 // at most, in text that people write
 	)
-	b := view.Block{Layer: m.ID, Slot: m.Slot, Live: m.Live}
+	b := view.Block{Layer: m.ID, Slot: m.Slot}
+	if m.Placement.Live() {
+		b.Place = view.End()
+	}
 	size := 0
 	for _, text := range rec.Messages {
 		if size += len(text); text != "" {

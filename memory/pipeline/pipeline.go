@@ -43,11 +43,9 @@ type Layer struct {
 	InitMayFail bool
 	// Eventual serves what was recalled before, until the layer's state changes.
 	Eventual bool
-	// Live puts recalled blocks behind the history. Placed: the place is fixed; otherwise it depends on how often the block
-	// changes.
-	Live, Placed bool
-	// Fresh is as in layer.Defaults.
-	Fresh bool
+	// Placement and Fresh are as in layer.Defaults.
+	Placement layer.Placement
+	Fresh     bool
 	// Impl implements hooks of package layer.
 	Impl any
 	// Model answers the layer's prompts, nil for none.

@@ -141,26 +141,14 @@ func (r *preparation) Said() []view.Said {
 	list := make([]view.Said, 0, len(r.members))
 	for _, m := range r.members {
 		if m.recall != nil {
-			said := view.Said{Block: m.said, Placement: m.placement(), Fresh: m.Fresh}
-			said.Layer, said.Slot, said.Live = m.ID, m.Slot, m.Live
+			said := view.Said{Block: m.said, Placement: m.Placement, Fresh: m.Fresh}
+			said.Layer, said.Slot = m.ID, m.Slot
 			said.Quiet = m.silent
 			said.Held = m.off || !m.asked || m.failed
 			list = append(list, said)
 		}
 	}
 	return list
-}
-
-// placement returns the configured placement of the layer's block.
-func (l *Layer) placement() view.Placement {
-	switch {
-	case !l.Placed:
-		return view.PlaceAuto
-	case l.Live:
-		return view.PlaceBehind
-	default:
-		return view.PlaceBefore
-	}
 }
 
 // share is a layer's budget for recall.

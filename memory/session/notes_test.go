@@ -312,7 +312,7 @@ func TestExportOfHiddenItemsAndBlocks(t *testing.T) {
 	e := l.enter(HistoryAuto, "s:0 u:1 a:1 u:2")
 	l.amend(e, Hidden{Behind: 3, Replaces: true}, "u:two")
 	l.want("view", l.view(e), "s:0 u:1 c:x r:x a:1 u:two")
-	e.Notes.Blocks = []view.Block{{Layer: "plan", Slot: 10, Tokens: 3, Texts: []string{"the plan"}}, {Layer: "time", Slot: 90, Tokens: 2, Live: true, Texts: []string{"noon"}, Role: wire.System}}
+	e.Notes.Blocks = []view.Block{{Layer: "plan", Slot: 10, Tokens: 3, Texts: []string{"the plan"}}, {Layer: "time", Slot: 90, Tokens: 2, Place: view.End(), Texts: []string{"noon"}, Role: wire.System}}
 	e.Notes.Layers = []turnrecord.LayerNote{{ID: "plan", Tokens: 3, Ms: 1}, {ID: "web", Ms: 250, Error: "recall: timeout"}}
 	l.commit(e, "a:2")
 	l.want("TurnView", l.turnView("turn02"), "s:0 d:the plan u:1 c:x r:x a:1 u:two s:noon")

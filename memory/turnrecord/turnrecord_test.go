@@ -36,7 +36,7 @@ func TestTurnRecordReadsBack(t *testing.T) {
 			Tokens:  &turnrecord.Tokens{System: 1, Tools: 2, History: 3, Layers: 4, Total: 10, Estimated: true},
 			LeftOut: []view.LeftOut{{Item: 5, Call: `c"1`}},
 		},
-		Hidden: []uint64{10, 11}, Blocks: []turnrecord.BlockRef{{Block: view.Block{Layer: "plan", Slot: -1, Tokens: 3, Live: true}, Hash: "0b"}, {Block: view.Block{Layer: "w"}}},
+		Hidden: []uint64{10, 11}, Blocks: []turnrecord.BlockRef{{Block: view.Block{Layer: "plan", Slot: -1, Tokens: 3, Place: view.End()}, Hash: "0b"}, {Block: view.Block{Layer: "w"}}},
 		Layers: []turnrecord.LayerNote{{ID: "plan", Tokens: 3, Items: 1, Ms: 7}, {ID: "w", Error: `recall: "x"`, Notes: map[string]any{"strategy": "x"}}},
 	})
 }

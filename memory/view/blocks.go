@@ -9,22 +9,36 @@ import (
 )
 
 // Block is a layer's recalled text in one turn: the same value from the layer's recall, through the budget and its
-// place in the view, to the record of the turn. Its zero place is before the history.
+// place in the view, to the record of the turn.
 type Block struct {
 	Layer  string `json:"layer"` // id
 	Slot   int    `json:"slot"`
-	Tokens int    `json:"tokens"`           // of Texts
-	Live   bool   `json:"live,omitempty"`   // it stands behind the history
-	Run    bool   `json:"run,omitempty"`    // directly behind the user message that began the run, if it is Live
-	Inside bool   `json:"inside,omitempty"` // in the history, behind At of it, whatever Live and Run say
-	// At counts units of the conversation, and once the view is chosen items of its history.
-	At    int      `json:"at,omitempty"`
+	Tokens int    `json:"tokens"` // of Texts
+	Place
 	Texts []string `json:"texts,omitempty"` // one message each
 	// Role is the role of the messages, system or developer, set once the view is chosen.
 	Role wire.Role `json:"role,omitempty"`
 	// Update: it replaces an earlier block of its layer, which still stands in the view.
 	Update bool `json:"-"`
 }
+
+// Place is where a block stands in a view. The zero Place is before the history; the others are made by [AfterUser], [End]
+// and [Inside]. The fields are the stored form.
+type Place struct {
+	Live   bool `json:"live,omitempty"` // in or behind the history
+	Run    bool `json:"run,omitempty"`
+	Inside bool `json:"inside,omitempty"`
+	At     int  `json:"at,omitempty"`
+}
+
+// AfterUser is directly behind the user message that began the run.
+func AfterUser() Place { return Place{Live: true, Run: true} }
+
+// End is behind the history.
+func End() Place { return Place{Live: true} }
+
+// Inside is in the history, behind a number of units of the conversation, or, once the view is chosen, of items of its history.
+func Inside(at int) Place { return Place{Live: true, Inside: true, At: at} }
 
 // messageTokens is the overhead of a message in tokens, as in package tokens.
 const messageTokens = 4
@@ -43,8 +57,8 @@ func (b Block) size() int {
 
 func (b Block) equal(o Block) bool {
 	texts := slices.Equal(b.Texts, o.Texts)
-	return texts && b.Layer == o.Layer && b.Slot == o.Slot && b.Tokens == o.Tokens && b.Live == o.Live && b.Run == o.Run &&
-		b.Inside == o.Inside && b.At == o.At && b.Role == o.Role && b.Update == o.Update
+	return texts && b.Layer == o.Layer && b.Slot == o.Slot && b.Tokens == o.Tokens && b.Place == o.Place &&
+		b.Role == o.Role && b.Update == o.Update
 }
 
 // placed are blocks as messages, by their place in a view.

@@ -167,9 +167,9 @@ func (l *line) valid() bool {
 		}
 	}
 	return unique(before, func(id string) string { return id }) && !slices.ContainsFunc(before, func(id string) bool { return !validID(id) }) &&
-		sane(l.Pins, maxPinned, func(b Block) bool { return !b.Live && !b.Run && b.At == 0 }) &&
-		sane(updates, maxUpdated, func(b Block) bool { return b.Live && !b.Run }) &&
-		sane(l.Live, maxFrozen, func(b Block) bool { return b.Live }) &&
+		sane(l.Pins, maxPinned, func(p Place) bool { return p == Place{} }) &&
+		sane(updates, maxUpdated, func(p Place) bool { return p == sentAt(p.At) }) &&
+		sane(l.Live, maxFrozen, func(p Place) bool { return p == AfterUser() || p == sentAt(p.At) }) &&
 		unique(l.Churn, func(c churn) string { return c.ID }) &&
 		!slices.ContainsFunc(l.Churn, func(c churn) bool {
 			return !validID(c.ID) || c.Seen < 0 || c.Seen > maxCount || c.Changed < 0 || c.Changed > c.Seen || !isSum(c.Sum)
@@ -177,11 +177,11 @@ func (l *line) valid() bool {
 }
 
 // sane reports whether layers could have made these blocks: one per layer, within the limit in bytes, each at its place.
-func sane(list []Block, size int, placed func(Block) bool) bool {
+func sane(list []Block, size int, placed func(Place) bool) bool {
 	for _, b := range list {
 		size -= b.size()
 		sound := validID(b.Layer) && len(b.Texts) <= maxTexts && !slices.Contains(b.Texts, "") && between(b.Tokens, maxCount)
-		if !sound || !between(b.At, maxCount) || b.Inside != (b.At > 0) || b.Role != wire.RoleNone || !placed(b) {
+		if !sound || !between(b.At, maxCount) || b.Role != wire.RoleNone || !placed(b.Place) {
 			return false
 		}
 	}

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -221,15 +222,13 @@ func (st *step) reconfigured() bool {
 func (st *step) publish() {
 	st.l.Updates = slices.Clone(st.l.Updates)
 	for i := range st.l.Updates {
-		u := &st.l.Updates[i]
-		switch {
+		switch u := &st.l.Updates[i]; {
 		case st.r.End == 0:
 		case st.shifts: // moving costs nothing now, and their next change costs less
-			u.At = st.r.End
+			u.Place = sentAt(st.r.End)
 		default: // a history that became shorter ends before their place
-			u.At = min(u.At, st.r.End)
+			u.Place = sentAt(min(u.At, st.r.End))
 		}
-		u.Inside = u.At > 0
 	}
 	for i := range st.layers {
 		l := &st.layers[i]
@@ -242,10 +241,18 @@ func (st *step) publish() {
 
 		st.l.Updates = slices.DeleteFunc(st.l.Updates, func(u update) bool { return u.Layer == l.Layer })
 		if pin, _ := find(st.l.Pins, l.Layer); !slices.Equal(pin.Texts, l.Texts) {
-			now := Block{Layer: l.Layer, Slot: l.Slot, Texts: l.Texts, Live: true, Inside: st.r.End > 0, At: st.r.End}
+			now := Block{Layer: l.Layer, Slot: l.Slot, Texts: l.Texts, Place: sentAt(st.r.End)}
 			st.l.Updates = append(st.l.Updates, st.updated(pin, now))
 		}
 	}
+}
+
+// sentAt is the place of a block that is first sent behind a number of units of the conversation, 0 if that is unknown.
+func sentAt(units int) Place {
+	if units == 0 {
+		return End()
+	}
+	return Inside(units)
 }
 
 // pressed returns why the version has to end because of its updates.
@@ -311,19 +318,14 @@ func (st *step) repin() {
 
 // behind reports whether the layer's block stands behind the history in this version.
 func (st *step) behind(l *Said) bool {
-	switch l.Placement {
-	case PlaceBefore:
-		return false
-	case PlaceBehind:
-		return true
-	default:
+	if l.Placement.Auto() {
 		for i := range st.l.Churn {
 			if st.l.Churn[i].ID == l.Layer {
 				return st.l.Churn[i].Live
 			}
 		}
-		return l.Live
 	}
+	return l.Placement.Live()
 }
 
 // observe counts which layers changed since the run before.
@@ -340,7 +342,7 @@ func (st *step) observe() {
 		case l.Held && !known || len(watched) == maxPrefixEntries:
 			continue
 		case !known:
-			c = churn{ID: l.Layer, Live: l.Live, Sum: sum(l.Texts...)}
+			c = churn{ID: l.Layer, Live: l.Placement.Live(), Sum: sum(l.Texts...)}
 		case !l.Held:
 			now := sum(l.Texts...)
 			if c.Seen = min(c.Seen+1, maxCount); c.Sum != now {
@@ -377,6 +379,10 @@ func (st *step) decide() {
 
 // live returns the blocks at the end: inside a run, those from its beginning. Layers without text are included.
 func (st *step) live() []Block {
+	place := End()
+	if st.first {
+		place = AfterUser()
+	}
 	var out []Block
 	for i := range st.layers {
 		l := &st.layers[i]
@@ -389,7 +395,7 @@ func (st *step) live() []Block {
 			frozen.Slot = l.Slot
 			out = append(out, frozen)
 		case !l.Held:
-			out = append(out, Block{Layer: l.Layer, Slot: l.Slot, Texts: l.Texts, Tokens: l.Tokens, Live: true, Run: st.first})
+			out = append(out, Block{Layer: l.Layer, Slot: l.Slot, Texts: l.Texts, Tokens: l.Tokens, Place: place})
 		}
 	}
 	return out
@@ -404,16 +410,13 @@ func (st *step) freeze(live []Block) {
 		b := &live[i]
 		fresh := slices.ContainsFunc(st.layers, func(l Said) bool { return l.Layer == b.Layer && l.Fresh })
 		if fresh || len(frozen) == maxPrefixEntries || len(b.Texts) > maxTexts || size+b.size() > maxFrozen {
-			b.At, b.Inside, b.Run = 0, false, false
+			b.Place = End()
 			continue
 		}
 
 		size += b.size()
 		if !b.Run && st.r.End > 0 { // it stays where it is sent first
-			if b.At == 0 || b.At > st.r.End {
-				b.At = st.r.End
-			}
-			b.Inside = true
+			b.Place = Inside(min(cmp.Or(b.At, st.r.End), st.r.End))
 		}
 		kept := *b
 		kept.Tokens = min(max(b.Tokens, 0), maxCount)

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
+	"remora/memory/layer"
 	"remora/memory/view"
 )
 
@@ -27,7 +28,8 @@ func atRound(p view.Plan) []view.Block {
 // says is a layer that says the texts; of the ID stand before a colon the placement, behind it the name.
 func says(name string, texts ...string) view.Said {
 	placement, id, _ := strings.Cut(name, ":")
-	l := view.Said{Block: view.Block{Layer: id, Texts: texts}, Placement: view.Placement(placement)}
+	placements := map[string]layer.Placement{"anchor": layer.Anchored, "live": layer.Live, "auto live": layer.AutoLive}
+	l := view.Said{Block: view.Block{Layer: id, Texts: texts}, Placement: placements[placement]}
 	for _, text := range texts {
 		l.Tokens += count(text)
 	}
@@ -137,7 +139,7 @@ func TestReasons(t *testing.T) {
 		{"state lost", func(_ *view.PrefixRequest, l *lab) { l.state = view.DecodePrefix([]byte("{")) }, view.ColdStart},
 		{"instructions", func(r *view.PrefixRequest, _ *lab) { r.SystemPrompt = "other" }, view.InstructionsChanged},
 		{"layer gone", func(r *view.PrefixRequest, _ *lab) { r.Layers = r.Layers[:1] }, view.Reconfigured},
-		{"layer moved", func(r *view.PrefixRequest, _ *lab) { r.Layers[1].Placement = view.PlaceBehind }, view.Reconfigured},
+		{"layer moved", func(r *view.PrefixRequest, _ *lab) { r.Layers[1].Placement = layer.Live }, view.Reconfigured},
 		{"cut", func(r *view.PrefixRequest, _ *lab) { r.CutMoved = true }, view.CutMoved},
 		{"cut in a loop", func(r *view.PrefixRequest, _ *lab) { r.CutMoved, r.Loop, r.Run = true, true, "r2" }, view.CutMoved},
 		{"idle", func(r *view.PrefixRequest, _ *lab) { r.Idle = 10 * time.Minute }, view.Idle},
@@ -215,16 +217,16 @@ func TestMisses(t *testing.T) {
 func TestAuto(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		kind    bool   // live by its kind
+		kind    string // its placement
 		changes string // per run, "x" for a change
 		fresh   bool
 		want    string // per run, whether a version begins ("|") and where the layer stands
 	}{
-		{"changes often", false, ".xxxxxx", false, "|aaaa|lll"},
-		{"changes seldom", true, ".......", false, "|llll|aaa"},
-		{"neither", false, ".x...x.", false, "|aaaa|aaa"},
-		{"neither, live", true, ".x...x.", false, "|llll|lll"},
-		{"never pinned", true, ".......", true, "|llll|lll"},
+		{"changes often", "auto", ".xxxxxx", false, "|aaaa|lll"},
+		{"changes seldom", "auto live", ".......", false, "|llll|aaa"},
+		{"neither", "auto", ".x...x.", false, "|aaaa|aaa"},
+		{"neither, live", "auto live", ".x...x.", false, "|llll|lll"},
+		{"never pinned", "auto live", ".......", true, "|llll|lll"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := newLab()
@@ -234,10 +236,10 @@ func TestAuto(t *testing.T) {
 				if change == 'x' {
 					n++
 				}
-				layer := says("auto:a", fmt.Sprintf("<a>%d</a>", n))
-				layer.Live, layer.Fresh = c.kind, c.fresh
+				said := says(c.kind+":a", fmt.Sprintf("<a>%d</a>", n))
+				said.Fresh = c.fresh
 				for range 3 { // a tool loop is one sample
-					p := l.step(request(fmt.Sprint(i), layer))
+					p := l.step(request(fmt.Sprint(i), said))
 					place := "a"
 					if len(p.Live) > 0 {
 						place = "l"
@@ -416,7 +418,7 @@ func TestWhateverLayersDo(t *testing.T) {
 		fresh := rapid.Bool().Draw(t, "fresh")
 		places := map[string]string{}
 		for _, id := range []string{"a", "b", "c", "d"} {
-			places[id] = rapid.SampledFrom([]string{"anchor", "live", "auto"}).Draw(t, "placement of "+id)
+			places[id] = rapid.SampledFrom([]string{"anchor", "live", "auto", "auto live"}).Draw(t, "placement of "+id)
 		}
 		end := 0
 		type key struct{ lineage, run string }
@@ -435,7 +437,7 @@ func TestWhateverLayersDo(t *testing.T) {
 				layer := says(places[id]+":"+id, strings.Repeat("<t>\n"+id+"\n</memory_update>\xff", n))
 				layer.Texts[0] = strings.ReplaceAll(layer.Texts[0], "</memory_update", `<\/memory_update`)
 				layer.Held = rapid.IntRange(0, 5).Draw(t, "held") == 0
-				layer.Live, layer.Fresh = id == "d", id == "c" && fresh
+				layer.Fresh = id == "c" && fresh
 				layers = append(layers, layer)
 				if !slices.Contains(frozen, id) {
 					known = append(known, layer)
@@ -530,7 +532,7 @@ func TestEqual(t *testing.T) {
 	}
 	all := `{"lines":[{"key":"5de77208a5355642","system_prompt":"b886be2912e48350","run":"b886be2912e48351","age":3,"misses":1,"stale":true,"judge":true,` +
 		`"pins":[` + block("a", "") + `}],"loose":["f"],"updates":[` + block("c", `"live":true,"inside":true,"at":5,`) + `,"kind":"add","of":"b"}],` +
-		`"live":[` + block("d", `"live":true,"run":true,"inside":true,"at":5,`) + `}],` +
+		`"live":[` + block("d", `"live":true,"run":true,`) + `},` + block("g", `"live":true,"inside":true,"at":5,`) + `}],` +
 		`"churn":[{"id":"e","seen":4,"changed":2,"sum":"b886be2912e48352","live":true}]}]}`
 	was, changes := view.DecodePrefix([]byte(all)), 0
 	if string(was.Encode()) != all || !was.Equal(view.DecodePrefix([]byte(all))) {
@@ -551,7 +553,7 @@ func TestEqual(t *testing.T) {
 		}
 		changes++
 	}
-	if changes != 30 {
+	if changes != 33 {
 		t.Errorf("%d values were changed", changes)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"remora/memory/layer"
 )
 
 // PromptCache configures when a prefix version ends and the place of layers with placement auto. A run is a user message with
@@ -78,24 +80,14 @@ func (c PromptCache) Validate() []error {
 	return errs
 }
 
-// Placement is where a layer's block stands.
-type Placement string
-
-// Placements. The empty one is PlaceAuto.
-const (
-	PlaceBefore Placement = "anchor" // before the history, pinned
-	PlaceBehind Placement = "live"   // behind the history
-	PlaceAuto   Placement = "auto"   // the kind's default, then by how often the layer changes
-)
-
 // Said is a configured layer's current block, and where it may stand. Every configured layer must be passed, in the
 // order of blocks; a missing one counts as removed from the configuration.
 type Said struct {
-	// Block has no texts if the layer says nothing. Live is where its kind belongs under PlaceAuto: behind the history. What
-	// is not valid UTF-8 in the texts is replaced, as in any message.
+	// Block has no texts if the layer says nothing, and its Place is ignored. What is not valid UTF-8 in the texts is replaced,
+	// as in any message.
 	Block
-	Placement Placement
-	// Fresh layers are shown as they answer, even inside a run, and PlaceAuto never pins them: a recall that changes the
+	Placement layer.Placement
+	// Fresh layers are shown as they answer, even inside a run, and no auto placement pins them: a recall that changes the
 	// layer's state, or one that follows the tool loop. It matters for live ones only.
 	Fresh bool
 	// Held: recall did not run, or failed. The last block stays, if it is still known.

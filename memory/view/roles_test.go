@@ -154,13 +154,13 @@ func TestForms(t *testing.T) {
 	} {
 		m := view.Messages{
 			Dialect: dialects.Chat, System: chatMessages(t, c.system), Items: chatMessages(t, c.items), After: chatMessages(t, c.after),
-			Blocks: slices.Concat(blocks(view.Block{}, chatMessages(t, c.anchored)), blocks(view.Block{Live: true, Run: true}, chatMessages(t, c.run)), blocks(view.Block{Live: true}, chatMessages(t, c.live))),
+			Blocks: slices.Concat(blocks(view.Block{}, chatMessages(t, c.anchored)), blocks(view.Block{Place: view.AfterUser()}, chatMessages(t, c.run)), blocks(view.Block{Place: view.End()}, chatMessages(t, c.live))),
 		}
 		if c.continues {
 			m.Continue(c.carried)
 		}
 		if c.inside != "" {
-			m.Blocks = append(m.Blocks, blocks(view.Block{Inside: true, At: 2}, chatMessages(t, c.inside))...)
+			m.Blocks = append(m.Blocks, blocks(view.Block{Place: view.Inside(2)}, chatMessages(t, c.inside))...)
 		}
 		for form, want := range map[view.Form]string{view.Joined: c.joined, view.OneSystem: c.one, view.Alternate: c.alternate, view.NoSystem: c.no} {
 			sent := m.As(form)
@@ -188,7 +188,7 @@ func TestFormsOfResponses(t *testing.T) {
 			Dialect: dialects.Responses, Instructions: []byte(instructions),
 			System: []wire.Item{item(`{"role":"developer","content":[{"type":"input_text","text":"d"}]}`)},
 			Items:  []wire.Item{item(`{"role":"user","content":[{"type":"input_image","image_url":"x"}]}`)},
-			Blocks: []view.Block{{Role: wire.Developer, Texts: []string{"b"}}, {Live: true, Role: wire.Developer, Texts: []string{"l"}}},
+			Blocks: []view.Block{{Role: wire.Developer, Texts: []string{"b"}}, {Place: view.End(), Role: wire.Developer, Texts: []string{"l"}}},
 		}
 		sent := m.As(form)
 		out := string(sent.Instructions)
@@ -228,7 +228,7 @@ func TestFormsHold(t *testing.T) {
 			Items: chatMessages(t, strings.Join(words.Draw(t, "items"), " ")), After: chatMessages(t, rapid.SampledFrom([]string{"", "c:k r:k", "a:w s:n"}).Draw(t, "after")),
 			Blocks: slices.Concat(
 				blocks(view.Block{}, chatMessages(t, "s:b")[:rapid.IntRange(0, 1).Draw(t, "anchored")]),
-				blocks(view.Block{Live: true}, chatMessages(t, "s:o")[:rapid.IntRange(0, 1).Draw(t, "live")]),
+				blocks(view.Block{Place: view.End()}, chatMessages(t, "s:o")[:rapid.IntRange(0, 1).Draw(t, "live")]),
 			),
 		}
 		letters := func(items []wire.Item) map[rune]int {

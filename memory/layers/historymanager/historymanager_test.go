@@ -290,7 +290,7 @@ func TestExcerpts(t *testing.T) {
 func TestThroughThePipeline(t *testing.T) {
 	o := Options{EnableSummarization: true, EnableLongTermMemory: true, ContextWindowTokens: 50, MaxOutputTokens: 10}
 	d := Defaults(o)
-	p, err := pipeline.New([]pipeline.Layer{{ID: d.ID, Slot: d.Slot, Scope: d.Scope, Budget: d.Budget, Live: d.Live, Impl: open(t, o)}},
+	p, err := pipeline.New([]pipeline.Layer{{ID: d.ID, Slot: d.Slot, Scope: d.Scope, Budget: d.Budget, Placement: d.Placement, Impl: open(t, o)}},
 		pipeline.Options{Count: func(_, s string) int { return layertest.Mixed(s) }, CountItem: func(_ string, it wire.Item) int { return layertest.MixedItem(it) }})
 	if err != nil {
 		t.Fatal(err)

@@ -72,7 +72,7 @@ func Defaults(o Options) layer.Defaults {
 	}
 	d := layer.Defaults{ID: "history", Slot: 300, Scope: layer.Thread, Budget: layer.Between(0, float64(tokens)/2)}
 	if o.EnableLongTermMemory {
-		d.Scope, d.Live, d.Budget = layer.Resource, true, layer.Between(0, 1.5*float64(tokens))
+		d.Scope, d.Placement, d.Budget = layer.Resource, layer.AutoLive, layer.Between(0, 1.5*float64(tokens))
 	}
 	return d
 }

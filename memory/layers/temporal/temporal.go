@@ -59,10 +59,14 @@ func Defaults(o Options) layer.Defaults {
 	if o.InjectLedger {
 		tokens = 800
 	}
-	return layer.Defaults{
+	d := layer.Defaults{
 		ID: "temporal", Slot: 80, Scope: layer.Resource, Budget: layer.Between(0, tokens),
-		Timeouts: layer.Timeouts{Store: time.Minute, AppendItems: time.Minute}, Live: o.grounds(),
+		Timeouts: layer.Timeouts{Store: time.Minute, AppendItems: time.Minute},
 	}
+	if o.grounds() {
+		d.Placement = layer.AutoLive
+	}
+	return d
 }
 
 // Layer is the layer. It is safe for concurrent use.

@@ -222,10 +222,10 @@ func TestOptions(t *testing.T) {
 			t.Errorf("%q is not named in: %v", key, err)
 		}
 	}
-	if d := Defaults(Options{InjectLedger: true, GroundDateTime: new(bool)}); d.Budget.Max() != 800 || d.Live {
+	if d := Defaults(Options{InjectLedger: true, GroundDateTime: new(bool)}); d.Budget.Max() != 800 || d.Placement.Live() {
 		t.Errorf("have %+v", d)
 	}
-	if d := Defaults(Options{}); d.Budget.Max() != 200 || !d.Live {
+	if d := Defaults(Options{}); d.Budget.Max() != 200 || !d.Placement.Live() {
 		t.Errorf("have %+v", d)
 	}
 }

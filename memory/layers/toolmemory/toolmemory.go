@@ -53,7 +53,7 @@ type Tool struct {
 // results are forgotten with the answer that ends a loop of tools; thread keeps them for the session. It follows the loop, since
 // results come and are cut off within it, so that before the history it would cost the prompt cache each time.
 func Defaults(Options) layer.Defaults {
-	return layer.Defaults{ID: "tool-memory", Slot: 110, Scope: layer.Execution, Budget: layer.Budget{}, Live: true, Fresh: true}
+	return layer.Defaults{ID: "tool-memory", Slot: 110, Scope: layer.Execution, Budget: layer.Budget{}, Placement: layer.AutoLive, Fresh: true}
 }
 
 // Layer is the layer. It is safe for concurrent use.
