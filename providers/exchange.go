@@ -59,10 +59,11 @@ func (c *Client) Send(x *Exchange, up Upstream, head, body []byte, answer *Head)
 			x.keep = x.keep && x.body.kind != bodyUntilClose && !isConnect(head)
 			return nil
 		}
-		retry := reused && !x.received && (wrote == 0 || repeatable(head)) && !errors.Is(err, ErrTimeout)
+		err = x.explain(err)
+		dead := reused && !x.received && !errors.Is(err, ErrTimeout) && !errors.Is(err, ErrAborted)
 		x.drop()
-		if !retry || x.link.isAborted() {
-			return x.explain(err)
+		if !dead || wrote > 0 && !repeatable(head) {
+			return err
 		}
 	}
 }

@@ -185,6 +185,34 @@ func TestConnectionsAreReused(t *testing.T) {
 	}
 }
 
+// TestTimeoutIsNotRepeated: an upstream that is silent on a pooled connection has the request. Only a connection that it has
+// closed is replaced.
+func TestTimeoutIsNotRepeated(t *testing.T) {
+	var slow atomic.Int32
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			slow.Add(1)
+			<-r.Context().Done()
+		}
+	}))
+	defer s.Close()
+	c := client(t, func(o *ClientOptions) { o.ResponseHeaderTimeout = 100 * time.Millisecond })
+	up := at(s.Listener.Addr().String())
+	var x Exchange
+	var answer Head
+	if err := c.Send(&x, up, []byte("GET / HTTP/1.1\r\nHost: h\r\n\r\n"), nil, &answer); err != nil {
+		t.Fatal(err)
+	}
+	x.Close()
+	if err := c.Send(&x, up, []byte("GET /slow HTTP/1.1\r\nHost: h\r\n\r\n"), nil, &answer); !errors.Is(err, ErrTimeout) {
+		t.Errorf("got %v", err)
+	}
+	x.Close()
+	if n := slow.Load(); n != 1 {
+		t.Errorf("upstream got %d requests", n)
+	}
+}
+
 func TestIdleConnectionsExpire(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer s.Close()
