@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"remora/cache/spool"
@@ -183,6 +185,30 @@ func TestForeignFilesAreLeftAlone(t *testing.T) {
 			t.Errorf("%s holds %q, %v", path, b, err)
 		}
 	}
+}
+
+// TestAdoptWhileAppending: a proxy adopts the records of dead processes while its own turns come in.
+func TestAdoptWhileAppending(t *testing.T) {
+	dir := t.TempDir()
+	s := openSpool(t, dir, 1<<20)
+	adopted(t, s)
+	var done atomic.Bool
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for !done.Load() {
+			if _, err := s.Adopt(func([]byte) {}); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for range 300 {
+		appendAll(t, s, "one") // to a new file, since the last one was drained
+		drained(t, s)
+	}
+	done.Store(true)
+	wg.Wait()
+	wantLen(t, s, 0, 0)
+	closeSpool(t, s)
 }
 
 // TestDirectoryThatIsDeleted: a deleted directory is created again, for new and for waiting records.

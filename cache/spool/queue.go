@@ -293,19 +293,23 @@ func (s *Queue) remake() error {
 
 // sweep removes the files and directories of dead processes that hold no records: Drain removes only what it has drained.
 func (s *Queue) sweep() error {
+	s.mu.Lock()
+	segments := slices.Clone(s.segments)
+	s.mu.Unlock()
 	var errs []error
-	for _, seg := range slices.Clone(s.segments) {
+	for _, seg := range segments {
 		errs = append(errs, s.retire(seg))
 	}
-	for _, d := range slices.Clone(s.dirs) {
-		if d == s.own {
-			continue // may be written to at any time
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dirs = slices.DeleteFunc(s.dirs, func(d *lockedDir) bool {
+		if d == s.own || slices.ContainsFunc(s.segments, func(g *segment) bool { return g.dir == d }) {
+			return false // its own may be written to at any time
 		}
-		if !slices.ContainsFunc(s.segments, func(g *segment) bool { return g.dir == d }) {
-			s.dirs = slices.DeleteFunc(s.dirs, func(o *lockedDir) bool { return o == d })
-			errs = append(errs, d.remove())
-		}
-	}
+		errs = append(errs, d.remove())
+		return true
+	})
 	return errors.Join(errs...)
 }
 
