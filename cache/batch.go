@@ -55,17 +55,24 @@ func (b *Batcher[C]) Do(ctx context.Context, call C, size int) error {
 	b.work.Add(1)
 	b.mu.Unlock()
 	if b.Inline && endsInTime(ctx) {
-		w.alone[0] = call
-		b.Run(ctx, w.alone[:])
-		b.release(w)
-		if next := b.take(); next != nil {
-			go b.drain(next) //nolint:contextcheck // these calls are of other callers
-		}
+		b.runInline(ctx, w)
 		return nil
 	}
 	w.started = true
 	go b.drain([]*waiter[C]{w}) //nolint:contextcheck // it continues with calls of later callers
 	return b.wait(ctx, w)
+}
+
+// runInline runs a call in its caller's goroutine. The slot passes on even if Run panics, since the caller may recover.
+func (b *Batcher[C]) runInline(ctx context.Context, w *waiter[C]) {
+	defer func() {
+		if next := b.take(); next != nil {
+			go b.drain(next) //nolint:contextcheck // these calls are of other callers
+		}
+	}()
+	w.alone[0] = w.call
+	b.Run(ctx, w.alone[:])
+	b.release(w)
 }
 
 // endsInTime reports whether ctx has a deadline, which Run honours, or never ends.

@@ -79,6 +79,29 @@ func TestBatcherLetsCallersLeave(t *testing.T) {
 	})
 }
 
+// TestBatcherSurvivesAPanic: a server that recovers the panic of a request must not lose a slot for each of them.
+func TestBatcherSurvivesAPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &Batcher[int]{Run: func(_ context.Context, calls []int) {
+			if calls[0] == 0 {
+				panic("of one request")
+			}
+		}, Slots: 2, MaxCalls: 10, MaxBytes: 100, Inline: true}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		for range b.Slots {
+			func() {
+				defer func() { _ = recover() }()
+				_ = b.Do(ctx, 0, 1)
+			}()
+		}
+		if err := b.Do(ctx, 1, 1); err != nil {
+			t.Error(err)
+		}
+		b.Wait()
+	})
+}
+
 func TestBatcherFillsItsSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stall{release: make(chan struct{})}
