@@ -72,7 +72,7 @@ type meaning struct {
 // are not hashed.
 type headerTable struct {
 	names   map[string]meaning
-	lengths [256]uint64 // by first letter, a bit for each length
+	lengths [256]uint64 // by first character | 0x20, a bit for each length
 }
 
 // Credentials of a request, the strongest first: the headers in the order of fixedHeaders, these members of the query in
@@ -127,7 +127,7 @@ func newHeaderTable(o *SessionOptions) *headerTable {
 	add := func(m meaning) {
 		if _, taken := t.names[m.name]; !taken {
 			t.names[m.name] = m
-			t.lengths[m.name[0]] |= 1 << uint(len(m.name))
+			t.lengths[m.name[0]|0x20] |= 1 << uint(len(m.name))
 		}
 	}
 	for _, m := range fixedHeaders() {

@@ -61,6 +61,16 @@ func TestIdentityFromHeaders(t *testing.T) {
 	f(want{side: "subagent"}, "x-openai-subagent: review")
 }
 
+// TestAnyHeaderNamesTheSession: the operator's header may begin with any character of a token.
+func TestAnyHeaderNamesTheSession(t *testing.T) {
+	for _, first := range "!#$%&'*+-.^_`|~09AZaz" {
+		name := string(first) + "session"
+		if id := headOf(t, SessionOptions{Headers: []string{name}}, name+": a").id; id.session != "a" {
+			t.Errorf("%s does not name the session", name)
+		}
+	}
+}
+
 func TestTenant(t *testing.T) {
 	o := defaultSessionOptions()
 	f := func(credential, want string) {
