@@ -2,6 +2,7 @@ package memory_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -767,4 +768,92 @@ func TestRetryOfAnOpenQuestion(t *testing.T) {
 			t.Errorf("%d items are stored: %s", all, line)
 		}
 	})
+}
+
+// replaced is a store in which another program has replaced groups by something else, until they are deleted.
+type replaced struct {
+	cache.Store
+
+	mu  sync.Mutex
+	bad map[cache.Group]bool
+}
+
+func (s *replaced) replace(g cache.Group) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bad[g] = true
+}
+
+func (s *replaced) check(g cache.Group) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.bad[g] {
+		return &cache.Error{Fault: cache.FaultKey, Err: errors.New("WRONGTYPE")}
+	}
+	return nil
+}
+
+func (s *replaced) Read(ctx context.Context, q []cache.Query) ([]cache.Result, error) {
+	for _, query := range q {
+		if err := s.check(query.Group); err != nil {
+			return nil, err
+		}
+	}
+	return s.Store.Read(ctx, q)
+}
+
+func (s *replaced) Commit(ctx context.Context, b []cache.Batch) []cache.Outcome {
+	if err := s.check(b[0].Group); err != nil {
+		return cache.AllFailed(len(b), err)
+	}
+	return s.Store.Commit(ctx, b)
+}
+
+func (s *replaced) Delete(ctx context.Context, g cache.Group) error {
+	s.mu.Lock()
+	delete(s.bad, g)
+	s.mu.Unlock()
+	return s.Store.Delete(ctx, g)
+}
+
+// TestForeignAnnouncements: what another program stores under the keys of processes takes the memory of sessions for a moment only.
+func TestForeignAnnouncements(t *testing.T) {
+	const processes = "\x00processes"
+	for _, n := range []int{1, 2} {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // as in withReplicas
+		synctest.Test(t, func(t *testing.T) {
+			mem, err := stores.Open("memory:", cache.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			store := &replaced{Store: mem, bad: map[cache.Group]bool{}}
+			var list []*replica
+			for range n {
+				list = append(list, startReplica(t, store, &link{Store: store}, &queue{}))
+			}
+			time.Sleep(3500 * time.Millisecond)
+			names, _, err := mem.List(t.Context(), processes, "", 10)
+			if err != nil || len(names) != n {
+				t.Fatalf("processes %q, %v, want %d", names, err, n)
+			}
+
+			view := ""
+			for i, name := range append(names, "starts") {
+				store.replace(cache.Group{Owner: processes, Name: name})
+				time.Sleep(2500 * time.Millisecond)
+				for j, r := range list {
+					words := fmt.Sprintf("u:%d%d", i, j)
+					view = strings.TrimSpace(view + " " + words)
+					r.wantAnswer(words, "a:1", view, memory.StatusOK)
+					view += " a:1"
+				}
+			}
+			for _, r := range list {
+				r.m.Close()
+			}
+			if err := mem.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }

@@ -197,7 +197,7 @@ func outcome(o op) cache.Outcome {
 }
 
 // List implements [cache.Store]. It leaves out index entries whose group is gone, or was never listed because of a conflict, and
-// removes them.
+// removes them. It leaves out those whose key holds a value of a foreign type, too: no other group may suffer from one.
 func (s *Store) List(ctx context.Context, owner, after string, limit int) ([]string, string, error) {
 	if err := s.gate.Enter(); err != nil {
 		return nil, "", err
@@ -224,15 +224,16 @@ func (s *Store) List(ctx context.Context, owner, after string, limit int) ([]str
 		return nil, "", cache.Faulty(cache.FaultKey, fmt.Errorf("list groups in redis: %w", err))
 	}
 
-	live, err := s.listed(ctx, owner, found)
+	live, foreign, err := s.listed(ctx, owner, found)
 	if err != nil {
 		return nil, "", cache.Faulty(cache.FaultKey, fmt.Errorf("list groups in redis: %w", err))
 	}
 	var names, gone []string
 	for i, name := range found {
-		if live[i] {
+		switch {
+		case live[i]:
 			names = append(names, name)
-		} else {
+		case !foreign[i]:
 			gone = append(gone, name)
 		}
 	}
@@ -243,26 +244,30 @@ func (s *Store) List(ctx context.Context, owner, after string, limit int) ([]str
 	return names, cache.PageToken(found[len(found)-1]), nil
 }
 
-// listed reports for each of an owner's groups whether it exists and is listed, in one round trip.
-func (s *Store) listed(ctx context.Context, owner string, names []string) ([]bool, error) {
+// listed reports for each of an owner's groups whether it exists and is listed, or its key holds a value of a foreign type, in one
+// round trip.
+func (s *Store) listed(ctx context.Context, owner string, names []string) (live, foreign []bool, err error) {
 	ops := make([]op, len(names))
 	for i, name := range names {
 		key := groupKey(cache.Group{Owner: owner, Name: name})
 		ops[i] = op{key: key, args: []any{"hexists", key, listedField}, readOnly: true}
 	}
 	s.run(ctx, ops)
-	out := make([]bool, len(names))
+	live, foreign = make([]bool, len(names)), make([]bool, len(names))
 	for i, o := range ops {
+		if foreign[i] = isForeign(o.err); foreign[i] {
+			continue
+		}
 		if o.err != nil {
-			return nil, o.err
+			return nil, nil, o.err
 		}
 		n, err := o.number()
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		out[i] = n == 1
+		live[i] = n == 1
 	}
-	return out, nil
+	return live, foreign, nil
 }
 
 // unlist removes index entries whose groups are gone. A group that was created again in between gets its entry back with its next
@@ -277,7 +282,7 @@ func (s *Store) unlist(ctx context.Context, owner, index string, gone []string) 
 		args = append(args, name)
 	}
 	s.run(ctx, []op{{key: index, args: args}})
-	back, err := s.listed(ctx, owner, gone)
+	back, _, err := s.listed(ctx, owner, gone)
 	if err != nil {
 		return
 	}

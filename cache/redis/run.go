@@ -301,6 +301,9 @@ func isOfKey(text string) bool {
 	return false
 }
 
+// isForeign reports whether an error of run says that a key holds another type than the command expects.
+func isForeign(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "WRONGTYPE ") }
+
 // isServerWide reports whether an error has a code that concerns all keys of the server.
 func isServerWide(text string) bool {
 	codes := []string{"OOM ", "READONLY ", "MISCONF ", "NOREPLICAS ", "LOADING ", "MASTERDOWN ", "BUSY ", "CLUSTERDOWN ", "NOPERM "}

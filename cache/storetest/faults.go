@@ -43,6 +43,13 @@ func testForeignValue(s *suite) {
 	if have := s.names(10); !slices.Equal(have, []string{"good"}) {
 		s.Errorf("listed: %q", have)
 	}
+	s.commit(listed(s.group("listed"), "a", "1"))
+	s.env.Foreign(s.T, s.group("listed"))
+	for range 2 {
+		if have := s.names(10); !slices.Equal(have, []string{"good"}) {
+			s.Errorf("listed beside a group that was replaced: %q", have)
+		}
+	}
 	if err := s.Delete(s.Context(), bad); err != nil {
 		s.Fatalf("delete: %v", err)
 	}

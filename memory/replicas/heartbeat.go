@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"strconv"
@@ -62,6 +63,7 @@ type Heartbeat struct {
 	// false for those in the spool.
 	turns   map[cache.Group]map[string]bool
 	adopted map[uint64]time.Time // dead processes whose turns on disk this one has taken over; see removeAdopted
+	silent  time.Time            // until when no further removal is logged
 	failing bool                 // the last beat failed
 	begun   bool                 // see announceStart
 	beats   uint64               // the number of begun beats
@@ -80,6 +82,8 @@ const (
 	processTTL = 15 * time.Second
 	// leftTTL is how long the note is kept that a dead process has left turns on its disk.
 	leftTTL = time.Minute
+	// removalsEvery is how often removed groups are logged.
+	removalsEvery = time.Minute
 	// maxHeld is the number of sessions that a heartbeat lists.
 	maxHeld = 1024
 )
@@ -184,13 +188,44 @@ func (h *Heartbeat) announce(ctx context.Context, ttl time.Duration) bool {
 		value = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(value, key), began)
 	}
 	value = binary.BigEndian.AppendUint64(value, h.place)
-	out := h.o.Store.Commit(ctx, []cache.Batch{{
+	_, ok := h.write(ctx, cache.Batch{
 		Group: processGroup(h.self), Expect: cache.AnyVersion, TTL: ttl, Listed: true, Puts: []cache.Put{{Name: processName, Data: value}},
-	}})
-	if err := out[0].Err; err != nil {
+	})
+	return ok
+}
+
+// write writes a group of processes. If another program has stored something else under its key, all sessions would lose their memory
+// until it is deleted: only announcements belong there, which are repeated, so write replaces it.
+func (h *Heartbeat) write(ctx context.Context, b cache.Batch) (version uint64, ok bool) {
+	out := h.o.Store.Commit(ctx, []cache.Batch{b})[0]
+	if isOfKey(out.Err) {
+		h.remove(ctx, b.Group, out.Err)
+		out = h.o.Store.Commit(ctx, []cache.Batch{b})[0]
+	}
+	if err := out.Err; err != nil {
 		h.o.Log.Debug("other processes are not told of this one", "error", err.Error())
 	}
-	return out[0].Err == nil
+	return out.Version, out.Err == nil
+}
+
+// isOfKey reports whether an error concerns one key, such as a value of a foreign type.
+func isOfKey(err error) bool {
+	fault, _ := cache.FaultOf(err)
+	return fault == cache.FaultKey
+}
+
+// remove removes a group of processes that cannot be read or written.
+func (h *Heartbeat) remove(ctx context.Context, g cache.Group, why error) {
+	text := "the announcement of a process could not be read or written; it is made anew"
+	if err := h.o.Store.Delete(ctx, g); err != nil {
+		text, why = "processes that share the store cannot announce themselves; sessions are served without memory", errors.Join(why, err)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if now := h.o.Now(); !now.Before(h.silent) {
+		h.silent = now.Add(removalsEvery)
+		h.o.Log.Warn(text, "group", g.Name, "error", why.Error())
+	}
 }
 
 // announceStart tells the others, once, that there is a process which they have not seen, or have forgotten since it was cut off: they
@@ -202,14 +237,13 @@ func (h *Heartbeat) announceStart(ctx context.Context) bool {
 	if begun {
 		return true
 	}
-	out := h.o.Store.Commit(ctx, []cache.Batch{{
+	version, ok := h.write(ctx, cache.Batch{
 		Group: startsGroup, Expect: cache.AnyVersion, TTL: processTTL, Puts: []cache.Put{{Name: processName, Data: []byte{}}},
-	}})
-	if err := out[0].Err; err != nil {
-		h.o.Log.Debug("other processes are not told of this one", "error", err.Error())
+	})
+	if !ok {
 		return false
 	}
-	h.peers.noteOwnStart(out[0].Version)
+	h.peers.noteOwnStart(version)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.begun = true

@@ -86,12 +86,24 @@ func (p *Peers) poll(ctx context.Context) {
 	p.mu.Unlock()
 	if _, err := p.read(ctx, slices.Collect(maps.Keys(found)), true); err != nil {
 		p.o.Log.Debug("other processes cannot be looked at", "error", err.Error())
+		p.checkStarts(ctx, err)
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.polled, p.listed = true, newest
 	p.pollAgain()
+}
+
+// checkStarts removes startsGroup after an error, if it is what cannot be read: all requests read it. Without it, others are found a
+// moment later. The groups of processes are replaced by their owners.
+func (p *Peers) checkStarts(ctx context.Context, err error) {
+	if !isOfKey(err) {
+		return
+	}
+	if _, err := p.o.Store.Read(ctx, queriesOf(nil)); isOfKey(err) {
+		p.heartbeat.remove(ctx, startsGroup, err)
+	}
 }
 
 // noteOwnStart records the version of startsGroup that this process has written. It looks for others next.
@@ -115,7 +127,7 @@ func (p *Peers) pollAgain() {
 // read reads the groups of other processes, and returns those that have ended, or may have ended before this one knew
 // of them.
 func (p *Peers) read(ctx context.Context, ids []uint64, poll bool) (ended []uint64, err error) {
-	if len(ids) == 0 {
+	if len(ids) == 0 && !poll {
 		return nil, nil
 	}
 	results, err := p.o.Store.Read(ctx, queriesOf(ids))
