@@ -29,6 +29,10 @@ var ErrUnreadable = errors.New("stored value cannot be read")
 // does not help.
 var ErrDenied = errors.New("the store refuses the account of store.url")
 
+// ErrUnserved is wrapped by errors of a cluster in which no server serves a key now: its slot is being moved, or belongs to none.
+// Retrying helps once that has ended.
+var ErrUnserved = errors.New("no server of the cluster serves the key now")
+
 // Group names a set of values that are written together. Owner is the tenant, Name the session or resource. Both may contain any
 // bytes: the store encodes them so that no two pairs share a key.
 type Group struct {
@@ -83,8 +87,8 @@ type Outcome struct {
 
 // Store stores groups of values. It is safe for concurrent use. Methods honour the deadline of their context; a call whose
 // context ended may still be executed, on copies of its arguments. Each method except Shard and Close is one round trip. Errors
-// are of type [*Error], whose fault is their extent, and wrap [ErrClosed], [ErrDenied], [ErrUnreadable] or the context's error if
-// one of these is the cause.
+// are of type [*Error], whose fault is their extent, and wrap [ErrClosed], [ErrDenied], [ErrUnserved], [ErrUnreadable] or the context's
+// error if one of these is the cause.
 type Store interface {
 	// Read answers all queries, or fails as a whole. The values and the version of one group are consistent with each other;
 	// different groups may have been read at different moments.

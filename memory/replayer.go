@@ -26,7 +26,7 @@ type replayer struct {
 }
 
 const (
-	// spoolTries is the number of attempts for a session whose keys the store refuses: they may be moving to another server.
+	// spoolTries is the number of attempts for a session under whose key another program has stored something: it may be put back.
 	spoolTries = 3
 	// spoolRest is how long a turn that began without the store waits in the spool for announcements of earlier turns by other
 	// processes.
@@ -114,7 +114,7 @@ func (r *replayer) write(ctx context.Context, rec *spooled, at turnqueue.Record,
 		return err // this process ends; the store is not to blame
 	case fault == cache.FaultCorrupt: // the session's data: waiting does not help
 		return r.giveUp(at, err)
-	case fault == cache.FaultKey && !errors.Is(err, cache.ErrDenied): // nor what another program has put in its place
+	case fault == cache.FaultKey && !errors.Is(err, cache.ErrDenied) && !errors.Is(err, cache.ErrUnserved): // nor what another program has put in its place
 		if r.tries[at.Name]++; r.tries[at.Name] < spoolTries {
 			return r.passOver(at, b, err)
 		}

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -121,6 +122,11 @@ func TestFaultsOfReplies(t *testing.T) {
 		have, shards := cache.FaultOf(err)
 		if have != want || want == cache.FaultShard && fmt.Sprint(shards) != "[h:1]" {
 			t.Errorf("%s: a fault of %s %q, want %s", reply, have, shards, want)
+		}
+		code, _, _ := strings.Cut(reply, " ")
+		unserved := want == cache.FaultKey && slices.Contains([]string{"CLUSTERDOWN", "TRYAGAIN", "MOVED"}, code)
+		if errors.Is(err, cache.ErrUnserved) != unserved {
+			t.Errorf("%s: %v, want an ErrUnserved: %t", reply, err, unserved)
 		}
 		if have, _ := cache.FaultOf(cache.OnShard("", cleanError(errorReply(reply)))); want == cache.FaultShard && have != cache.FaultStore {
 			t.Errorf("%s, of the only server: a fault of %s", reply, have)

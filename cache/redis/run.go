@@ -258,8 +258,8 @@ func cleanError(err error) error {
 	return err
 }
 
-// replyError returns the error for an error reply: a FaultKey if it concerns only the keys of the command, and one that wraps
-// ErrDenied if the server refuses the account.
+// replyError returns the error for an error reply: a FaultKey if it concerns only the keys of the command, one that wraps ErrDenied
+// if the server refuses the account, and ErrUnserved if no server serves the key.
 func replyError(text string) error {
 	err := errors.New(cleanText(text))
 	for _, code := range [...]string{"WRONGPASS ", "NOAUTH ", "NOPERM ", "DENIED ", "ERR AUTH "} {
@@ -271,6 +271,9 @@ func replyError(text string) error {
 		if strings.HasPrefix(strings.ToLower(text), k.reply) {
 			err = fmt.Errorf("%s; %s", cleanText(text), k.want)
 		}
+	}
+	if isUnserved(text) {
+		err = fmt.Errorf("%w: %w", cache.ErrUnserved, err)
 	}
 	if isOfKey(text) {
 		return cache.Faulty(cache.FaultKey, err)
@@ -289,14 +292,24 @@ var otherKinds = []struct{ reply, want string }{ //nolint:gochecknoglobals // ne
 func isOfKey(text string) bool {
 	code, _, _ := strings.Cut(text, " ")
 	switch code {
-	case "WRONGTYPE", "CROSSSLOT", "TRYAGAIN", "MOVED", "ASK":
-		return true // after MOVED or ASK: the servers disagree on the place of the key
-	case "CLUSTERDOWN":
-		return strings.Contains(text, "Hash slot not served")
+	case "WRONGTYPE", "CROSSSLOT":
+		return true
 	case "NOPERM":
 		return strings.Contains(text, " key")
 	case "ERR":
 		return strings.Contains(text, "user_script") && !isServerWide(text)
+	}
+	return isUnserved(text)
+}
+
+// isUnserved reports whether an error reply says that no server of a cluster serves the key, or that they disagree on its place.
+func isUnserved(text string) bool {
+	code, _, _ := strings.Cut(text, " ")
+	switch code {
+	case "TRYAGAIN", "MOVED", "ASK":
+		return true
+	case "CLUSTERDOWN":
+		return strings.Contains(text, "Hash slot not served")
 	}
 	return false
 }

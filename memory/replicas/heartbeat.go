@@ -198,7 +198,7 @@ func (h *Heartbeat) announce(ctx context.Context, ttl time.Duration) bool {
 // until it is deleted: only announcements belong there, which are repeated, so write replaces it.
 func (h *Heartbeat) write(ctx context.Context, b cache.Batch) (version uint64, ok bool) {
 	out := h.o.Store.Commit(ctx, []cache.Batch{b})[0]
-	if isOfKey(out.Err) {
+	if isForeign(out.Err) {
 		h.remove(ctx, b.Group, out.Err)
 		out = h.o.Store.Commit(ctx, []cache.Batch{b})[0]
 	}
@@ -208,10 +208,10 @@ func (h *Heartbeat) write(ctx context.Context, b cache.Batch) (version uint64, o
 	return out.Version, out.Err == nil
 }
 
-// isOfKey reports whether an error concerns one key, such as a value of a foreign type.
-func isOfKey(err error) bool {
+// isForeign reports whether an error concerns one key, and no waiting cures it.
+func isForeign(err error) bool {
 	fault, _ := cache.FaultOf(err)
-	return fault == cache.FaultKey
+	return fault == cache.FaultKey && !errors.Is(err, cache.ErrDenied) && !errors.Is(err, cache.ErrUnserved)
 }
 
 // remove removes a group of processes that cannot be read or written.

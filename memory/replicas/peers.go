@@ -98,10 +98,10 @@ func (p *Peers) poll(ctx context.Context) {
 // checkStarts removes startsGroup after an error, if it is what cannot be read: all requests read it. Without it, others are found a
 // moment later. The groups of processes are replaced by their owners.
 func (p *Peers) checkStarts(ctx context.Context, err error) {
-	if !isOfKey(err) {
+	if !isForeign(err) {
 		return
 	}
-	if _, err := p.o.Store.Read(ctx, queriesOf(nil)); isOfKey(err) {
+	if _, err := p.o.Store.Read(ctx, queriesOf(nil)); isForeign(err) {
 		p.heartbeat.remove(ctx, startsGroup, err)
 	}
 }
