@@ -341,20 +341,20 @@ func (h *Heartbeat) heldSessions() map[uint64]uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for g, turns := range h.turns {
-		waits := h.o.Waiting.Holds(g)
+		waits, first := h.o.Waiting.Holds(g), ""
 		for turn, underWay := range turns {
-			if !underWay && !waits {
+			switch {
+			case !underWay && !waits:
 				delete(turns, turn) // its record was lost
-				continue
-			}
-			key, began := sessionKey(g), turnrecord.BeganAt(turn)
-			if first, ok := held[key]; !ok || began < first {
-				held[key] = began
+			case first == "" || turn < first: // ids begin with the time
+				first = turn
 			}
 		}
-		if len(turns) == 0 {
+		if first == "" {
 			delete(h.turns, g)
+			continue
 		}
+		held[sessionKey(g)] = turnrecord.BeganAt(first)
 		if len(held) > maxHeld {
 			break
 		}
