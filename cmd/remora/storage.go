@@ -48,6 +48,7 @@ func openStorage(ctx context.Context, o storeOptions, log *slog.Logger) (*storag
 	if err != nil {
 		return nil, err
 	}
+	warnOfEmptyFile(o.URL.Reveal(), log)
 	longest := max(o.CommitWait, o.ReadWait)
 	store, err := stores.Open(o.URL.Reveal(), cache.Options{
 		Now: time.Now, TLS: o.TLS, DialTimeout: max(leastDialTimeout, longest), OpTimeout: max(leastOpTimeout, longest),
@@ -113,6 +114,15 @@ func pingStore(ctx context.Context, store *encrypted.Guarded, log *slog.Logger) 
 	}
 	log.Log(ctx, level, "store does not answer; until it does, calls are served as memory.on_store_error says", "error", err.Error())
 	return nil
+}
+
+// warnOfEmptyFile logs that the file of a store is there and has no content, as after a truncation: it begins as a new store, like a
+// missing one.
+func warnOfEmptyFile(url string, log *slog.Logger) {
+	path, ok := strings.CutPrefix(url, "bolt:")
+	if info, err := os.Stat(path); ok && err == nil && info.Mode().IsRegular() && info.Size() == 0 {
+		log.Warn("the file of store.url is empty and begins as a new store; if it held sessions, stop and restore a backup", "file", path)
+	}
 }
 
 // warnOfEviction logs that Redis deletes sessions when its memory is full.

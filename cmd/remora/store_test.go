@@ -129,6 +129,24 @@ func TestEvictionIsLogged(t *testing.T) {
 	}
 }
 
+// TestEmptyFileIsLogged: a file that lost its content is not taken for a new store without a word.
+func TestEmptyFileIsLogged(t *testing.T) {
+	t.Parallel()
+	up := startUpstream(t)
+	d := &workspace{t: t, dir: t.TempDir()}
+	d.start(d.configFor("bolt:remora.db", up.URL()))
+	const line = "is empty and begins as a new store"
+	if log := d.proxy.Log(); strings.Contains(log, line) {
+		t.Errorf("of a new store:\n%s", log)
+	}
+	d.proxy.Stop()
+	if err := os.Truncate(filepath.Join(d.dir, "remora.db"), 0); err != nil {
+		t.Fatal(err)
+	}
+	d.proxy.Restart()
+	d.proxy.Logged(line, 1)
+}
+
 // TestForgottenSessionIsLogged: a session that is gone although its client continues it is logged once, by a hash and without
 // content. A new session is not logged.
 func TestForgottenSessionIsLogged(t *testing.T) {
