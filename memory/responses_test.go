@@ -244,13 +244,15 @@ func TestStringInputContinuesTheStoredHistory(t *testing.T) {
 
 // TestUnsealedReasoningGoesToWhoKeptIt: reasoning without its sealed content is an id. It goes back where upstream has kept
 // the answer and is asked by a request that may use what it keeps. Otherwise it stays out of what the proxy puts before a
-// request, and where upstream has kept the answer, so do the ids that would need it. The transcript has all of it.
+// request, and where upstream has kept the answer, so do the ids that would need it. An image is only an id, too, but no other id
+// needs it. The transcript has all of it.
 func TestUnsealedReasoningGoesToWhoKeptIt(t *testing.T) {
 	const (
 		bare    = `{"type":"reasoning","id":"rs_2","summary":[]}`
 		again   = `{"type":"reasoning","id":"rs_4","summary":[]}`
 		empty   = `{"type":"reasoning","id":"rs_3","summary":[],"encrypted_content":null}`
 		search  = `{"type":"web_search_call","id":"ws_1","status":"completed","action":{"type":"search","query":"q"}}`
+		image   = `{"type":"image_generation_call","id":"ig_1","status":"completed","result":"AA=="}`
 		stores  = `,"store":true`
 		not     = `,"store":false`
 		unnamed = `{"type":"function_call","call_id":"c1","name":"f","arguments":"{\"a\": 1}","status":"completed"}`
@@ -271,6 +273,11 @@ func TestUnsealedReasoningGoesToWhoKeptIt(t *testing.T) {
 		{not, not, []string{bare, call1}, []string{unnamed}},
 		{not, "", []string{reason1, call1}, []string{reason1, call1}},
 		{not, not, []string{bare, empty, reason1, call1}, []string{reason1, call1}},
+		{"", "", []string{search, image, call1}, []string{search, image, call1}},
+		{"", not, []string{search, image, call1}, []string{search, call1}},
+		{not, "", []string{search, image, call1}, []string{search, call1}},
+		{not, not, []string{reason1, search, image, call1}, []string{reason1, search, call1}},
+		{not, not, []string{bare, search, image, call1}, []string{unnamed}},
 	} {
 		l := newLab(t, memory.Options{})
 		l.respond("["+userHi+"]", tt.first, "["+strings.Join(tt.answer, ",")+"]")

@@ -78,8 +78,8 @@ func (a *adapter) adaptData(made Origin, items []wire.Item, data []bool) []*wire
 
 func (a *adapter) adaptWith(made Origin, items []wire.Item, reach wire.Reach, mend func(int, wire.Item) wire.Item) []*wire.Item {
 	call, out := &a.place.call, make([]*wire.Item, len(items))
-	// Upstream knows none of these ids: readable items stay unchanged next to those that it cannot find.
-	readable := reach == wire.Unnamed && !made.Kept && slices.ContainsFunc(items, isSealed)
+	// Where no reasoning that upstream knows binds the ids, readable items stay unchanged next to those that it cannot find.
+	readable := reach == wire.Unnamed && (!slices.ContainsFunc(items, isReasoning) || !made.Kept && slices.ContainsFunc(items, isSealed))
 	for i, it := range items {
 		reach := reach
 		if readable && !IsLookedUp(it) {
@@ -220,6 +220,8 @@ func IsLookedUp(it wire.Item) bool {
 		return false
 	}
 }
+
+func isReasoning(it wire.Item) bool { return it.Kind == wire.Reasoning }
 
 // isSealed reports whether an item is encrypted reasoning, which its maker can read.
 func isSealed(it wire.Item) bool {
