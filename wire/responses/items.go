@@ -27,7 +27,7 @@ func (items) Portable(it wire.Item, r wire.Reach) (wire.Item, bool) {
 		case "status":
 			return whole, it.Kind != wire.Message
 		case "arguments":
-			if r == wire.OtherProvider && it.Kind == wire.ToolCall {
+			if r == wire.OtherProvider && isFunction(it) {
 				return wire.WithValue(it.Raw, p, wire.ObjectArguments(p.Value)), true
 			}
 		case "content", "output":
@@ -45,7 +45,15 @@ func (items) Portable(it wire.Item, r wire.Reach) (wire.Item, bool) {
 	return it.Rewritten(raw), true
 }
 
+// isFunction reports whether an item calls a function. The arguments of other calls are no string.
+func isFunction(it wire.Item) bool {
+	return it.Kind == wire.ToolCall && it.Parts[0].Call.Family == wire.FamilyFunction
+}
+
 func (items) ObjectArguments(it wire.Item) []byte {
+	if !isFunction(it) {
+		return it.Raw
+	}
 	return wire.EditMember(it.Raw, "arguments", wire.ObjectArguments)
 }
 

@@ -23,3 +23,24 @@ func TestAsInput(t *testing.T) {
 		}
 	}
 }
+
+// TestPortableArguments: for another provider, the arguments of functions become the text of an object. Those of other calls are
+// no text.
+func TestPortableArguments(t *testing.T) {
+	for raw, want := range map[string]string{
+		`{"type":"function_call","call_id":"c","name":"f","arguments":{"q":1}}`: `{"type":"function_call","call_id":"c","name":"f","arguments":"{\"q\":1}"}`,
+		`{"type":"function_call","call_id":"c","name":"f","arguments":"{\"q"}`:  `{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}`,
+		`{"type":"tool_search_call","call_id":"c","arguments":{"q":1}}`:         `{"type":"tool_search_call","call_id":"c","arguments":{"q":1}}`,
+	} {
+		it, err := wire.ParseItem(responses.Dialect, []byte(raw))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, ok := it.Portable(wire.OtherProvider); !ok || string(got.Raw) != want {
+			t.Errorf("%s: portable %s, %v", raw, got.Raw, ok)
+		}
+		if got := it.WithObjectArguments(); string(got.Raw) != want {
+			t.Errorf("%s: with object arguments %s", raw, got.Raw)
+		}
+	}
+}
