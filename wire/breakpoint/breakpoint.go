@@ -18,44 +18,32 @@ const (
 )
 
 // Cache returns the body of a request with breakpoints, at most four, as providers take. It is Body itself in Responses, which has none,
-// where the client sets any itself, and where there is nothing to mark.
+// and where the client sets any itself.
 //
 // A breakpoint needs a text part. So that an item is the same in every request wherever the breakpoints are, the content
 // of every system, developer, user and tool message that is a string becomes a list of one text part; white space alone
 // does not, since no provider takes a part of it. All other bytes stay. The result depends on Body alone, and on told: the
 // indices of items that layers say in the user's role.
 func Cache(r *wire.Request, told ...int) []byte {
-	items := r.Items()
-	start := bytes.IndexByte(r.Body, '{')
-	if !r.Dialect.Rules().Breakpoints || start < 0 || len(items) == 0 || marked(r) {
+	if !r.Dialect.Rules().Breakpoints || marked(r) {
 		return r.Body
 	}
+	items := r.Items()
 	f := finder{items: items, takes: make([]bool, len(items)), told: told}
 	for i, it := range items {
 		f.takes[i] = takes(it)
 	}
-	if !slices.Contains(f.takes, true) {
-		return r.Body
-	}
 	at := f.places()
-	body := wire.Edit(r.Body[start:], func(_ int, p wire.Child) ([]byte, bool) {
-		member := r.Body[start+p.Start : start+p.End]
-		if string(p.Name) != "messages" {
-			return member, true
-		}
-		return with(member, p.Value, wire.Edit(p.Value, func(i int, p wire.Child) ([]byte, bool) {
-			if i >= len(items) || !f.takes[i] {
-				return p.Value, true
-			}
-			return spell(p.Value, slices.Contains(at, i)), true
-		})), true
-	})
-	return slices.Concat(r.Body[:start], body)
-}
 
-// with returns a member with another value.
-func with(member, old, value []byte) []byte {
-	return slices.Concat(member[:len(member)-len(old)], value)
+	name := r.Dialect.Rules().List
+	return wire.ReplaceMember(r.Body, name, wire.Edit(r.Member(name), func(i int, p wire.Child) ([]byte, bool) {
+		if !f.takes[i] {
+			return p.Value, true
+		}
+		return wire.EditMember(p.Value, "content", func(value []byte) []byte {
+			return content(value, slices.Contains(at, i))
+		}), true
+	}))
 }
 
 // marked reports whether a request has breakpoints: of the whole body, on tools, or on items and their parts.
@@ -109,7 +97,7 @@ func speaks(value []byte) bool {
 		switch {
 		case rest[0] == ' ':
 			rest = rest[1:]
-		case rest[0] == '\\' && len(rest) > 1 && bytes.IndexByte([]byte("nrt"), rest[1]) >= 0:
+		case rest[0] == '\\' && bytes.IndexByte([]byte("nrt"), rest[1]) >= 0:
 			rest = rest[2:]
 		default:
 			return true
@@ -121,9 +109,6 @@ func speaks(value []byte) bool {
 // lastText returns the index of the last text part of a list, -1 for none.
 func lastText(content []byte) int {
 	i, last := 0, -1
-	if len(content) == 0 || content[0] != '[' {
-		return last
-	}
 	for p := range wire.Children(content) {
 		if string(wire.Member(p.Value, "type")) == `"text"` && speaks(wire.Member(p.Value, "text")) {
 			last = i
@@ -133,17 +118,7 @@ func lastText(content []byte) int {
 	return last
 }
 
-// spell returns an item that takes a breakpoint, with it or without.
-func spell(item []byte, marks bool) []byte {
-	return wire.Edit(item, func(_ int, p wire.Child) ([]byte, bool) {
-		member := item[p.Start:p.End]
-		if string(p.Name) != "content" {
-			return member, true
-		}
-		return with(member, p.Value, content(p.Value, marks)), true
-	})
-}
-
+// content returns the content of an item that takes a breakpoint, with it or without.
 func content(value []byte, marks bool) []byte {
 	if speaks(value) {
 		out := append([]byte(`[{"type":"text","text":`), value...)
@@ -152,10 +127,10 @@ func content(value []byte, marks bool) []byte {
 		}
 		return append(out, "}]"...)
 	}
-	last := lastText(value)
-	if !marks || last < 0 {
+	if !marks {
 		return value
 	}
+	last := lastText(value)
 	return wire.Edit(value, func(i int, p wire.Child) ([]byte, bool) {
 		if i != last {
 			return p.Value, true

@@ -22,13 +22,13 @@ type failer interface {
 	Fatalf(format string, args ...any)
 }
 
-func cache(t failer, body string) string {
+func cache(t failer, body string, told ...int) string {
 	t.Helper()
 	r, err := wire.Parse(dialects.Chat, []byte(body))
 	if err != nil {
 		t.Fatalf("%s: %v", body, err)
 	}
-	return string(Cache(r))
+	return string(Cache(r, told...))
 }
 
 // TestSpelling: what a breakpoint changes, byte for byte.
@@ -52,6 +52,14 @@ func TestSpelling(t *testing.T) {
 		`{"role":"tool","tool_call_id":"1","content":"r"},{"role":"tool","tool_call_id":"2","content":"s"}]`,
 		`[{"role":"user","content":[{"type":"text","text":"q"`+cc+`}]},{"role":"assistant","content":"x","tool_calls":[{"id":"1"},{"id":"2"}]},`+
 			`{"role":"tool","tool_call_id":"1","content":[{"type":"text","text":"r"}]},{"role":"tool","tool_call_id":"2","content":[{"type":"text","text":"s"`+cc+`}]}]`)
+	f("lists: only where a breakpoint is", `[{"role":"user","content":[{"type":"text","text":"a"}]},{"role":"user","content":[{"type":"text","text":"b"}]}]`,
+		`[{"role":"user","content":[{"type":"text","text":"a"}]},{"role":"user","content":[{"type":"text","text":"b"`+cc+`}]}]`)
+	f("two letters of an escape", `[{"role":"user","content":"at"}]`, `[{"role":"user","content":[{"type":"text","text":"at"`+cc+`}]}]`)
+	f("escapes that are no space", `[{"role":"user","content":"\\"}]`, `[{"role":"user","content":[{"type":"text","text":"\\"`+cc+`}]}]`)
+	f("another list with content", `[{"role":"user","content":"a"}],"documents":[{"content":"a"}]`,
+		`[{"role":"user","content":[{"type":"text","text":"a"`+cc+`}]}],"documents":[{"content":"a"}]`)
+	f("a part about breakpoints", `[{"role":"user","content":[{"type":"text","text":"what is cache_control?"}]}]`,
+		`[{"role":"user","content":[{"type":"text","text":"what is cache_control?"`+cc+`}]}]`)
 	for name, same := range map[string]string{
 		"nothing to mark":      `[{"role":"user","content":" \t"},{"role":"user","content":null},{"role":"assistant","content":"a"}]`,
 		"the client's":         `[{"role":"system","content":"s"},{"role":"user","content":[{"type":"text","text":"a"` + cc + `}]}]`,
@@ -59,6 +67,7 @@ func TestSpelling(t *testing.T) {
 		"nothing at all":       `[]`,
 		"legacy result":        `[{"role":"function","name":"f","content":"r"}]`,
 		"image":                `[{"role":"user","content":[{"type":"image_url","image_url":{"url":"u"}}]}]`,
+		"no content":           `[{"role":"user"}]`,
 		"no items":             `[null,1,"a"]`,
 		"a whole body's":       `[{"role":"user","content":"a"}],"cache_control":{"type":"ephemeral"}`,
 		"a tool's":             `[{"role":"user","content":"a"}],"tools":[{"type":"function","function":{"name":"f"}` + cc + `}]`,
@@ -79,10 +88,10 @@ func TestSpelling(t *testing.T) {
 	}
 }
 
-// spelled are messages of one letter each: s and d instructions, u, a and t what user, assistant and tools say, c an answer
-// of calls alone, and - a user message without text.
+// spelled are messages of one letter each: s and d instructions, u, a and t what user, assistant and tools say, l what
+// layers say in the user's role, c an answer of calls alone, and - a user message without text.
 func spelled(letters string) string {
-	roles := map[rune]string{'s': "system", 'd': "developer", 'u': "user", 'a': "assistant", 't': "tool"}
+	roles := map[rune]string{'s': "system", 'd': "developer", 'u': "user", 'l': "user", 'a': "assistant", 't': "tool"}
 	var out []string
 	for i, c := range letters {
 		switch c {
@@ -128,6 +137,8 @@ func TestPlaces(t *testing.T) {
 		{"what a round began with", "suausd", "^^.^.^"},
 		{"its loop", "suausdct", "^..^.^.^"},
 		{"its loop goes on", "suausdctct", "^..^...^.^"},
+		{"in the user's role", "suaull", "^^.^.^"},
+		{"its loop", "suaullct", "^..^.^.^"},
 		{"the round after", "suausctaus", "^..^....^^"},
 		{"live blocks behind a loop", "suctsd", "^^.^.."},
 		{"live blocks behind a longer one", "suctcts", "^..^.^."},
@@ -137,7 +148,13 @@ func TestPlaces(t *testing.T) {
 		{"nothing but answers", "aa", ".."},
 	} {
 		want := []byte(strings.Repeat(".", len(c.messages)))
-		for _, i := range breakpoints(t, cache(t, spelled(c.messages))) {
+		var told []int
+		for i, letter := range c.messages {
+			if letter == 'l' {
+				told = append(told, i)
+			}
+		}
+		for _, i := range breakpoints(t, cache(t, spelled(c.messages), told...)) {
 			want[i] = '^'
 		}
 		if string(want) != c.want {

@@ -13,7 +13,7 @@ type finder struct {
 	told  []int  // items in the user's role that layers say
 }
 
-// places returns the indices of the items with breakpoints, ascending:
+// places returns the indices of the items with breakpoints, -1 for none; some may be the same:
 //
 //   - the last of the system prompt, with the anchored blocks of layers: they outlive all else;
 //   - the last one of the request before, so that its cache is found however many items came since;
@@ -29,48 +29,31 @@ func (f *finder) places() []int {
 	for fresh < len(f.items) && f.isInstruction(fresh) {
 		fresh++
 	}
-	told := round >= 0 && fresh > round+1
-	switch {
-	case told && fresh == len(f.items):
+	told := fresh > round+1
+	if told && fresh == len(f.items) {
 		// These instructions may stay or not: if they do, the next request reads them from the cache, too.
-		at = append(at, f.said(f.last(f.answered(round), f.isUser)), f.said(round), f.any(fresh-1))
-	case told:
-		end := f.said(len(f.items) - 1)
-		at = append(at, f.said(round), f.any(f.answered(end)), end)
-	default:
-		end := f.said(len(f.items) - 1)
-		at = append(at, f.any(f.answered(end)), end)
+		return append(at, f.said(f.last(f.last(round, f.isAssistant), f.isUser)), f.said(round), f.any(fresh-1))
 	}
-	at = slices.DeleteFunc(at, func(i int) bool { return i < 0 })
-	slices.Sort(at)
-	return slices.Compact(at)
+	if told {
+		at = append(at, f.said(round))
+	}
+	end := f.said(len(f.items) - 1)
+	return append(at, f.any(f.last(end, f.isAssistant)), end)
 }
 
-// answered returns the index of the last item of the request that the latest answer up to i was given to, -1 for none.
-func (f *finder) answered(i int) int {
-	i = f.last(i, f.isAssistant)
-	for i >= 0 && f.isAssistant(i) {
-		i--
-	}
-	return i
-}
-
-// any returns the last item up to i that can have a breakpoint, -1 for none.
+// any returns the last item up to i that can have a breakpoint, -1 for none. An answer never has one, so from an answer it
+// leads to the last item that the answer was given to.
 func (f *finder) any(i int) int {
-	for i >= 0 && !f.takes[i] {
-		i--
-	}
-	return i
+	return f.last(i, func(i int) bool { return f.takes[i] })
 }
 
 // said returns the same without instructions, unless there is nothing else.
 func (f *finder) said(i int) int {
-	for j := i; j >= 0; j-- {
-		if f.takes[j] && !f.isInstruction(j) {
-			return j
-		}
+	j := f.last(i, func(i int) bool { return f.takes[i] && !f.isInstruction(i) })
+	if j < 0 {
+		return f.any(i)
 	}
-	return f.any(i)
+	return j
 }
 
 // last returns the last item up to i that is of a kind, -1 for none.
@@ -86,7 +69,7 @@ func (f *finder) isUser(i int) bool {
 }
 
 func (f *finder) isAssistant(i int) bool {
-	return f.items[i].Kind == wire.Message && f.items[i].Role == wire.Assistant
+	return f.items[i].Role == wire.Assistant
 }
 
 // isInstruction reports whether an item is one that layers may say: in the role of instructions, or told.
