@@ -2,6 +2,7 @@ package chat
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 
 	"remora/wire"
@@ -16,9 +17,7 @@ func (merging) Bodies(w *merge.Bodies) []byte {
 	}
 	m := joining{Bodies: w}
 	for i, body := range w.All() {
-		if message := wire.Member(choiceOf(body, 0), "message"); len(message) > 0 && message[0] == '{' {
-			m.add(i, message)
-		}
+		m.add(i, wire.Member(choiceOf(body, 0), "message"))
 	}
 	return w.Edit(func(p wire.Child) []byte {
 		if string(p.Name) != "choices" {
@@ -30,11 +29,7 @@ func (merging) Bodies(w *merge.Bodies) []byte {
 
 // choice returns what the client gets of a choice of the last answer.
 func (m *joining) choice(last []byte) []byte {
-	at, ok := wire.Index(wire.Member(last, "index"), 0)
-	if !ok {
-		return last
-	}
-	if at != 0 {
+	if at := wire.IndexOr(wire.Member(last, "index"), 0); at != 0 {
 		if first := choiceOf(m.All()[0], at); first != nil {
 			return first // as in a stream, it ended with the first answer
 		}
@@ -80,9 +75,8 @@ func choiceOf(body []byte, number int) []byte {
 // joining puts the messages of several answers together, as a client does with the deltas of a stream.
 type joining struct {
 	*merge.Bodies
-	members  members
-	messages int
-	end      ending
+	members members
+	end     ending
 }
 
 // members are those of several objects, put together.
@@ -96,7 +90,6 @@ type merged struct {
 const maxMembers = 64
 
 func (m *joining) add(body int, message []byte) {
-	m.messages++
 	visible, calls := m.visible(body, message)
 	if calls && body < len(m.All())-1 {
 		m.end.earlier = true
@@ -142,10 +135,8 @@ func (m *joining) visible(body int, message []byte) (out []byte, calls bool) {
 // callOf returns the call that an element of tool_calls makes.
 func callOf(raw []byte) wire.Call {
 	c := wire.Call{ID: wire.Text(wire.Member(raw, "id")), Family: "function"}
-	for _, tool := range [...]string{"custom", "function"} {
-		if name := wire.Text(wire.Member(wire.Member(raw, tool), "name")); name != "" {
-			c.Name = name
-		}
+	for _, tool := range [...]string{"function", "custom"} {
+		c.Name = cmp.Or(c.Name, wire.Text(wire.Member(wire.Member(raw, tool), "name")))
 	}
 	return c
 }
@@ -162,11 +153,10 @@ func (m *members) add(p wire.Child) {
 	old := &(*m)[i].value
 	a, b := *old, p.Value
 	switch {
-	case string(b) == "null", string(p.Name) == "role":
+	case merge.Empty(b), string(p.Name) == "role":
 	case a[0] == '"' && b[0] == '"':
 		*old = slices.Concat(a[:len(a)-1], b[1:])
-	case a[0] == '[' && b[0] == '[' && !wire.HasChildren(b):
-	case a[0] == '[' && b[0] == '[' && wire.HasChildren(a):
+	case a[0] == '[' && b[0] == '[' && wire.HasChildren(a) && wire.HasChildren(b):
 		*old = slices.Concat(bytes.TrimSpace(a[:len(a)-1]), []byte{','}, bytes.TrimSpace(b[1:]))
 	default:
 		*old = b
@@ -187,7 +177,7 @@ func (m members) object() []byte {
 
 // message returns the message that the client gets; last is the one of the last answer.
 func (m *joining) message(last []byte) []byte {
-	if m.messages == 1 && len(m.All()) == 1 {
+	if len(m.All()) == 1 {
 		out, _ := m.visible(0, last)
 		if m.end.dropped && !m.end.calls && !says(out) {
 			out = withContent(out)
@@ -221,16 +211,6 @@ func speaks(delta []byte) bool {
 
 // withContent gives a message or a delta an empty text: one with neither text nor calls breaks clients, and upstreams
 // refuse it in a history.
-func withContent(message []byte) []byte {
-	if len(message) == 0 || message[0] != '{' {
-		return message
-	}
-	const text = `"content":""`
-	if wire.Member(message, "content") != nil {
-		return wire.EditMember(message, "content", func([]byte) []byte { return []byte(`""`) })
-	}
-	if rest := bytes.TrimSpace(message[1:]); rest[0] != '}' {
-		return slices.Concat([]byte("{"+text+","), rest)
-	}
-	return []byte("{" + text + "}")
+func withContent(object []byte) []byte {
+	return wire.WithMember(object, "content", []byte(`""`))
 }

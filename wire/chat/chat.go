@@ -26,8 +26,8 @@ type codec struct {
 
 // fields are the members of a message that determine its kind. Values are raw; nil if absent.
 type fields struct {
-	role, id, name, toolCallID, content, refusal, audio, images, toolCalls, functionCall []byte
-	contentAt, callsAt                                                                   int // where content and toolCalls begin in the message
+	role, name, toolCallID, content, refusal, audio, images, toolCalls, functionCall []byte
+	contentAt, callsAt                                                               int // where content and toolCalls begin in the message
 }
 
 func (*codec) Read(d *wire.Decoder, raw []byte) wire.Item {
@@ -36,8 +36,6 @@ func (*codec) Read(d *wire.Decoder, raw []byte) wire.Item {
 		switch string(p.Name) {
 		case "role":
 			f.role = p.Value
-		case "id":
-			f.id = p.Value
 		case "name":
 			f.name = p.Value
 		case "tool_call_id":
@@ -56,7 +54,6 @@ func (*codec) Read(d *wire.Decoder, raw []byte) wire.Item {
 			f.functionCall = p.Value
 		}
 	}
-	it.ID = d.Text(f.id)
 
 	role, _ := wire.Inside(f.role)
 	switch string(wire.Unescaped(role)) {
@@ -159,8 +156,7 @@ func firstCall(it wire.Item) int {
 
 // hasLegacyCall reports whether a message has a function_call. It is the last part.
 func hasLegacyCall(it wire.Item) bool {
-	p := &it.Parts[len(it.Parts)-1]
-	return p.Kind == wire.ToolCall && p.Call.Family == wire.FamilyLegacy
+	return it.Parts[len(it.Parts)-1].Call.Family == wire.FamilyLegacy
 }
 
 func (*codec) Function(name, description string, parameters []byte) []byte {

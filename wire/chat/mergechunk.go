@@ -186,18 +186,10 @@ func (w *writing) silent() bool {
 // withText gives a choice, which ends, a delta with an empty text.
 func withText(choice []byte) []byte {
 	delta := wire.Member(choice, "delta")
-	if delta == nil {
-		return slices.Concat(bytes.TrimSpace(choice[:len(choice)-1]), []byte(`,"delta":{"content":""}}`))
+	if !wire.IsObject(delta) {
+		delta = []byte("{}")
 	}
-	if delta = withContent(delta); delta[0] != '{' {
-		delta = []byte(`{"content":""}`)
-	}
-	return wire.Edit(choice, func(_ int, p wire.Child) ([]byte, bool) {
-		if string(p.Name) == "delta" {
-			return wire.WithValue(choice, p, delta), true
-		}
-		return choice[p.Start:p.End], true
-	})
+	return wire.WithMember(choice, "delta", withContent(delta))
 }
 
 func (w *writing) reason(raw []byte) []byte {

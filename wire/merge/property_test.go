@@ -250,6 +250,27 @@ func TestWhole(t *testing.T) {
 		`{"choices":[{"message":{"refusal":"no"},"finish_reason":"stop"}]}`)
 	f(dialects.Chat, `{"choices":[{"message":{"content":""},"finish_reason":"stop"}]}`,
 		`{"choices":[{"message":{"content":null,"tool_calls":[{"id":"1","function":{"name":"mem_x"}}],"function_call":{"name":"mem_y"}},"finish_reason":"tool_calls"}]}`)
+	hidden := `{"id":"a","choices":[{"message":{"content":"a","tool_calls":[{"id":"1","function":{"name":"mem_x"}}]},"logprobs":null,"finish_reason":"tool_calls"}]}`
+	f(dialects.Chat, `{"id":"b","error":{}}`, hidden, `{"id":"b","error":{}}`)
+	f(dialects.Chat, `{"id":"a","choices":[{"message":{"content":"a","tool_calls":[{"id":"2","function":{"name":"f"}}]},"logprobs":null,"finish_reason":"tool_calls"},{"index":1,"message":{"content":"B"}}]}`,
+		hidden,
+		`{"id":"b","choices":[{"message":{"content":null,"tool_calls":[{"id":"2","function":{"name":"f"}}]},"logprobs":null,"finish_reason":"tool_calls"},{"index":1,"message":{"content":"B"}}]}`)
+	f(dialects.Chat, `{"choices":[{"message":{"content":null,"tool_calls":[{"id":"2","function":{"name":"f"}}]},"finish_reason":"tool_calls"}]}`,
+		`{"choices":[{"message":{"content":null,"tool_calls":[{"id":"1","custom":{"name":"mem_x"}},{"id":"2","function":{"name":"f"}}]},"finish_reason":"tool_calls"}]}`)
+	f(dialects.Chat, `{"choices":[{"message":{"content":null,"function_call":{"name":"f"}},"finish_reason":"function_call"}]}`,
+		`{"choices":[{"message":{"content":null,"function_call":null,"tool_calls":[{"id":"1","function":{"name":"mem_x"}}]},"finish_reason":"tool_calls"}]}`,
+		`{"choices":[{"message":{"content":null,"function_call":{"name":"f"}},"finish_reason":"function_call"}]}`)
+	f(dialects.Chat, `{"choices":[{"message":{"content":""},"finish_reason":"stop"}]}`,
+		`{"choices":[{"message":{"content":null,"function_call":{"name":"mem_x"}},"finish_reason":"function_call"}]}`)
+	f(dialects.Chat, `{"choices":[{"message":{"content":"","function_call":null},"finish_reason":"stop"}]}`,
+		`{"choices":[{"message":{"content":null,"function_call":null,"tool_calls":[{"id":"1","function":{"name":"mem_x"}}]},"finish_reason":"tool_calls"}]}`)
+	for _, same := range []string{
+		`{"choices":[{"message":{"content":null,"tool_calls":[]},"finish_reason":"length"}]}`,
+		`{"choices":[{"message":{"content":null,"tool_calls":[{"id":"2","function":{"name":"f"}}]},"finish_reason":"stop"}]}`,
+		`{"choices":[{"message":null,"finish_reason":"length"}]}`,
+	} {
+		f(dialects.Chat, same, same)
+	}
 	f(dialects.Responses, `{"id":"r0","created_at":1,"output":[{"type":"reasoning"},{"type":"message"}],"status":"incomplete"}`,
 		`{"id":"r0","created_at":1,"output":[{"type":"reasoning"},{"type":"function_call","call_id":"1","name":"mem_x"}],"status":"completed"}`,
 		`{"id":"r1","created_at":2,"output":[{"type":"message"}],"status":"incomplete"}`)
