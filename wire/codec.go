@@ -48,14 +48,14 @@ type Codec interface {
 // Converter splits items into parts, and builds items from parts of other dialects. A part without a counterpart is an
 // error that names it.
 type Converter interface {
-	// ReadPart reads a part of a content, AppendPart encodes one that is not text.
-	ReadPart(raw []byte) (ContentPart, error)
+	// ReadPart reads a part of a content, and returns false for one without a counterpart. AppendPart encodes one that is not text.
+	ReadPart(raw []byte) (ContentPart, bool)
 	AppendPart(dst []byte, p ContentPart) []byte
 	// ReadCalls reads the calls of an item. MakeCalls makes items of calls.
 	ReadCalls(it Item) []SaidCall
 	MakeCalls(calls []SaidCall) [][]byte
-	// ReadAnswered is the id of the call that a result answers, as JSON. MakeResult makes a result of it; content is JSON.
-	ReadAnswered(it Item) ([]byte, error)
+	// ReadAnswered returns the id of the call that a result answers, as JSON, and false for a result without a counterpart. MakeResult makes a result of it; content is JSON.
+	ReadAnswered(it Item) ([]byte, bool)
 	MakeResult(id []byte, custom bool, content []byte) []byte
 }
 
@@ -151,8 +151,8 @@ func (Opaque) AsInput(it Item, _ func(Audio) bool) (Item, bool) { return it, it.
 // Hash writes the item as it is.
 func (Opaque) Hash(h *Hasher, it Item) { h.Opaque(it.Raw) }
 
-// ReadPart returns an error.
-func (Opaque) ReadPart([]byte) (ContentPart, error) { return ContentPart{}, errOpaque }
+// ReadPart returns false.
+func (Opaque) ReadPart([]byte) (ContentPart, bool) { return ContentPart{}, false }
 
 // AppendPart appends nothing.
 func (Opaque) AppendPart(dst []byte, _ ContentPart) []byte { return dst }
@@ -163,8 +163,8 @@ func (Opaque) ReadCalls(Item) []SaidCall { return nil }
 // MakeCalls returns none.
 func (Opaque) MakeCalls([]SaidCall) [][]byte { return nil }
 
-// ReadAnswered returns an error.
-func (Opaque) ReadAnswered(Item) ([]byte, error) { return nil, errOpaque }
+// ReadAnswered returns false.
+func (Opaque) ReadAnswered(Item) ([]byte, bool) { return nil, false }
 
 // MakeResult returns nil.
 func (Opaque) MakeResult([]byte, bool, []byte) []byte { return nil }

@@ -1,10 +1,6 @@
 package wire
 
-import (
-	"errors"
-	"fmt"
-	"slices"
-)
+import "slices"
 
 // ContentPart is a part of a content in a neutral form.
 type ContentPart struct {
@@ -33,11 +29,9 @@ type SaidCall struct {
 	Custom bool
 	// CallID, ToolName and Input are JSON strings, nil where absent.
 	CallID, ToolName, Input []byte
-	// Err is set if the call has no counterpart.
-	Err error
+	// Alone: the call has no counterpart.
+	Alone bool
 }
-
-var errOpaque = errors.New("no counterpart for item of an unknown type")
 
 // ConvertAll converts items of another dialect, and leaves out items and parts of a content without a counterpart, and their
 // partners. Tool calls of one answer become one Chat message.
@@ -51,7 +45,7 @@ func ConvertAll(items []Item, d Dialect) []Item {
 	if foreign == 0 {
 		return items
 	}
-	c := converter{to: d, lenient: true, lost: make(map[string]bool)}
+	c := newConverter(d)
 	out := make([]converted, 0, len(items)+foreign)
 	var calls []SaidCall // of items that are nothing else, and wait for the last one of their answer
 	flush := func() {
@@ -66,12 +60,12 @@ func ConvertAll(items []Item, d Dialect) []Item {
 			out = append(out, converted{it, false})
 			continue
 		}
-		if said, err := saidCall(it); err == nil {
+		if said, ok := saidCall(it); ok {
 			calls = append(calls, said)
 			continue
 		}
-		made, err := c.convert(it)
-		if err != nil {
+		made, ok := c.convert(it)
+		if !ok {
 			c.lose(it)
 			continue
 		}
@@ -86,23 +80,25 @@ func ConvertAll(items []Item, d Dialect) []Item {
 	return c.settle(out)
 }
 
-// saidCall returns the call of an item that consists of one call.
-func saidCall(it Item) (SaidCall, error) {
+// saidCall returns the call of an item that consists of one call, and false where that has no counterpart.
+func saidCall(it Item) (SaidCall, bool) {
 	if it.Kind == ToolCall {
 		if calls := it.Dialect.Codec().ReadCalls(it); len(calls) == 1 {
-			return calls[0], calls[0].Err
+			return calls[0], !calls[0].Alone
 		}
 	}
-	return SaidCall{}, errOpaque
+	return SaidCall{}, false
 }
 
-// converter records which calls were of custom tools: a Chat result does not have this, a Responses result must.
+// converter converts items to one dialect.
 type converter struct {
 	to     Dialect
-	custom map[string]bool
-	// lenient leaves out the parts of a content, and the calls of a message, that have no counterpart.
-	lenient bool
-	lost    map[string]bool // keys of the calls and results that were left out
+	custom map[string]bool // calls of custom tools, by id: a Chat result does not have this, a Responses result must
+	lost   map[string]bool // keys of the calls and results that were left out
+}
+
+func newConverter(to Dialect) *converter {
+	return &converter{to: to, custom: make(map[string]bool), lost: make(map[string]bool)}
 }
 
 // lose records that the other half of the item's pairs cannot be sent either.
@@ -115,61 +111,56 @@ func (c *converter) lose(it Item) {
 	}
 }
 
-func (c *converter) convert(it Item) ([]Item, error) {
-	if it.Dialect == c.to {
-		return []Item{it}, nil
-	}
+// convert returns false for an item without a counterpart.
+func (c *converter) convert(it Item) ([]Item, bool) {
 	switch it.Kind {
 	case Message:
 		return c.message(it)
 	case ToolCall:
-		call, err := saidCall(it)
-		if err != nil {
-			return nil, err
+		call, ok := saidCall(it)
+		if !ok {
+			return nil, false
 		}
-		return c.make([]SaidCall{call}), nil
+		return c.make([]SaidCall{call}), true
 	case ToolResult:
 		return c.result(it)
 	case Reasoning:
-		return nil, nil
+		return nil, true
 	default:
 	}
-	return nil, errOpaque
+	return nil, false
 }
 
-func (c *converter) message(it Item) ([]Item, error) {
+func (c *converter) message(it Item) ([]Item, bool) {
 	role := Member(it.Raw, "role")
 	if it.Role == RoleOther {
-		return nil, fmt.Errorf("no counterpart for message of an unknown role")
+		return nil, false
 	}
 	it = it.DrawnInWords()
 	var out []Item
 	if it.HasContent() || !it.HasCalls() {
-		content, err := c.content(it)
-		if err == nil {
+		content, ok := c.content(it)
+		if ok {
 			raw := append([]byte(`{"role":`), role...)
 			raw = append(append(append(raw, `,"content":`...), content...), '}')
 			out = append(out, NewDecoder(c.to).Item(raw))
-		} else if !c.lenient || !it.HasCalls() {
-			return nil, err
+		} else if !it.HasCalls() {
+			return nil, false
 		}
 	}
 	if !it.HasCalls() {
-		return out, nil
+		return out, true
 	}
 
 	var calls []SaidCall
 	for _, call := range it.Dialect.Codec().ReadCalls(it) {
-		switch {
-		case call.Err == nil:
-			calls = append(calls, call)
-		case c.lenient:
+		if call.Alone {
 			c.lost[call.Key()] = true
-		default:
-			return nil, call.Err
+		} else {
+			calls = append(calls, call)
 		}
 	}
-	return append(out, c.make(calls)...), nil
+	return append(out, c.make(calls)...), true
 }
 
 // make makes items of calls.
@@ -179,9 +170,6 @@ func (c *converter) make(calls []SaidCall) []Item {
 	}
 	for _, call := range calls {
 		if call.Custom {
-			if c.custom == nil {
-				c.custom = make(map[string]bool)
-			}
 			c.custom[call.ID] = true
 		}
 	}
@@ -192,17 +180,17 @@ func (c *converter) make(calls []SaidCall) []Item {
 	return items
 }
 
-func (c *converter) result(it Item) ([]Item, error) {
-	content, err := c.content(it)
-	if err != nil {
-		return nil, err
+func (c *converter) result(it Item) ([]Item, bool) {
+	content, ok := c.content(it)
+	if !ok {
+		return nil, false
 	}
-	id, err := it.Dialect.Codec().ReadAnswered(it)
-	if err != nil {
-		return nil, err
+	id, ok := it.Dialect.Codec().ReadAnswered(it)
+	if !ok {
+		return nil, false
 	}
 	raw := c.to.Codec().MakeResult(OrEmpty(id), c.custom[it.Answers().ID], content)
-	return []Item{NewDecoder(c.to).Item(raw)}, nil
+	return []Item{NewDecoder(c.to).Item(raw)}, true
 }
 
 // OrEmpty is raw, or an empty string where there is none.
@@ -214,26 +202,24 @@ func OrEmpty(raw []byte) []byte {
 }
 
 // content converts the content of a message, or the output of a result. A string stays the string that it is, and a list of one
-// text becomes one: many servers take no list, above all not from the assistant.
-func (c *converter) content(it Item) ([]byte, error) {
+// text becomes one: many servers take no list, above all not from the assistant. It returns false where no part of a list has a
+// counterpart.
+func (c *converter) content(it Item) ([]byte, bool) {
 	raw, refusal := Member(it.Raw, it.contentName()), Member(it.Raw, "refusal")
 	_, refused := Inside(refusal)
 	if _, ok := Inside(raw); ok && !refused {
-		return raw, nil
+		return raw, true
 	}
 	if !refused && (len(raw) == 0 || IsNull(raw)) {
-		return []byte(`""`), nil
+		return []byte(`""`), true
 	}
 	out := []byte{'['}
 	if s, ok := Inside(raw); ok && len(s) > 0 {
 		out = append(out, c.to.TextPart(it.Role, raw)...)
 	}
-	out, text, err := c.parts(out, raw, it)
-	switch {
-	case err != nil:
-		return nil, err
-	case text != nil && !refused:
-		return text, nil
+	out, text := c.parts(out, raw, it)
+	if text != nil && !refused {
+		return text, true
 	}
 	if refused && it.Role == Assistant {
 		if len(out) > 1 {
@@ -241,30 +227,21 @@ func (c *converter) content(it Item) ([]byte, error) {
 		}
 		out = append(append(append(out, `{"type":"refusal","refusal":`...), refusal...), '}')
 	}
-	if len(out) == 1 && c.lenient {
-		if it.Kind == ToolResult {
-			return []byte(`""`), nil // its call needs it
-		}
-		return nil, fmt.Errorf("no counterpart for any part of a content")
+	if len(out) == 1 {
+		return []byte(`""`), it.Kind == ToolResult // its call needs it
 	}
-	return append(out, ']'), nil
+	return append(out, ']'), true
 }
 
 // parts appends the converted parts of a list. If that is one text, it returns it as well, as a JSON string.
-func (c *converter) parts(out, raw []byte, it Item) (list, text []byte, err error) {
+func (c *converter) parts(out, raw []byte, it Item) (list, text []byte) {
 	for p := range Children(raw) {
-		if p.Name != nil {
-			return nil, nil, fmt.Errorf("no counterpart for content that is an object")
+		part, ok := it.Dialect.Codec().ReadPart(p.Value)
+		if _, said := Inside(p.Value); said {
+			part, ok = ContentPart{Value: p.Value}, true
 		}
-		part, err := it.Dialect.Codec().ReadPart(p.Value)
-		if _, ok := Inside(p.Value); ok {
-			part, err = ContentPart{Value: p.Value}, nil
-		}
-		if err != nil && c.lenient {
+		if !ok || p.Name != nil { // no API takes an object
 			continue
-		}
-		if err != nil {
-			return nil, nil, err
 		}
 		first := len(out) == 1
 		if !first {
@@ -284,7 +261,7 @@ func (c *converter) parts(out, raw []byte, it Item) (list, text []byte, err erro
 			out = c.to.Codec().AppendPart(out, part)
 		}
 	}
-	return out, text, nil
+	return out, text
 }
 
 // inWords replaces the part if the content may only have text.

@@ -279,8 +279,8 @@ func (h *Hasher) media(raw []byte, run int) (nextRun int) {
 
 // neutral writes an image or a file as no dialect spells it, and nothing (false) for anything else.
 func (h *Hasher) neutral(raw []byte) bool {
-	part, err := h.dialect.Codec().ReadPart(raw)
-	if err != nil {
+	part, ok := h.dialect.Codec().ReadPart(raw)
+	if !ok {
 		return false
 	}
 	switch part.Kind {

@@ -430,10 +430,13 @@ func (it Item) WithoutMarks() Item {
 }
 
 // Convert returns the item in dialect d: as it is if it has that dialect already. A Chat assistant message with calls
-// becomes a message and one item for each call. Reasoning becomes nothing in Chat, which has no place for it. What
-// has no counterpart (hosted calls, references, legacy function calls, unknown parts) is an error that names it.
-func (it Item) Convert(d Dialect) ([]Item, error) {
-	return (&converter{to: d}).convert(it)
+// becomes a message and one item for each call. Reasoning becomes nothing in Chat, which has no place for it. It returns false
+// for what has no counterpart: hosted calls, references, and content without any part that has one.
+func (it Item) Convert(d Dialect) ([]Item, bool) {
+	if it.Dialect == d {
+		return []Item{it}, true
+	}
+	return newConverter(d).convert(it)
 }
 
 // Reach is the distance from the upstream of an earlier item to the upstream of a new request.

@@ -122,9 +122,9 @@ func (a *agent) take(in input) error {
 
 // add appends an item, converted to the dialect.
 func (a *agent) add(it wire.Item) error {
-	items, err := it.Convert(a.dialect)
-	if err != nil {
-		return fmt.Errorf("convert an item of kind %d to %s: %w", it.Kind, a.dialect, err)
+	items, ok := it.Convert(a.dialect)
+	if !ok {
+		return fmt.Errorf("an item of kind %d has no counterpart in %s", it.Kind, a.dialect)
 	}
 	for _, it := range items {
 		a.history = append(a.history, entry{raw: it.Raw, answer: a.answers})

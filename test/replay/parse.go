@@ -223,10 +223,10 @@ func (p *parser) items(d wire.Dialect, raw []byte) error {
 	}
 	list := []wire.Item{it}
 	if d == dialects.Chat {
-		list, err = it.Convert(dialects.Responses)
-		if err != nil { // no counterpart in Responses: count it as skipped
+		var ok bool
+		if list, ok = it.Convert(dialects.Responses); !ok { // no counterpart in Responses: count it as skipped
 			p.skip()
-			return nil //nolint:nilerr // see above
+			return nil
 		}
 	}
 	for _, it := range list {

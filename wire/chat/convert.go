@@ -1,34 +1,26 @@
 package chat
 
-import (
-	"bytes"
-	"errors"
-
-	"remora/wire"
-)
+import "remora/wire"
 
 // converter is the wire.Converter.
 type converter struct{}
 
 var _ wire.Converter = converter{}
 
-func (converter) ReadPart(raw []byte) (wire.ContentPart, error) {
+func (converter) ReadPart(raw []byte) (wire.ContentPart, bool) {
 	switch wire.Text(wire.Member(raw, "type")) {
 	case "text", "input_text", "output_text":
-		return wire.ContentPart{Value: wire.Member(raw, "text")}, nil
+		return wire.ContentPart{Value: wire.Member(raw, "text")}, true
 	case "refusal", "input_audio":
-		return wire.ContentPart{Kind: wire.PartAlike, Value: raw}, nil
+		return wire.ContentPart{Kind: wire.PartAlike, Value: raw}, true
 	case "image_url":
 		image := wire.Member(raw, "image_url")
-		return wire.ContentPart{Kind: wire.PartImage, Value: wire.Member(image, "url"), Detail: wire.Member(image, "detail")}, nil
+		return wire.ContentPart{Kind: wire.PartImage, Value: wire.Member(image, "url"), Detail: wire.Member(image, "detail")}, true
 	case "file":
-		file := bytes.TrimSpace(wire.Member(raw, "file"))
-		if len(file) < 2 || file[0] != '{' || len(bytes.TrimSpace(file[1:len(file)-1])) == 0 {
-			return wire.ContentPart{}, errors.New("no counterpart for file without members")
-		}
-		return wire.ContentPart{Kind: wire.PartFile, Value: file}, nil
+		file := wire.Member(raw, "file")
+		return wire.ContentPart{Kind: wire.PartFile, Value: file}, wire.IsObject(file) && wire.HasChildren(file)
 	}
-	return wire.ContentPart{}, errors.New("no counterpart for content part of an unknown type")
+	return wire.ContentPart{}, false
 }
 
 func (converter) AppendPart(dst []byte, p wire.ContentPart) []byte {
@@ -49,7 +41,7 @@ func (converter) AppendPart(dst []byte, p wire.ContentPart) []byte {
 func (converter) ReadCalls(it wire.Item) []wire.SaidCall {
 	var calls []wire.SaidCall
 	if hasLegacyCall(it) {
-		calls = append(calls, wire.SaidCall{Call: it.Parts[len(it.Parts)-1].Call, Err: errors.New("no counterpart for legacy function call")})
+		calls = append(calls, wire.SaidCall{Call: it.Parts[len(it.Parts)-1].Call, Alone: true})
 	}
 	for p := range wire.Children(wire.Member(it.Raw, "tool_calls")) {
 		id := wire.Member(p.Value, "id")
@@ -60,7 +52,7 @@ func (converter) ReadCalls(it wire.Item) []wire.SaidCall {
 			call.Custom = true
 		}
 		if tool == nil {
-			call.Err = errors.New("no counterpart for tool call of an unknown type")
+			call.Alone = true
 		}
 		call.ToolName, call.Input = wire.Member(tool, "name"), wire.StringArguments(wire.Member(tool, input))
 		calls = append(calls, call)
@@ -88,11 +80,11 @@ func (converter) MakeCalls(calls []wire.SaidCall) [][]byte {
 	return [][]byte{append(out, "]}"...)}
 }
 
-func (converter) ReadAnswered(it wire.Item) ([]byte, error) {
+func (converter) ReadAnswered(it wire.Item) ([]byte, bool) {
 	if it.Answers().Family != wire.FamilyFunction {
-		return nil, errors.New("no counterpart for result of a legacy function")
+		return nil, false
 	}
-	return wire.Member(it.Raw, "tool_call_id"), nil
+	return wire.Member(it.Raw, "tool_call_id"), true
 }
 
 func (converter) MakeResult(id []byte, _ bool, content []byte) []byte {

@@ -1,35 +1,31 @@
 package responses
 
-import (
-	"errors"
-
-	"remora/wire"
-)
+import "remora/wire"
 
 // converter is the wire.Converter.
 type converter struct{}
 
 var _ wire.Converter = converter{}
 
-func (converter) ReadPart(raw []byte) (wire.ContentPart, error) {
+func (converter) ReadPart(raw []byte) (wire.ContentPart, bool) {
 	switch wire.Text(wire.Member(raw, "type")) {
 	case "text", "input_text", "output_text":
-		return wire.ContentPart{Value: wire.Member(raw, "text")}, nil
+		return wire.ContentPart{Value: wire.Member(raw, "text")}, true
 	case "refusal", "input_audio":
-		return wire.ContentPart{Kind: wire.PartAlike, Value: raw}, nil
+		return wire.ContentPart{Kind: wire.PartAlike, Value: raw}, true
 	case "input_image":
 		url := wire.Member(raw, "image_url")
 		if _, ok := wire.Inside(url); !ok {
-			return wire.ContentPart{}, errors.New("no counterpart for image that is no URL")
+			return wire.ContentPart{}, false
 		}
-		return wire.ContentPart{Kind: wire.PartImage, Value: url, Detail: wire.Member(raw, "detail")}, nil
+		return wire.ContentPart{Kind: wire.PartImage, Value: url, Detail: wire.Member(raw, "detail")}, true
 	case "input_file":
 		file := wire.Edit(raw, func(_ int, p wire.Child) ([]byte, bool) {
 			return raw[p.Start:p.End], string(p.Name) != "type"
 		})
-		return wire.ContentPart{Kind: wire.PartFile, Value: file}, nil
+		return wire.ContentPart{Kind: wire.PartFile, Value: file}, true
 	}
-	return wire.ContentPart{}, errors.New("no counterpart for content part of an unknown type")
+	return wire.ContentPart{}, false
 }
 
 func (converter) AppendPart(dst []byte, p wire.ContentPart) []byte {
@@ -62,14 +58,9 @@ func (converter) ReadCalls(it wire.Item) []wire.SaidCall {
 	case wire.FamilyCustom:
 		call.Input = wire.Member(it.Raw, "input")
 	default:
-		call.Err = noCounterpart(it)
+		call.Alone = true
 	}
 	return []wire.SaidCall{call}
-}
-
-// noCounterpart names what an item is, without its content.
-func noCounterpart(it wire.Item) error {
-	return errors.New("no counterpart for item of type " + wire.Text(wire.Member(it.Raw, "type")))
 }
 
 func (converter) MakeCalls(calls []wire.SaidCall) [][]byte {
@@ -88,11 +79,11 @@ func (converter) MakeCalls(calls []wire.SaidCall) [][]byte {
 	return items
 }
 
-func (converter) ReadAnswered(it wire.Item) ([]byte, error) {
+func (converter) ReadAnswered(it wire.Item) ([]byte, bool) {
 	if it.Answers().Family != wire.FamilyFunction && it.Answers().Family != wire.FamilyCustom {
-		return nil, noCounterpart(it)
+		return nil, false
 	}
-	return wire.Member(it.Raw, "call_id"), nil
+	return wire.Member(it.Raw, "call_id"), true
 }
 
 func (converter) MakeResult(id []byte, custom bool, content []byte) []byte {

@@ -30,8 +30,8 @@ func Mixed(s string) int {
 func MixedItem(it wire.Item) int {
 	const perMessage, perCall = 4, 3
 
-	messages, err := it.Convert(dialects.Chat)
-	if err != nil {
+	messages, ok := it.Convert(dialects.Chat)
+	if !ok {
 		return perMessage + Mixed(string(it.Raw))
 	}
 	n := 0
