@@ -115,7 +115,8 @@ type exchange struct {
 	err         error
 
 	missed  bool // upstream did not get a complete turn, and the answer is not degraded
-	jumbled bool // upstream got duplicate turns, or in the wrong order
+	twice   bool // upstream got a turn twice
+	jumbled bool // upstream got turns in the wrong order
 }
 
 func (e exchange) String() string {
@@ -181,13 +182,12 @@ func (c *talker) look(call *exchange) {
 	seen, missed, last := strings.Fields(call.seen), false, -1
 	for _, text := range c.said {
 		at := slices.Index(seen, text)
-		switch {
-		case at < 0:
+		if at < 0 {
 			missed = true
 			continue
-		case at < last, slices.Contains(seen[at+1:], text):
-			call.jumbled = true
 		}
+		call.twice = call.twice || slices.Contains(seen[at+1:], text)
+		call.jumbled = call.jumbled || at < last
 		last = at
 	}
 	call.missed = missed && (!c.onlyNew || !call.degraded())

@@ -128,7 +128,9 @@ type wrongs struct {
 	doubled    int // stored more than once, over all lines
 	disordered int // after a later turn, or not on its line
 	missed     int // views that lacked a turn, with an answer that was not degraded
-	jumbled    int // views with a turn twice, or in the wrong order
+	repeated   int // views with a turn twice
+	jumbled    int // views with turns in the wrong order
+	gone       int // turns on the session's line that are not in its client's last view
 
 	cases []string        // descriptions
 	told  map[string]bool // clients and the kinds of their cases
@@ -154,19 +156,19 @@ func (w *wrongs) add(count *int, c *talker, text, what string) {
 	w.cases = append(w.cases, b.String())
 }
 
-// judge fails the test for lost or duplicate turns, and if more turns than allowed are in the wrong order or missing in views. It
-// prints some cases.
+// judge fails the test for turns that are lost, duplicate, or gone for good from views, and if more turns than allowed are in the
+// wrong order or missing in views. It prints some cases.
 func (w *wrongs) judge(t *testing.T, allowed int) {
 	t.Helper()
 	for _, text := range w.cases[:min(len(w.cases), 12)] {
 		t.Log(text)
 	}
-	if w.lost+w.doubled > 0 {
-		t.Errorf("%d turns are lost and %d doubled", w.lost, w.doubled)
+	if w.lost+w.doubled+w.repeated+w.gone > 0 {
+		t.Errorf("%d turns are lost and %d doubled, %d are not in the last views, and %d views have one twice", w.lost, w.doubled, w.gone, w.repeated)
 	}
 	// A turn in the wrong order is so in every later view.
 	if w.disordered+w.missed > allowed || allowed == 0 && w.jumbled > 0 {
-		t.Errorf("%d turns are out of order, %d views miss turns and %d have them twice or out of order", w.disordered, w.missed, w.jumbled)
+		t.Errorf("%d turns are out of order, %d views miss turns and %d have them out of order", w.disordered, w.missed, w.jumbled)
 	}
 }
 
@@ -197,9 +199,34 @@ func (a *archive) check(clients []*talker) (w wrongs) {
 		if last := s.at[message{"user", c.said[len(c.said)-1]}]; !c.onlyNew && sharers[id] > 1 && len(last) > 0 {
 			end = last[0]
 		}
-		w.compare(c, s, s.line(end))
+		line := s.line(end)
+		w.compare(c, s, line)
+		if sharers[id] == 1 {
+			w.last(c, s, line)
+		}
 	}
 	return w
+}
+
+// last compares the client's last view with the session's line: whatever was missed before, its turns are there in the end.
+func (w *wrongs) last(c *talker, s stored, line map[uint64]int) {
+	if len(c.calls) == 0 {
+		return
+	}
+	e := c.calls[len(c.calls)-1]
+	if e.err != nil || e.degraded() {
+		return
+	}
+	seen := strings.Fields(e.seen)
+	for _, text := range c.said {
+		at := s.at[message{"user", text}]
+		if len(at) != 1 {
+			continue // lost or doubled
+		}
+		if _, onLine := line[at[0]]; onLine && !slices.Contains(seen, text) {
+			w.add(&w.gone, c, text, "is stored, but is not in the last view")
+		}
+	}
 }
 
 // compare compares a client's turns with the line that should contain them.
@@ -233,8 +260,11 @@ func (w *wrongs) views(c *talker) {
 		if e.missed {
 			w.add(&w.missed, c, e.asked, "misses turns in its view")
 		}
+		if e.twice {
+			w.add(&w.repeated, c, e.asked, "has a turn twice in its view")
+		}
 		if e.jumbled {
-			w.add(&w.jumbled, c, e.asked, "has turns twice or out of order in its view")
+			w.add(&w.jumbled, c, e.asked, "has turns out of order in its view")
 		}
 	}
 }
@@ -279,9 +309,9 @@ func TestCheckFinds(t *testing.T) {
 	}
 
 	for name, c := range map[string]struct {
-		onlyNew         bool
-		memory, seen    string
-		missed, jumbled bool
+		onlyNew                bool
+		memory, seen           string
+		missed, twice, jumbled bool
 	}{
 		"nothing":           {onlyNew: true, memory: "ok;items=5", seen: "1 2 3"},
 		"missed":            {onlyNew: true, memory: "ok;items=5", seen: "1 3", missed: true},
@@ -289,12 +319,21 @@ func TestCheckFinds(t *testing.T) {
 		"missed, bypassed":  {onlyNew: true, memory: "bypass", seen: "3", missed: true},
 		"missed of its own": {memory: "degraded;items=5", seen: "1 3", missed: true},
 		"out of order":      {onlyNew: true, memory: "ok;items=5", seen: "2 1 3", jumbled: true},
-		"twice":             {onlyNew: true, memory: "ok;items=5", seen: "1 2 1 3", jumbled: true},
+		"twice":             {onlyNew: true, memory: "ok;items=5", seen: "1 2 1 3", twice: true},
 	} {
 		e := exchange{memory: c.memory, seen: c.seen}
 		(&talker{onlyNew: c.onlyNew, said: []string{"1", "2"}}).look(&e)
-		if e.missed != c.missed || e.jumbled != c.jumbled {
-			t.Errorf("view with %s: missed %t, jumbled %t; want %t, %t", name, e.missed, e.jumbled, c.missed, c.jumbled)
+		if e.missed != c.missed || e.twice != c.twice || e.jumbled != c.jumbled {
+			t.Errorf("view with %s: missed %t, twice %t, jumbled %t; want %t, %t, %t", name, e.missed, e.twice, e.jumbled, c.missed, c.twice, c.jumbled)
+		}
+	}
+
+	s := stored{at: map[message][]uint64{{"user", "1"}: {1}, {"user", "2"}: {2}, {"user", "3"}: {3}}}
+	for seen, want := range map[string]int{"1 2": 0, "2": 1, "3": 2} {
+		var w wrongs
+		w.last(&talker{said: []string{"1", "2", "3"}, calls: []exchange{{memory: "ok", seen: seen}}}, s, map[uint64]int{1: 0, 2: 1})
+		if w.gone != want { // the third one stands beside the line
+			t.Errorf("last view with %s: %d turns are gone, want %d", seen, w.gone, want)
 		}
 	}
 }

@@ -40,8 +40,22 @@ func TestTwoProxies(t *testing.T) {
 	wg.Wait()
 	f.drained() // if too many turns of a session wait for each other, the last ones go to the spool
 	f.stop()
-	w := openArchive(t, "", redis.URL()).check(clients)
+	var alone, sharing []*talker
+	for _, c := range clients {
+		if strings.HasPrefix(c.session, "shared") {
+			sharing = append(sharing, c)
+		} else {
+			alone = append(alone, c)
+		}
+	}
+	stored := openArchive(t, "", redis.URL())
+	w := stored.check(sharing)
 	w.judge(t, math.MaxInt) // in a shared session the order of turns is undefined
+	w = stored.check(alone)
+	for _, c := range alone {
+		w.views(c)
+	}
+	w.judge(t, allowedOf(len(alone)*turns))
 }
 
 // TestTenantsNeverMeet uses equal and crafted session ids with two keys.

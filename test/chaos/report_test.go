@@ -35,7 +35,7 @@ type row struct {
 
 func (r row) String() string {
 	return fmt.Sprintf("%d calls, %d failed, %d turns, %d lost, %d doubled, %d out of order, %d views that miss a turn, %d with turns out of order, %d degraded, longest %s",
-		r.calls, r.failed, r.turns, r.lost, r.doubled, r.disordered, r.missed, r.jumbled, r.degraded, r.longest.Round(time.Millisecond))
+		r.calls, r.failed, r.turns, r.lost, r.doubled, r.disordered, r.missed, r.jumbled+r.repeated, r.degraded, r.longest.Round(time.Millisecond))
 }
 
 // scenarios are the rows of the page, in its order.

@@ -164,10 +164,9 @@ func (c *crowd) unmarked(after time.Duration) string {
 	return "Views that missed a turn and did not say so were made " + strings.Join(stretches, " and ") + " after it was cut off."
 }
 
-// see runs every client until its answers are not degraded; a client that sends only new items, until a view has all of its turns.
-// These calls are not counted: their number depends on the machine. Their intervals grow, since a replica with spooled turns of a
-// session also spools the next ones: on a busy machine, clients without pauses would fill the spool faster than one worker drains
-// it.
+// see runs every client until an answer is not degraded: then its view has all turns of its line, which finish checks. These
+// calls are not counted: their number depends on the machine. Their intervals grow, since a replica with spooled turns of a session
+// also spools the next ones: on a busy machine, clients without pauses would fill the spool faster than one worker drains it.
 func (c *crowd) see() {
 	c.t.Helper()
 	var wg sync.WaitGroup
@@ -217,11 +216,17 @@ func (c *crowd) allowed(scenario string) int {
 		return 0
 	case slices.Contains(unordered, scenario):
 		return math.MaxInt
-	case !full():
-		return math.MaxInt // the machine is busy with all other tests
 	default:
-		return c.row.turns / 50
+		return allowedOf(c.row.turns)
 	}
+}
+
+// allowedOf is how many of a number of turns may be so with several replicas.
+func allowedOf(turns int) int {
+	if !full() {
+		return math.MaxInt // the machine is busy with all other tests
+	}
+	return turns / 50
 }
 
 // crowdSize returns the number of clients of most scenarios.
