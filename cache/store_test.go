@@ -125,13 +125,14 @@ func TestRedisClusterStore(t *testing.T) {
 	all := kit.StartCluster(t)
 	env := redisEnv(all.URL())
 	env.Foreign = planter(all.Nodes...)
-	env.Lose = func(t *testing.T) (cache.Store, func() string) {
+	env.Lose = func(t *testing.T) (s cache.Store, lose func() string, restore func()) {
 		t.Helper()
 		c := kit.StartCluster(t)
-		return open(t, c.URL(), cache.Options{}), func() string {
+		lose = func() string {
 			c.Nodes[1].Kill()
 			return c.Nodes[1].Addr()
 		}
+		return open(t, c.URL(), cache.Options{}), lose, c.Nodes[1].Restart
 	}
 	env.Kill = func(t *testing.T) cache.Store {
 		t.Helper()

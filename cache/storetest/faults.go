@@ -79,7 +79,7 @@ func deadServer(t *testing.T, s cache.Store) {
 
 // lostShard checks that an unavailable server of several is a fault of its groups only, as named by Shard. Groups committed
 // meanwhile are listed at the latest when the server of the index is back.
-func lostShard(t *testing.T, s cache.Store, lose func() string) {
+func lostShard(t *testing.T, s cache.Store, lose func() string, restore func()) {
 	t.Helper()
 	defer func() { _ = s.Close() }()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -94,6 +94,7 @@ func lostShard(t *testing.T, s cache.Store, lose func() string) {
 
 	lost := lose()
 	away := 0
+	var committed []string // owners of groups that were committed meanwhile
 	// Owners differ, so that the lost server holds the index of some groups on other servers.
 	for i := range groups {
 		g := named(i)
@@ -104,6 +105,9 @@ func lostShard(t *testing.T, s cache.Store, lose func() string) {
 		listedErr := s.Commit(ctx, []cache.Batch{elsewhere})[0].Err
 		if s.Shard(elsewhere.Group) != lost && listedErr != nil {
 			t.Errorf("commit of a group that is there, with an index that may be away: %v", listedErr)
+		}
+		if listedErr == nil {
+			committed = append(committed, elsewhere.Group.Owner)
 		}
 		if !isAway {
 			if readErr != nil || writeErr != nil {
@@ -127,5 +131,19 @@ func lostShard(t *testing.T, s cache.Store, lose func() string) {
 	wantFault(t, "ping", err, cache.FaultShard)
 	if _, shards := cache.FaultOf(err); !slices.Equal(shards, []string{lost}) {
 		t.Errorf("ping without %s says that %q is away", lost, shards)
+	}
+
+	restore()
+	for _, owner := range committed {
+		for {
+			names, _, err := s.List(ctx, owner, "", 10)
+			if err == nil && slices.Equal(names, []string{"n"}) {
+				break
+			}
+			if ctx.Err() != nil {
+				t.Fatalf("groups of %s with the server back: %q, %v; want n", owner, names, err)
+			}
+			time.Sleep(50 * time.Millisecond) // a real server and the store's own interval
+		}
 	}
 }

@@ -29,9 +29,9 @@ type Env struct {
 	Kill func(t *testing.T) cache.Store
 	// Foreign replaces a group by a value that the store cannot use, as another program may. Nil if no other program can.
 	Foreign func(t *testing.T, g cache.Group)
-	// Lose returns a new store with several servers, and a function that makes one of them unreachable and returns its name. Nil
-	// without several servers.
-	Lose func(t *testing.T) (s cache.Store, lose func() string)
+	// Lose returns a new store with several servers, and functions of which lose makes one of them unreachable and returns its
+	// name, and restore brings it back as it was. Nil without several servers.
+	Lose func(t *testing.T) (s cache.Store, lose func() string, restore func())
 }
 
 // Run checks all promises, each in a subtest.
@@ -81,8 +81,8 @@ func Run(t *testing.T, e Env) {
 	}
 	if e.Lose != nil {
 		t.Run("LostShard", func(t *testing.T) {
-			s, lose := e.Lose(t)
-			lostShard(t, s, lose)
+			s, lose, restore := e.Lose(t)
+			lostShard(t, s, lose, restore)
 		})
 	}
 }

@@ -181,7 +181,7 @@ func (c *client) ask(s *session) error {
 func (c *client) count(s *session, seen *http.Response, fresh message) {
 	c.n.answered++
 	memory := seen.Header.Get("X-Memory")
-	status, rest, _ := strings.Cut(strings.TrimPrefix(memory, "status="), ";")
+	status, rest, _ := strings.Cut(memory, ";")
 	switch {
 	case s.name == "":
 		c.n.plain++

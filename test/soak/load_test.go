@@ -101,7 +101,7 @@ func (all crew) hangUp() {
 	}
 }
 
-// judge fails the test for failed and forgotten requests.
+// judge fails the test for requests that failed, were forgotten, or were answered without memory.
 func (t *tally) judge(tb testing.TB) {
 	tb.Helper()
 	for i, err := range t.failed {
@@ -113,6 +113,9 @@ func (t *tally) judge(tb testing.TB) {
 	}
 	if t.answered == 0 {
 		tb.Error("nothing was answered")
+	}
+	if t.degraded > 0 {
+		tb.Errorf("%d of %d answers were without memory", t.degraded, t.answered)
 	}
 }
 
