@@ -47,18 +47,21 @@ func (l *turnLayers) conclude(ctx context.Context, a *Answer) (after func(contex
 	}
 
 	return func(ctx context.Context) {
+		handed := func(context.Context) {}
 		if settles {
 			defer l.settle(ctx, resp)()
-			handed := func(context.Context) {}
 			if unseen {
 				end.Unseen, handed = l.unseen(ctx)
 			}
 			if done {
 				l.run.Complete(ctx, end)
 			}
-			if l.flush(ctx) {
-				handed(ctx)
-			}
+		}
+		if l.wasDeleted(ctx) {
+			return
+		}
+		if settles && l.flush(ctx) {
+			handed(ctx)
 		}
 		if gives {
 			l.giveBack(ctx, end)
@@ -94,6 +97,9 @@ func (l *turnLayers) describe(e *session.Entry, a *Answer) {
 // flushFirst retries writing states that others changed concurrently, while no client waits.
 func (l *turnLayers) flushFirst(after func(context.Context)) func(context.Context) {
 	return func(ctx context.Context) {
+		if l.wasDeleted(ctx) {
+			return
+		}
 		l.flush(ctx)
 		if after != nil {
 			after(ctx)
@@ -108,7 +114,7 @@ func (l *turnLayers) afterOutage(after func(context.Context)) func(context.Conte
 	return func(ctx context.Context) {
 		if st := l.states; st != nil {
 			err := l.m.spool.outwait(ctx, l.group)
-			if deleted, _ := l.m.tombstones.deleted(ctx, l.call.Scope, l.ID); deleted && err == nil {
+			if err == nil && l.wasDeleted(ctx) {
 				return
 			}
 			if err == nil {

@@ -381,3 +381,98 @@ func TestNamesOfDeletedSessionsAreForgotten(t *testing.T) {
 		t.Errorf("walk: %v, want no session", err)
 	}
 }
+
+// learner notes for its scope what a session has said, slowly: once it may, after the client was served. Children give it back.
+type learner struct {
+	begun chan struct{} // it is about to
+	may   chan struct{}
+}
+
+func (learner) Slow() bool { return true }
+
+func (l learner) Store(ctx context.Context, _ *layer.Turn, _ layer.State, _ *layer.Response) (layer.State, error) {
+	close(l.begun)
+	select {
+	case <-l.may:
+		return layer.State(`{"said":"CANARY"}`), nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// TestWhatIsLearntLateOfADeletedSession: a layer that still learns from a committed turn when its session is deleted, or its
+// resource forgotten, brings nothing of it back.
+func TestWhatIsLearntLateOfADeletedSession(t *testing.T) {
+	t.Parallel()
+	c := in("one", "ada")
+	for name, remove := range map[string]func(m *memory.Memory) error{
+		"deleted": func(m *memory.Memory) error { return m.Delete(t.Context(), c.Scope) },
+		"forgotten": func(m *memory.Memory) error {
+			_, err := m.Forget(t.Context(), "tenant", "ada")
+			return err
+		},
+	} {
+		for scope, group := range map[layer.Scope]string{layer.Thread: "s:one", layer.Resource: "u:ada"} {
+			t.Run(name+" "+group, func(t *testing.T) {
+				t.Parallel()
+				slow := learner{make(chan struct{}), make(chan struct{})}
+				l := newLab(t, memory.Options{Shape: memory.Shape{Layers: layersOf(t, pipeline.Layer{ID: "a", Kind: "test", Scope: scope, Impl: slow})}})
+				l.turnOf(c, "u:one", "a:ok")
+				<-slow.begun
+				if err := remove(l.m); err != nil {
+					t.Fatal(err)
+				}
+				close(slow.may)
+				l.m.Close()
+				if stored := l.stateOf(group, "a"); stored != "" {
+					t.Errorf("it is back: %s", stored)
+				}
+			})
+		}
+	}
+}
+
+// stateOf returns the stored state of a layer; "none" where only the group is stored, empty where that is not.
+func (l *lab) stateOf(group, id string) string {
+	l.t.Helper()
+	r, err := l.store.Read(l.t.Context(), []cache.Query{{Group: cache.Group{Owner: "tenant", Name: group}, Names: []string{"l" + id}}})
+	switch {
+	case err != nil:
+		l.t.Fatal(err)
+	case r[0].Version == 0:
+		return ""
+	case r[0].Values[0] == nil:
+		return "none"
+	}
+	return string(r[0].Values[0])
+}
+
+// heir gives what a session has to its parent, fast.
+type heir struct{}
+
+func (heir) Store(context.Context, *layer.Turn, layer.State, *layer.Response) (layer.State, error) {
+	return layer.State(`{"said":"CANARY"}`), nil
+}
+
+func (heir) Return(_ context.Context, _ *layer.Turn, _, child layer.State, _ layer.Outcome) (layer.State, error) {
+	return child, nil
+}
+
+// TestNothingIsGivenBackToAParentThatIsNotStored: any name that a client sends as its parent would be a group of the store that
+// no list names.
+func TestNothingIsGivenBackToAParentThatIsNotStored(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, memory.Options{Shape: memory.Shape{Layers: layersOf(t, pipeline.Layer{ID: "a", Kind: "test", Scope: layer.Thread, Impl: heir{}})}})
+	l.turnOf(in("stored", ""), "u:hi", "a:ho")
+	for parent, want := range map[string]string{"stored": `{"said":"CANARY"}`, "nobody": ""} {
+		child := in("child of "+parent, "")
+		child.Scope.Parent = parent
+		l.turnOf(child, "u:one", "a:ok")
+		if err := l.m.Complete(t.Context(), child.Scope, true); err != nil {
+			t.Fatal(err)
+		}
+		if got := l.stateOf("s:"+parent, "a"); got != want {
+			t.Errorf("parent %q has %q, want %q", parent, got, want)
+		}
+	}
+}

@@ -37,7 +37,7 @@ type stateGroup struct {
 	cells   []pipeline.Cell
 	version uint64
 	read    bool // version is known
-	foreign bool // the parent session's: read, and never written by this turn
+	foreign bool // read, and never written by this turn: the parent session's, or the own one where it does not exist
 }
 
 // Names of groups that hold states of several sessions. Those of sessions are the transcript's.
@@ -350,8 +350,10 @@ func (st *states) readUnknown(ctx context.Context) (map[pipeline.Cell]layer.Stat
 	}
 	fresh := make(map[pipeline.Cell]layer.State)
 	for i, r := range results {
-		groups[i].version, groups[i].read = r.Version, true
-		groups[i].take(r.Values, fresh)
+		g := groups[i]
+		g.version, g.read = r.Version, true
+		g.foreign = g == &st.groups[0] && r.Version == 0 // only a turn begins a session: one that was deleted stays so
+		g.take(r.Values, fresh)
 	}
 	return fresh, nil
 }
