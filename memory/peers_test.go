@@ -16,6 +16,10 @@ import (
 	"remora/cache"
 	"remora/cache/stores"
 	"remora/memory"
+	"remora/memory/layer"
+	"remora/memory/pipeline"
+	"remora/wire"
+	"remora/wire/dialects"
 )
 
 // link is a process's way to the store. What it holds back never arrives, as far as the process knows.
@@ -856,4 +860,32 @@ func TestForeignAnnouncements(t *testing.T) {
 			}
 		})
 	}
+}
+
+// unready is a layer that judges, and that cannot begin.
+type unready struct{ jailer }
+
+func (unready) Init(context.Context, *layer.Turn, layer.State) (layer.State, error) {
+	return nil, errors.New("no service")
+}
+
+// TestRefusedTurnIsNotWaitedFor: a turn that began without the store, and that a layer has refused, is over: the other processes do not
+// wait for it.
+func TestRefusedTurnIsNotWaitedFor(t *testing.T) {
+	withReplicas(t, 2, func(r []*replica) {
+		a, b := r[0], r[1]
+		b.wantAnswer("u:1", "a:1", "u:1", memory.StatusOK)
+		a.m.Reshape(memory.Shape{Layers: layersOf(t, pipeline.Layer{ID: "a", Kind: "test", Scope: layer.Thread, Impl: unready{}})})
+		a.link.cut(true)
+		req, err := wire.Parse(dialects.Chat, []byte(`{"model":"m","messages":[`+messages("u:refused")+`]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := a.m.Begin(context.Background(), memory.Call{Scope: scope, Request: req}); err == nil {
+			t.Error("the turn has begun")
+		}
+		a.link.cut(false)
+		time.Sleep(30 * time.Second)
+		b.wantAnswer("u:2", "a:2", "u:1 a:1 u:2", memory.StatusOK)
+	})
 }

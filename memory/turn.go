@@ -285,11 +285,11 @@ func sleep(ctx context.Context, d time.Duration) bool {
 func (t *Turn) degrade(ctx context.Context) error {
 	w := &t.writer
 	w.entry, w.states, w.partial, t.Tools = t.m.log.Detached(t.ID, t.started, t.call.inSession()), nil, true, nil
-	t.m.heartbeat.AddTurn(t.group, t.ID, true)
 	var err error
 	if t.layers, err = t.guard(ctx, t.writer.entry); err != nil {
 		return err
 	}
+	t.m.heartbeat.AddTurn(t.group, t.ID, true) // Commit ends it
 	if err := assemble(ctx, ctx, t); err != nil {
 		panic(fmt.Sprintf("BUG: assemble without a store: %v", err))
 	}
