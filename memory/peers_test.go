@@ -889,3 +889,21 @@ func TestRefusedTurnIsNotWaitedFor(t *testing.T) {
 		b.wantAnswer("u:2", "a:2", "u:1 a:1 u:2", memory.StatusOK)
 	})
 }
+
+// TestSessionThatBeginsWithAWaitingTurnIsListed: the first that is stored of it is the record of a turn that waits for an earlier one.
+func TestSessionThatBeginsWithAWaitingTurnIsListed(t *testing.T) {
+	withReplicas(t, 2, func(r []*replica) {
+		a, b := r[0], r[1]
+		a.link.hold(ofSession)
+		turn := a.open("u:1")
+		time.Sleep(300 * time.Millisecond) // its question is on disk
+		turn.Commit(answer(t, "a:1"))
+		b.wantAnswer("u:2", "a:2", "u:2", memory.StatusDegraded)
+		a.link.hold(nil)
+		time.Sleep(10 * time.Second)
+		b.wantLine(scope, "u:1 a:1 u:2 a:2")
+		if names, _, err := b.m.Sessions(context.Background(), scope.Tenant, "", 10); err != nil || !slices.Equal(names, []string{scope.Session}) {
+			t.Errorf("listed are %q, %v", names, err)
+		}
+	})
+}

@@ -97,7 +97,7 @@ func (c *turnCommit) batches() []cache.Batch {
 	ttl := c.e.log.ttl
 	session := cache.Batch{
 		Group: c.e.stored.group, Expect: c.version,
-		Puts: c.puts, Deletes: c.deletes, TTL: ttl, Listed: c.version == 0,
+		Puts: c.puts, Deletes: c.deletes, TTL: ttl, Listed: c.e.state.head.isEmpty(),
 	}
 	if c.reply == "" {
 		return []cache.Batch{session}
@@ -120,7 +120,7 @@ func (c *turnCommit) write(ctx context.Context, p Puts) (cache.Outcome, []cache.
 		return out, nil
 	}
 	batches := c.batches()
-	entries := c.e.log.Index.batches(c.e.call.Scope, c.version == 0, c.e.started)
+	entries := c.e.log.Index.batches(c.e.call.Scope, c.e.state.head.isEmpty(), c.e.started)
 	batches = append(batches, entries...)
 	own := len(batches)
 	if !c.open {
@@ -155,7 +155,7 @@ func (c *turnCommit) writeAhead(ctx context.Context) (out cache.Outcome) {
 		reserved.NextSeq = c.head.NextSeq
 		puts := append(slices.Clone(c.puts[:n]), cache.Put{Name: headName, Data: reserved.appendTo(nil)})
 		out = c.e.log.store.Commit(ctx, []cache.Batch{{
-			Group: c.e.stored.group, Expect: c.version, Puts: puts, Deletes: c.deletes, TTL: c.e.log.ttl, Listed: c.version == 0,
+			Group: c.e.stored.group, Expect: c.version, Puts: puts, Deletes: c.deletes, TTL: c.e.log.ttl, Listed: c.e.state.head.isEmpty(),
 		}})[0]
 		if out.Err != nil {
 			return out

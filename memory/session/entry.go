@@ -130,7 +130,7 @@ func (log *Log) Enter(ctx context.Context, id string, started time.Time, c Call,
 	e.setPlace(st, in, p)
 	e.values = extra.Values
 	e.Order.look()
-	e.first, e.unanswered = st.head.NextSeq == 0, !st.head.Answered
+	e.first, e.unanswered = st.head.isEmpty(), !st.head.Answered
 	e.findPrevious(ctx)
 	return e, extra, nil
 }
@@ -330,7 +330,7 @@ func (e *Entry) Park(ctx context.Context, a *Answer, record []byte) (parked bool
 		return false, ErrNoRoom
 	}
 	out := e.log.store.Commit(ctx, []cache.Batch{{
-		Group: e.stored.group, Expect: e.state.version, TTL: e.log.ttl,
+		Group: e.stored.group, Expect: e.state.version, TTL: e.log.ttl, Listed: h.isEmpty(),
 		Puts: []cache.Put{{Name: journalPrefix + e.id, Data: record}, {Name: headName, Data: h.encode()}},
 	}})[0]
 	e.log.recent.drop(e.stored.group)

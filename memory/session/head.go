@@ -113,6 +113,9 @@ type head struct {
 	Streak       byte         // how many times in a row, up to steadyTurns
 }
 
+// isEmpty reports whether nothing of the session is stored but turns that wait for others: it begins with the next write.
+func (h *head) isEmpty() bool { return h.NextSeq == 0 }
+
 // waits reports whether the conversation waits for results. A program that demands a call, to get data, sends none.
 func (h *head) waits() bool { return len(h.Open) > 0 && h.Offer.Format != formatCall }
 
