@@ -3,7 +3,6 @@ package memory
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -57,18 +56,16 @@ func (p *parkedTurns) run() { replicas.EachBeat(p.m.life, p.wake, p.writeAll) }
 // writeAll writes the waiting turns whose earlier turns have ended.
 func (p *parkedTurns) writeAll(ctx context.Context) {
 	p.mu.Lock()
-	sessions := maps.Clone(p.sessions)
+	sessions := p.sessions
+	p.sessions = make(map[cache.Group]Scope) // of what is parked meanwhile
 	p.mu.Unlock()
-	for g, s := range sessions {
+	for _, s := range sessions {
 		left, err := p.write(ctx, s)
 		if err != nil {
 			p.m.o.Log.Debug("turns that are ready are not written yet", "error", err.Error())
-			continue
 		}
-		if left == 0 {
-			p.mu.Lock()
-			delete(p.sessions, g)
-			p.mu.Unlock()
+		if left > 0 || err != nil {
+			p.add(s)
 		}
 	}
 }

@@ -907,3 +907,45 @@ func TestSessionThatBeginsWithAWaitingTurnIsListed(t *testing.T) {
 		}
 	})
 }
+
+// slowPark is a store in which the records of turns that wait take a while to be written.
+type slowPark struct{ cache.Store }
+
+func (s slowPark) Commit(ctx context.Context, b []cache.Batch) []cache.Outcome {
+	for _, p := range b[0].Puts {
+		if strings.HasPrefix(p.Name, "j") {
+			time.Sleep(200 * time.Millisecond)
+		}
+	}
+	return s.Store.Commit(ctx, b)
+}
+
+// TestWaitingTurnIsNotForgotten: a turn whose record is being stored when its process looks for such turns is written once the process
+// that it waits for is known to have ended.
+func TestWaitingTurnIsNotForgotten(t *testing.T) {
+	withReplicas(t, 1, func(r []*replica) {
+		a := r[0]
+		b := replica{startProcess(t, a.store, slowPark{a.store}, &queue{}), nil}
+		defer b.m.Close()
+		time.Sleep(3900*time.Millisecond - 250*time.Millisecond) // a tenth of a second before it looks, when the read has waited
+		a.wantAnswer("u:1", "a:1", "u:1", memory.StatusOK)
+		a.open("u:2")
+		a.link.cut(true) // as if it were killed
+		turn := b.open("u:3")
+		turn.Commit(answer(t, "a:3"))
+		read := func(name string) bool {
+			got, err := a.store.Read(context.Background(), []cache.Query{{Group: scope.Group(), Names: []string{name + turn.ID}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return got[0].Values[0] != nil
+		}
+		if !read("j") {
+			t.Error("the turn does not wait")
+		}
+		time.Sleep(time.Minute)
+		if read("j") || !read("t") {
+			t.Error("the turn still waits")
+		}
+	})
+}

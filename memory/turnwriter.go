@@ -255,7 +255,9 @@ func (w *turnWriter) park(ctx context.Context, a *Answer) error {
 	if err != nil {
 		return fmt.Errorf("encode turn: %w", err)
 	}
-	w.m.parked.add(w.call.Scope) // also where there is no room: those that wait have to be written first
+	// Once the record is stored: what is added before may be found empty, and forgotten. Also where there is no room for it: those
+	// that wait have to be written first.
+	defer w.m.parked.add(w.call.Scope)
 	parked, err := w.entry.Park(ctx, a, b)
 	for w.reread(err) {
 		parked, err = w.entry.Park(ctx, a, b)
