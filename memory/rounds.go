@@ -107,7 +107,7 @@ func (rs *rounds) review(ctx context.Context, t *Turn, r wire.Reply) Next {
 		rs.guides++
 		round.guide(t.call.Request.Dialect, rs.role, verdict.Guidance)
 		next.Discard = true
-		rs.output = rs.output[:len(rs.output)-len(rs.last)] // it is dropped
+		rs.output = slices.Clip(rs.output[:len(rs.output)-len(rs.last)]) // it is dropped; layers may still look at it
 		next.GoesOn = true
 		rs.extend(t, round)
 	case goesOn:

@@ -221,3 +221,32 @@ func TestCutCallComesBackAsObject(t *testing.T) {
 		t.Errorf("-sent +shown:\n%s", diff)
 	}
 }
+
+// recorder is a coach that keeps what it was shown.
+type recorder struct {
+	coach
+	shown *[][]wire.Item
+}
+
+func (r recorder) ReviewResponse(ctx context.Context, t *layer.Turn, s layer.State, resp *layer.Response) (layer.Verdict, error) {
+	*r.shown = append(*r.shown, resp.Items)
+	return r.coach.ReviewResponse(ctx, t, s, resp)
+}
+
+// TestDroppedAnswerStaysAsItWasShown: a layer's hook may look at it again, when its state has changed meanwhile.
+func TestDroppedAnswerStaysAsItWasShown(t *testing.T) {
+	t.Parallel()
+	var shown [][]wire.Item
+	l := newLab(t, memory.Options{Shape: memory.Shape{Layers: layersOf(t,
+		pipeline.Layer{ID: "coach", Kind: "test", Slot: 300, Scope: layer.Thread, Impl: recorder{shown: &shown}})}})
+	turn := l.begin(memory.Call{}, "u:hi")
+	for _, reply := range []string{"a:long", "a:longer", "a:longest"} {
+		turn.Review(t.Context(), answer(t, reply).Reply)
+	}
+	turn.Commit(answer(t, "a:longest"))
+	for i, want := range []string{"a:long", "a:longer", "a:longest"} {
+		if got := told(t, shown[i]); got != want {
+			t.Errorf("answer %d is %s now, it was %s", i, got, want)
+		}
+	}
+}
