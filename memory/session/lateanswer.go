@@ -68,22 +68,24 @@ func (l *lateAnswer) prepare(ctx context.Context, st state, r *turnrecord.Record
 	if err != nil {
 		return nil, err
 	}
-	at := st.head.Pos
+	at, line := st.head.Pos, st.head.Line
 	standing := InConversation
 	if r.Side != "" || r.Alone {
-		if at, err = l.positionOf(ctx, r.Tip); err != nil {
+		question, err := l.item(ctx, r.Tip)
+		if err != nil {
 			return nil, err
 		}
+		at, line = question.Pos, question.Line
 		if standing = Alone; r.Side != "" {
 			standing = Side
 		}
 	}
 	e := l.log.newEntry(r.ID, r.Time, Call{Scope: l.scope, Request: &wire.Request{Dialect: dialect}, Side: r.Side})
 	e.state, e.loaded, e.in = st, true, &incoming{hashes: l.log.hashes}
-	e.plan = plan{standing: standing, parent: at, line: st.head.Line}
+	e.plan = plan{standing: standing, parent: at, line: line}
 	c := &turnCommit{e: e, answer: a.firstChoice(), version: st.version, input: at}
 	c.itemWriter = itemWriter{
-		writeBuffer: newWriteBuffer(), head: st.head.clone(len(c.answer)), turn: r.ID, line: st.head.Line, side: standing == Side,
+		writeBuffer: newWriteBuffer(), head: st.head.clone(len(c.answer)), turn: r.ID, line: line, side: standing == Side,
 	}
 	c.hidden.of = &e.Notes.hidden
 	// Upstream stores background answers: they could not be fetched otherwise.

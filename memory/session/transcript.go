@@ -112,16 +112,16 @@ func (t transcript) joinMedia(ctx context.Context, cuts []*storedItem) error {
 	return nil
 }
 
-// positionOf is the position behind a stored item.
-func (t transcript) positionOf(ctx context.Context, seq uint64) (position, error) {
+// item reads one stored item.
+func (t transcript) item(ctx context.Context, seq uint64) (*storedItem, error) {
 	items, err := t.items(ctx, seq, seq)
+	if err == nil && items[0] == nil {
+		err = ErrCorrupt
+	}
 	if err != nil {
-		return position{}, err
+		return nil, fmt.Errorf("item %d: %w", seq, err)
 	}
-	if items[0] == nil {
-		return position{}, fmt.Errorf("item %d: %w", seq, ErrCorrupt)
-	}
-	return items[0].Pos, nil
+	return items[0], nil
 }
 
 // How many items one read of a line's end fetches at first, and at most: a line that is interleaved with others takes

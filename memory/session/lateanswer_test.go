@@ -1,0 +1,55 @@
+package session
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"remora/memory/turnrecord"
+	"remora/wire"
+)
+
+// TestLateAnswerStandsOnTheLineOfItsQuestion, also where that is not the conversation.
+func TestLateAnswerStandsOnTheLineOfItsQuestion(t *testing.T) {
+	l := newLab(t)
+	l.sees(HistoryAuto, "u:1", "a:1")
+	c := l.call(HistoryAuto, "u:title")
+	c.Side = "title"
+	e, _, err := l.log.Enter(t.Context(), "side", time.Unix(9, 0), c, Want{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.view(e)
+	if err := commit(e, &Answer{HTTPStatus: 200, Later: true, Reply: wire.Reply{ID: "resp"}}); err != nil {
+		t.Fatal(err)
+	}
+	a := &Answer{HTTPStatus: 200, Reply: wire.Reply{ID: "resp", Complete: true, Choices: [][]wire.Item{sayAll(t, "a:Greetings")}}}
+	if err := l.log.Later(t.Context(), scope, "side", "resp", a); err != nil {
+		t.Fatal(err)
+	}
+
+	stored := l.log.transcript(scope)
+	raw, err := stored.turn(t.Context(), "side")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r turnrecord.Record
+	if err := json.Unmarshal(raw, &r); err != nil {
+		t.Fatal(err)
+	}
+	items, err := stored.items(t.Context(), 1, r.Output[0][0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	question, late := items[r.Tip-1], items[len(items)-1]
+	if question.Line == items[0].Line || late.Line != question.Line {
+		t.Errorf("the conversation is line %d, the question is on %d, the answer on %d", items[0].Line, question.Line, late.Line)
+	}
+	st, _, err := stored.head(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if end := st.head.Tails[len(st.head.Tails)-1]; end.Pos != late.Pos || end.Line != question.Line {
+		t.Errorf("the end is at %d on line %d, want %d on %d", end.Pos.Seq, end.Line, late.Pos.Seq, question.Line)
+	}
+}
