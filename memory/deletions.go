@@ -25,6 +25,11 @@ type Deletions struct {
 // Delete disposes the layers of a session, removes all its data, and removes from shared states the data that came only from
 // it. Its turns in a spool are dropped there.
 func (d *Deletions) Delete(ctx context.Context, s Scope) error {
+	// Before anything is looked for: all of the session may be in a spool.
+	tombstone, _ := tombstonesOf(s)
+	if err := d.m.tombstones.write(ctx, tombstone); err != nil {
+		return err
+	}
 	resources, responses, err := d.tracesOf(ctx, s)
 	if err != nil {
 		return err
@@ -51,7 +56,7 @@ func (d *Deletions) Delete(ctx context.Context, s Scope) error {
 		}
 	}
 	r.run.Dispose(ctx)
-	tombstone, _ := tombstonesOf(s)
+	// Again: nothing is kept either of turns that have begun since.
 	if err := d.m.tombstones.write(ctx, tombstone); err != nil {
 		return err
 	}

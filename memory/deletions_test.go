@@ -476,3 +476,19 @@ func TestNothingIsGivenBackToAParentThatIsNotStored(t *testing.T) {
 		}
 	}
 }
+
+// TestSessionInASpoolIsDeleted: a session that is only in a spool when it is deleted does not appear once the store is back.
+func TestSessionInASpoolIsDeleted(t *testing.T) {
+	t.Parallel()
+	l, store := newOutage(t)
+	store.set(true)
+	l.lateTurn(scope, "u:1", "a:1")
+	other := memory.New(store.Store, nil, patient(memory.Options{Now: store.clock}))
+	defer other.Close()
+	if err := other.Delete(t.Context(), scope); !errors.Is(err, memory.ErrNoSession) {
+		t.Errorf("delete: %v, want no session", err)
+	}
+	store.over()
+	l.wantView(l.turn("u:2", "a:2"), "u:2")
+	l.wantLine(scope, "u:2 a:2")
+}
