@@ -335,31 +335,45 @@ func (h *Heartbeat) RemoveTurn(g cache.Group, turn string) {
 	}
 }
 
-// heldSessions returns the sessions with turns that the others may not see, each with the beginning of the earliest.
+// heldSessions returns the sessions with turns that the others may not see, each with the beginning of the earliest. It ends where
+// there are more than a heartbeat lists.
 func (h *Heartbeat) heldSessions() map[uint64]uint64 {
 	held := make(map[uint64]uint64)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for g, turns := range h.turns {
-		waits, first := h.o.Waiting.Holds(g), ""
-		for turn, underWay := range turns {
-			switch {
-			case !underWay && !waits:
-				delete(turns, turn) // its record was lost
-			case first == "" || turn < first: // ids begin with the time
-				first = turn
-			}
+	for g := range h.turns {
+		if first := h.firstOf(g); first != 0 {
+			held[sessionKey(g)] = first
 		}
-		if first == "" {
-			delete(h.turns, g)
-			continue
-		}
-		held[sessionKey(g)] = turnrecord.BeganAt(first)
 		if len(held) > maxHeld {
 			break
 		}
 	}
 	return held
+}
+
+// firstHeld returns when the earliest turn of a session began that the others may not see, 0 for none.
+func (h *Heartbeat) firstHeld(g cache.Group) uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.firstOf(g)
+}
+
+// firstOf is firstHeld for a caller that holds the lock. It removes the turns whose records were lost.
+func (h *Heartbeat) firstOf(g cache.Group) uint64 {
+	turns, waits, first := h.turns[g], h.o.Waiting.Holds(g), ""
+	for turn, underWay := range turns {
+		switch {
+		case !underWay && !waits:
+			delete(turns, turn)
+		case first == "" || turn < first: // ids begin with the time
+			first = turn
+		}
+	}
+	if len(turns) == 0 {
+		delete(h.turns, g)
+	}
+	return turnrecord.BeganAt(first)
 }
 
 // Adopt notes that the turns of a process that has ended, on the disk that it has left, are this one's now.

@@ -1,11 +1,14 @@
 package replicas
 
 import (
+	"fmt"
+	"log/slog"
 	"strconv"
 	"testing"
 	"time"
 
 	"remora/cache"
+	"remora/cache/stores"
 	"remora/memory/turnrecord"
 )
 
@@ -34,6 +37,43 @@ func TestHeldSessions(t *testing.T) {
 	}
 	if held := h.heldSessions(); len(held) != 1 {
 		t.Errorf("held %v after all turns of a session have ended", held)
+	}
+}
+
+// TestOwnTurnsOfManySessionsAreHeld: a heartbeat does not list the sessions of a process that has turns of too many, but the process
+// itself knows each.
+func TestOwnTurnsOfManySessionsAreHeld(t *testing.T) {
+	store, err := stores.Open("memory:", cache.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	h, peers := New(Options{Store: store, Shared: true, Log: slog.New(slog.DiscardHandler), Now: time.Now})
+	h.Begin(t.Context())
+	began := time.Unix(1_700_000_000, 0)
+	group := func(n int) cache.Group { return cache.Group{Owner: "tenant", Name: fmt.Sprint("s:", n)} }
+	for n := range 2 * maxHeld {
+		h.AddTurn(group(n), turnrecord.NewID(began), true)
+	}
+	missed := 0
+	for n := range 2 * maxHeld {
+		held, err := peers.Holding(t.Context(), group(n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if held.any || held.Before(turnrecord.NewID(began)) {
+			t.Fatalf("session %d: held is %+v", n, held)
+		}
+		if !held.Before(turnrecord.NewID(began.Add(time.Second))) {
+			missed++
+		}
+	}
+	if missed > 0 {
+		t.Errorf("%d turns of this process are not known to it", missed)
 	}
 }
 

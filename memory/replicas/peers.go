@@ -345,14 +345,13 @@ func (p *Peers) held(key uint64) (h Holding) {
 
 // Holding reads the others' unstored turns of a session, and adds those of this process.
 func (p *Peers) Holding(ctx context.Context, g cache.Group) (h Holding, err error) {
-	key := sessionKey(g)
 	if _, err := p.read(ctx, p.ids(), false); err != nil {
 		return h, err
 	}
 	p.mu.Lock()
-	h = p.held(key)
+	h = p.held(sessionKey(g))
 	p.mu.Unlock()
-	h.and(p.heartbeat.heldSessions()[key])
+	h.and(p.heartbeat.firstHeld(g))
 	return h, nil
 }
 
