@@ -40,7 +40,7 @@ type HistoryReader struct {
 	place  *Place
 	hidden *hiddenItems // of the turn
 	adapter
-	before *storedLine // the stored line before the request, adapted to upstream; nil until it is read
+	before *storedLine // the stored line before the request, nil until it is read; Conversation adapts it and adds ready turns
 	ready  []Ready
 }
 
@@ -91,10 +91,8 @@ func (r *HistoryReader) Conversation(ctx context.Context, units uint64) (Convers
 		}
 	}
 	if c.Stored {
-		whole := r.withReady(stored)
-		if stored = r.adaptLine(whole).behindCompaction(in.items); stored != whole {
-			r.before = stored
-		}
+		stored = r.adaptLine(r.withReady(stored)).behindCompaction(in.items)
+		r.before = stored
 		c.Items, c.Offset = slices.Concat(stored.items, c.Items), stored.skipped
 		if err := r.storedSystemPrompt(ctx, &c); err != nil {
 			return c, err

@@ -1,0 +1,55 @@
+package session
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"remora/wire"
+)
+
+// TestReadyItemsHaveTheirLaterKeys: an item of a turn that is not in the log yet has the key that it will have there. Otherwise layers
+// hear of its eviction twice.
+func TestReadyItemsHaveTheirLaterKeys(t *testing.T) {
+	l := newLab(t)
+	l.sees(HistoryServer, "u:1", "a:1")
+	keys := func(e *Entry) []wire.Hash {
+		t.Helper()
+		c, err := e.History.Conversation(t.Context(), 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.want("conversation", hear(c.Items), "u:1 a:1 u:2 c:x,y r:x r:y a:2 u:3")
+		list, err := e.History.ItemKeys(t.Context(), c.Items)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return list[:len(list)-1] // the request's own item is never left out
+	}
+	e := l.enter(HistoryServer, "u:3")
+	e.History.ShowReady([]Ready{{Turn: "a", Items: sayAll(t, "u:2 c:x,y")}, {Turn: "b", Items: sayAll(t, "r:x r:y a:2")}})
+	before := keys(e)
+	l.sees(HistoryServer, "u:2", "c:x,y")
+	l.sees(HistoryServer, "r:x r:y", "a:2")
+	if diff := cmp.Diff(keys(l.enter(HistoryServer, "u:3")), before); diff != "" {
+		t.Errorf("-in the log +ready:\n%s", diff)
+	}
+}
+
+// TestReadyItemsAreRecordedByTheirContent: in the log, another turn may stand before theirs.
+func TestReadyItemsAreRecordedByTheirContent(t *testing.T) {
+	l := newLab(t)
+	l.sees(HistoryServer, "u:1", "a:1")
+	l.sees(HistoryServer, "u:2", "a:2")
+	e := l.enter(HistoryServer, "u:5")
+	e.History.ShowReady([]Ready{{Turn: "a", Items: sayAll(t, "u:3 a:3")}, {Turn: "b", Items: sayAll(t, "u:4 a:4")}})
+	l.want("view", l.view(e), "u:1 a:1 u:2 a:2 u:3 a:3 u:4 a:4 u:5")
+	var lengths []int
+	for _, span := range e.View.Save().Items {
+		lengths = append(lengths, span.N, len(span.Is)/8)
+	}
+	if want := []int{4, 0, 0, 5}; !slices.Equal(lengths, want) {
+		t.Errorf("items by their place and by their content: %v, want %v", lengths, want)
+	}
+}
