@@ -13,7 +13,8 @@ import (
 	"remora/wire/dialects"
 )
 
-// spooled is a turn on local disk: the request and its answer, to be merged when it is replayed. Values chosen by callers and
+// spooled is the record of a turn that is not in the log yet: the request and its answer, to be merged when it is replayed. It is
+// in the spool or, if the turn waits for an earlier one of another process, in the session. Values chosen by callers and
 // upstream are []byte: a JSON string would replace all invalid UTF-8 by one character.
 type spooled struct {
 	Tenant    []byte              `json:"tenant"`
@@ -59,7 +60,7 @@ func (r *spooled) waits() turnqueue.Record {
 	return turnqueue.Record{Group: r.scope().Group(), Name: nameOfRecord(r.Turn, r.Answer != nil), Began: turnrecord.BeganAt(r.Turn)}
 }
 
-// newSpooled returns the spooled record of a turn that is not in the transcript, and the evictions seen with it.
+// newSpooled returns the record of a turn that is not in the transcript, and the evictions seen with it.
 func newSpooled(w *turnWriter, a *Answer) (rec *spooled, seen []byte) {
 	sc, req := w.call.Scope, w.call.Request
 	rec = &spooled{
@@ -85,10 +86,10 @@ func newSpooled(w *turnWriter, a *Answer) (rec *spooled, seen []byte) {
 func decodeSpooled(b []byte) (*spooled, error) {
 	var rec spooled
 	if err := json.Unmarshal(b, &rec); err != nil {
-		return nil, fmt.Errorf("read spooled turn: %w", err)
+		return nil, fmt.Errorf("read record of a turn: %w", err)
 	}
 	if len(rec.Session) == 0 || rec.Turn == "" {
-		return nil, errors.New("read spooled turn: it names no session or no turn")
+		return nil, errors.New("read record of a turn: it names no session or no turn")
 	}
 	return &rec, nil
 }
@@ -134,7 +135,7 @@ func (r *spooledReply) answer(d wire.Dialect) (*Answer, error) {
 		for i, raw := range raws {
 			it, err := wire.ParseItem(d, raw)
 			if err != nil {
-				return nil, fmt.Errorf("read spooled answer: %w", err)
+				return nil, fmt.Errorf("read recorded answer: %w", err)
 			}
 			items[i] = it
 		}

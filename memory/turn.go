@@ -89,8 +89,8 @@ func (s *Summary) count(system int, v *view.View) {
 }
 
 // Turn is one request with memory, and its answer. The exchange that owns it calls Forwarded once the request is on its
-// way and Commit exactly once in any case; after that, nothing of the request is used any more. Its methods are safe to
-// call from different goroutines.
+// way and Commit exactly once in any case; after that, nothing of the request is used any more. It is not safe for concurrent
+// use: what runs beside the exchange is only the write of the input, which Forwarded begins.
 type Turn struct {
 	// View is the list of items to send upstream in place of the request's.
 	View []wire.Item

@@ -42,7 +42,7 @@ type turnWriter struct {
 func resumeTurn(m *Memory, rec *spooled, values map[string][]byte) (*turnWriter, *Answer, error) {
 	req, err := wire.Parse(rec.Dialect.Dialect(), rec.Body)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read spooled request of turn %s: %w", rec.Turn, err)
+		return nil, nil, fmt.Errorf("read recorded request of turn %s: %w", rec.Turn, err)
 	}
 	t := newTurnInfo(m, rec.Turn, rec.Time, Call{
 		Scope: rec.scope(), Request: req, History: rec.History, Side: string(rec.Side), Provider: rec.Provider,
@@ -52,7 +52,7 @@ func resumeTurn(m *Memory, rec *spooled, values map[string][]byte) (*turnWriter,
 	c := t.call.inSession()
 	c.Standing = session.Standing(rec.Standing)
 	if w.entry, err = m.log.Resumed(w.ID, w.started, c, rec.View, rec.Notes); err != nil {
-		return nil, nil, fmt.Errorf("read spooled notes of turn %s: %w", rec.Turn, err)
+		return nil, nil, fmt.Errorf("read recorded notes of turn %s: %w", rec.Turn, err)
 	}
 	if rec.Answer == nil {
 		if rec.Owner != m.heartbeat.Self() {

@@ -45,7 +45,7 @@ func Bit(v bool) byte {
 	return 0
 }
 
-// Reader reads a record front to back; a missing or invalid value sets Bad and reads as zero. Results share the
+// Reader reads a record front to back; a missing or invalid value sets Bad, and reads as zero like all values after it. Results share the
 // record's memory, except texts.
 type Reader struct {
 	Rest []byte // what is still to be read
@@ -82,7 +82,7 @@ func (r *Reader) Uint64() uint64 {
 // Uvarint reads a number as binary.AppendUvarint writes it.
 func (r *Reader) Uvarint() uint64 {
 	v, n := binary.Uvarint(r.Rest)
-	if n <= 0 {
+	if r.Bad || n <= 0 {
 		r.Bad = true
 		return 0
 	}

@@ -76,3 +76,17 @@ func FuzzReader(f *testing.F) {
 		}
 	})
 }
+
+// TestNothingIsReadBehindAnInvalidValue: a count that is read there would be a number of things to make.
+func TestNothingIsReadBehindAnInvalidValue(t *testing.T) {
+	r := recordcodec.Reader{Rest: []byte{5, 'a', 3, 7}}
+	if text := r.Text(); text != "" || !r.Bad {
+		t.Fatalf("read %q", text)
+	}
+	if n := r.Uvarint(); n != 0 {
+		t.Errorf("a number behind it reads as %d", n)
+	}
+	if n := r.Count(most); n != 0 {
+		t.Errorf("a count behind it reads as %d", n)
+	}
+}
