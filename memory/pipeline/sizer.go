@@ -69,9 +69,8 @@ func (s *Sizer) Fit(system []wire.Item, blocks []view.Block, history []wire.Item
 		prompt[i].Cost = c.item(it, 0)
 	}
 	systemTokens := c.used
-	pinned := view.Pinned(entries)
 	for i := len(history) - 1; i >= 0; i-- {
-		if pinned[i] {
+		if entries[i].Stays {
 			entries[i].Cost = c.item(history[i], 0)
 		}
 	}
@@ -81,7 +80,7 @@ func (s *Sizer) Fit(system []wire.Item, blocks []view.Block, history []wire.Item
 	}
 	// The cost of blocks is not known yet and may be 0, so the history is counted without them.
 	for i := len(history) - 1; i >= 0; i-- {
-		if !pinned[i] {
+		if !entries[i].Stays {
 			entries[i].Cost = c.item(history[i], unfit)
 		}
 	}
@@ -126,14 +125,7 @@ func (s *Sizer) fitsAnyway(system []wire.Item, blocks []view.Block, history []wi
 
 // Firm returns the index of the first item that stays at any budget: of the current run, or of the pairs before it
 // that the policy never leaves out.
-func (s *Sizer) Firm(history []wire.Item) int {
-	for i, e := range view.Candidates(history, s.o.Policy) {
-		if e.Run && history[i].Kind != wire.Compaction {
-			return i
-		}
-	}
-	return max(0, len(history)-1)
-}
+func (s *Sizer) Firm(history []wire.Item) int { return view.Firm(history, s.o.Policy) }
 
 // Room returns how many tokens a view may have, math.MaxInt without a limit.
 func (s *Sizer) Room() int {

@@ -8,8 +8,9 @@ import (
 )
 
 // Candidates describes a history for [Fit] under a policy. The caller fills in Cost. Group is the number from [Groups].
-// Run is set for the current run, which begins with the last user message or, without one, with the last item; for
-// results before it that no answer follows yet; for a compaction; and for the newest Policy.MinTurns pairs. Pairs and Score are set as well.
+// Stays is set for the current run, which begins with the last user message or, without one, with the last item; for
+// results before it that no answer follows yet; for a compaction, which replaces everything before it; for the newest
+// Policy.MinTurns pairs; and for what is in a group with one of these. Pairs and Score are set as well.
 //
 // With [OverflowFIFO] a group is a request and its answer: one answer of the model with the results of all its calls,
 // and the user message directly before it.
@@ -23,7 +24,7 @@ func Candidates(items []wire.Item, p Policy) []Candidate {
 	for i, group := range g.numbers() {
 		entries[i] = Candidate{
 			Group: group,
-			Run:   i >= run || items[i].Kind == wire.Compaction,
+			Stays: i >= run || items[i].Kind == wire.Compaction,
 			Score: Score(items[i], i, len(items)),
 		}
 	}
@@ -37,10 +38,30 @@ func Candidates(items []wire.Item, p Policy) []Candidate {
 			entries[i].Pairs = len(turns) - k
 		}
 		for i := t.from; i < t.to && len(turns)-k <= p.MinTurns; i++ {
-			entries[i].Run = true
+			entries[i].Stays = true
 		}
 	}
+
+	groups := make(map[int]bool) // that stay
+	for _, e := range entries {
+		if e.Stays && e.Group != 0 {
+			groups[e.Group] = true
+		}
+	}
+	for i := range entries {
+		entries[i].Stays = entries[i].Stays || groups[entries[i].Group]
+	}
 	return entries
+}
+
+// Firm returns the index of the first item of the current run, of results that no answer follows yet, and of the newest
+// Policy.MinTurns pairs. Before it, only compactions and the partners of items behind it always stay.
+func Firm(items []wire.Item, p Policy) int {
+	firm := min(RunStart(items), unread(items))
+	if turns := completeTurns(items); p.MinTurns > 0 && len(turns) > 0 {
+		firm = min(firm, turns[max(0, len(turns)-p.MinTurns)].from)
+	}
+	return firm
 }
 
 // RunStart returns the index of the user message that began the current run, or of the last item if there is none.

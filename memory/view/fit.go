@@ -8,8 +8,8 @@ import (
 // Candidate describes one item of a view, or one block of a layer, for [Fit].
 type Candidate struct {
 	Cost int // in tokens; less than 0 counts as 0
-	// Run marks history that is never left out: the current run, and a compaction, which replaces everything before it.
-	Run bool
+	// Stays marks history that is never left out. If one entry of a Group has it, all have.
+	Stays bool
 	// Group ties history entries that upstream accepts only together, such as a call and its result: entries of one
 	// Group other than 0 stay or go as one. [Groups] makes them.
 	Group int
@@ -21,9 +21,9 @@ type Candidate struct {
 	Why Reason
 }
 
-// Fit chooses the part of a view that fits into Budget minus Reserve. System entries and the current run always stay and are
-// charged first, so only they can make a view larger than its budget. Then layer entries are taken in order, each if it fits.
-// Then history is taken from the newest entry to the oldest, up to the first that does not fit. Groups that this would split
+// Fit chooses the part of a view that fits into Budget minus Reserve. System entries, and history
+// that always stays, are charged first, so only they can make a view larger than its budget. Then layer entries are taken in
+// order, each if it fits. Then other history is taken from the newest entry to the oldest, up to the first that does not fit. Groups that this would split
 // are left out as a whole; the freed tokens are not used, so that the history has no other gaps. Policies differ only in the
 // history that they choose, and only if it does not fit as a whole:
 //   - [OverflowFIFO] leaves out whole groups, from the oldest on, until the rest fits.
@@ -42,16 +42,15 @@ func Fit(system, layers, history []Candidate, p Policy) (tokens float64) {
 	for _, c := range system {
 		f.charge(c)
 	}
-	pinned := Pinned(history)
-	for i, c := range history {
-		if pinned[i] {
+	for _, c := range history {
+		if c.Stays {
 			f.charge(c)
 		}
 	}
 	for i := range layers {
 		layers[i].Why = f.take(layers[i])
 	}
-	f.history(history, pinned)
+	f.history(history)
 	return f.used
 }
 
@@ -75,29 +74,29 @@ func (f *fitter) take(c Candidate) Reason {
 	return ReasonNone
 }
 
-func (f *fitter) history(history []Candidate, pinned []bool) {
+func (f *fitter) history(history []Candidate) {
 	from := 0
 	if w := f.policy.Window; w > 0 {
 		from = max(0, len(history)-w)
 	}
 	switch f.policy.Overflow {
 	case OverflowFIFO, OverflowPriority:
-		f.bundles(history, pinned, from)
+		f.bundles(history, from)
 	case OverflowTurns:
-		f.newest(history, pinned, f.turns(history, pinned, from))
+		f.newest(history, f.turns(history, from))
 	default:
-		f.newest(history, pinned, from)
+		f.newest(history, from)
 	}
 }
 
 // newest keeps the newest entries up to the first that does not fit, none before index from.
-func (f *fitter) newest(history []Candidate, pinned []bool, from int) {
+func (f *fitter) newest(history []Candidate, from int) {
 	why := ReasonNone
 	for i := len(history) - 1; i >= 0; i-- {
 		if why == ReasonNone && i < from {
 			why = ReasonPolicy
 		}
-		if pinned[i] {
+		if history[i].Stays {
 			history[i].Why = ReasonNone
 			continue
 		}
@@ -125,29 +124,14 @@ func (f *fitter) whole(history []Candidate) {
 	}
 }
 
-// Pinned reports which entries always stay: the run, and all entries in a group with it.
-func Pinned(history []Candidate) []bool {
-	groups := make(map[int]bool)
-	for _, e := range history {
-		if e.Run && e.Group != 0 {
-			groups[e.Group] = true
-		}
-	}
-	pinned := make([]bool, len(history))
-	for i, e := range history {
-		pinned[i] = e.Run || groups[e.Group]
-	}
-	return pinned
-}
-
 func cost(e Candidate) float64 { return float64(max(0, e.Cost)) }
 
 // turns returns the first kept entry under OverflowTurns: index from if everything fits, else the first entry of the newest
 // Turns pairs.
-func (f *fitter) turns(history []Candidate, pinned []bool, from int) int {
+func (f *fitter) turns(history []Candidate, from int) int {
 	all := 0.0
 	for i, e := range history {
-		if i >= from && !pinned[i] {
+		if i >= from && !e.Stays {
 			all += cost(e)
 		}
 	}
@@ -168,8 +152,8 @@ type bundle struct {
 
 // bundles keeps whole bundles: under OverflowPriority each that fits, the highest score first; else the newest, up to the
 // first that does not fit. A bundle with an entry before index from goes.
-func (f *fitter) bundles(history []Candidate, pinned []bool, from int) {
-	bundles, of := bundlesOf(history, pinned)
+func (f *fitter) bundles(history []Candidate, from int) {
+	bundles, of := bundlesOf(history)
 	order := slices.Clone(bundles)
 	inOrder := f.policy.Overflow != OverflowPriority
 	if inOrder {
@@ -193,7 +177,7 @@ func (f *fitter) bundles(history []Candidate, pinned []bool, from int) {
 	}
 	for i := range history {
 		switch {
-		case pinned[i] || stays[of[i]]:
+		case history[i].Stays || stays[of[i]]:
 			history[i].Why = ReasonNone
 		case i < from:
 			history[i].Why = ReasonPolicy
@@ -205,13 +189,13 @@ func (f *fitter) bundles(history []Candidate, pinned []bool, from int) {
 	}
 }
 
-// bundlesOf lists the bundles that are not pinned, in the order of their first entries, and for every such entry the beginning
+// bundlesOf lists the bundles that could go, in the order of their first entries, and for every such entry the beginning
 // of its bundle.
-func bundlesOf(history []Candidate, pinned []bool) (bundles []bundle, of []int) {
+func bundlesOf(history []Candidate) (bundles []bundle, of []int) {
 	of = make([]int, len(history))
 	at := make(map[int]int) // by group, index in bundles
 	for i, e := range history {
-		if pinned[i] {
+		if e.Stays {
 			continue
 		}
 		k, ok := at[e.Group]

@@ -109,18 +109,29 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// history reads entries of 10 tokens: a letter is a group, "." none, "!" behind it the run.
+// history reads entries of 10 tokens: a letter is a group, "." none, with "!" behind an entry it stays with its group.
 func history(notation string) []view.Candidate {
 	var out []view.Candidate
 	for _, r := range notation {
 		switch r {
 		case '!':
-			out[len(out)-1].Run = true
+			out[len(out)-1].Stays = true
 		case '.':
 			out = append(out, view.Candidate{Cost: 10})
 		default:
 			out = append(out, view.Candidate{Cost: 10, Group: int(r)})
 		}
+	}
+	return whole(out)
+}
+
+// whole sets Stays for what is in a group with an entry that stays.
+func whole(list []view.Candidate) []view.Candidate {
+	out := slices.Clone(list)
+	for i := range out {
+		out[i].Stays = slices.ContainsFunc(list, func(c view.Candidate) bool {
+			return c.Stays && (c == list[i] || c.Group != 0 && c.Group == list[i].Group)
+		})
 	}
 	return out
 }
@@ -178,9 +189,9 @@ func entries() *rapid.Generator[[]view.Candidate] {
 		}), 0, 20).Draw(t, "list")
 		from := rapid.IntRange(0, len(list)).Draw(t, "run")
 		for i := range list[from:] {
-			list[from+i].Run = true
+			list[from+i].Stays = true
 		}
-		return list
+		return whole(list)
 	})
 }
 
@@ -210,15 +221,15 @@ func TestFitHoldsForAnyView(t *testing.T) {
 		must := 0
 		for i, e := range list {
 			in := slices.Contains(kept.History, i)
-			if e.Run && !in {
-				t.Errorf("entry %d of the run is dropped", i)
+			if e.Stays && !in {
+				t.Errorf("entry %d does not stay", i)
 			}
 			for j, other := range list {
 				if e.Group != 0 && e.Group == other.Group && in != slices.Contains(kept.History, j) {
 					t.Errorf("entries %d and %d are parted", i, j)
 				}
 			}
-			if pinned(list, e) {
+			if e.Stays {
 				must += e.Cost
 			}
 		}
@@ -232,10 +243,6 @@ func TestFitHoldsForAnyView(t *testing.T) {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	})
-}
-
-func pinned(list []view.Candidate, e view.Candidate) bool {
-	return slices.ContainsFunc(list, func(o view.Candidate) bool { return o.Run && (o == e || o.Group != 0 && o.Group == e.Group) })
 }
 
 // reference tries every start of the history, the longest first.
@@ -254,7 +261,7 @@ func reference(must float64, layers, list []view.Candidate, p view.Policy) kept 
 	for ; start < len(list); start++ {
 		tokens, some := want.Tokens, false
 		for _, e := range list[start:] {
-			if !pinned(list, e) {
+			if !e.Stays {
 				tokens, some = tokens+float64(e.Cost), true
 			}
 		}
@@ -265,7 +272,7 @@ func reference(must float64, layers, list []view.Candidate, p view.Policy) kept 
 	for i, e := range list {
 		whole := !slices.ContainsFunc(list[:start], func(o view.Candidate) bool { return o.Group != 0 && o.Group == e.Group })
 		switch {
-		case pinned(list, e):
+		case e.Stays:
 			want.History = append(want.History, i)
 		case i >= start && whole:
 			want.History, want.Tokens = append(want.History, i), want.Tokens+float64(e.Cost)
@@ -335,7 +342,7 @@ func TestPolicyValidate(t *testing.T) {
 func BenchmarkFit(b *testing.B) {
 	system, layers, list := costs(200), costs(300, 200, 500, 100, 80), make([]view.Candidate, 400)
 	for i := range list {
-		list[i] = view.Candidate{Cost: 150, Group: i / 2 % 2 * (i/2 + 1), Run: i >= 390}
+		list[i] = view.Candidate{Cost: 150, Group: i / 2 % 2 * (i/2 + 1), Stays: i >= 390}
 	}
 	b.ReportAllocs()
 	for b.Loop() {

@@ -156,9 +156,9 @@ func TestCutsLeaveNoOrphans(t *testing.T) {
 				list := make([]view.Candidate, len(all))
 				run := rapid.IntRange(0, len(all)).Draw(t, "run")
 				for i, group := range view.Groups(all) {
-					list[i] = view.Candidate{Cost: 1, Group: group, Run: i >= run}
+					list[i] = view.Candidate{Cost: 1, Group: group, Stays: i >= run}
 				}
-				kept, _ := fit(nil, nil, list, view.Policy{Budget: float64(rapid.IntRange(0, len(all)).Draw(t, "budget"))})
+				kept, _ := fit(nil, nil, whole(list), view.Policy{Budget: float64(rapid.IntRange(0, len(all)).Draw(t, "budget"))})
 				var view []wire.Item
 				for n, i := range kept.History {
 					view = append(view, all[i])

@@ -27,7 +27,7 @@ func TestHistoryBudget(t *testing.T) {
 	system, injected := costs(1200), costs(300, 1500, 400)
 	for _, c := range []struct{ oldest, want int }{{8, 3}, {9, 2}} {
 		list := costs(c.oldest, 138300, 100)
-		list[2].Run = true
+		list[2].Stays = true
 		kept, _ := fit(system, injected, list, p)
 		if len(kept.History) != c.want || len(kept.Layers) != 3 {
 			t.Errorf("of %d and 138300 tokens %v are kept, want %d", c.oldest, kept.History, c.want)
@@ -147,7 +147,7 @@ func TestPrunersLeaveTheRestAlone(t *testing.T) {
 // sameRound reports whether the same entries stay in any case, with what upstream wants beside them.
 func sameRound(a, b []view.Candidate) bool {
 	for i := range a {
-		if pinned(a, a[i]) != pinned(b, b[i]) {
+		if a[i].Stays != b[i].Stays {
 			return false
 		}
 	}
@@ -191,6 +191,18 @@ func TestPrunersHoldForAnyHistory(t *testing.T) {
 			}
 			all := items(t, d, notation)
 			entries := priced(t, all, p)
+			if diff := cmp.Diff(whole(entries), entries); diff != "" {
+				t.Errorf("%s: a group does not stay with one of its entries (-want +got):\n%s", notation, diff)
+			}
+			for i, e := range entries[:view.Firm(all, p)] {
+				behind := slices.ContainsFunc(entries[i+1:], func(o view.Candidate) bool { return o.Stays && o.Group == e.Group })
+				if e.Stays && !(e.Group != 0 && behind) {
+					t.Errorf("%s: item %d stays by itself before the firm part", notation, i)
+				}
+			}
+			if len(all) > 0 && !entries[view.Firm(all, p)].Stays {
+				t.Errorf("%s: the firm part begins with an item that can go", notation)
+			}
 			kept, left := fit(nil, nil, entries, p)
 			again, _ := fit(nil, nil, entries, p)
 			if diff := cmp.Diff(kept, again); diff != "" {
@@ -204,7 +216,7 @@ func TestPrunersHoldForAnyHistory(t *testing.T) {
 				if in {
 					sent = append(sent, all[i])
 				}
-				if pinned(entries, e) {
+				if e.Stays {
 					must += float64(e.Cost)
 				}
 				if !in && i >= strings.Count(notation[:strings.LastIndexByte(notation, 'u')], " ") {
@@ -237,7 +249,7 @@ func oldestOut(entries []view.Candidate, limit float64) []int {
 		stay, total = append(stay, i), total+float64(e.Cost)
 	}
 	for total > limit {
-		k := slices.IndexFunc(stay, func(i int) bool { return !pinned(entries, entries[i]) })
+		k := slices.IndexFunc(stay, func(i int) bool { return !entries[i].Stays })
 		if k < 0 {
 			break
 		}
@@ -265,7 +277,7 @@ func TestPriorityTable(t *testing.T) {
 	price := func(list []wire.Item, p view.Policy) []view.Candidate {
 		entries := view.Candidates(list, p)
 		for i := range entries {
-			entries[i].Cost, entries[i].Run = layertest.MixedItem(list[i]), false
+			entries[i].Cost, entries[i].Stays = layertest.MixedItem(list[i]), false
 		}
 		return entries
 	}

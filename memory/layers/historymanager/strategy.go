@@ -46,17 +46,11 @@ const unfit = math.MaxInt32
 
 // price fills in the cost of the items. It counts only items whose cost can change the choice.
 func price(entries []view.Candidate, history []wire.Item, b contextBudget, p view.Policy, count func(wire.Item) int) {
-	stays := make(map[int]bool) // groups that the run is part of
-	for _, e := range entries {
-		if e.Run && e.Group != 0 {
-			stays[e.Group] = true
-		}
-	}
 	used := sequenceTokens
 	for i, it := range slices.Backward(history) {
 		e := &entries[i]
 		switch {
-		case p.NewestFirst() && b.exceeds(used, 0) && !e.Run && !stays[e.Group], huge(it, b):
+		case p.NewestFirst() && b.exceeds(used, 0) && !e.Stays, huge(it, b):
 			e.Cost = unfit
 		default:
 			e.Cost = max(0, count(it))

@@ -131,7 +131,7 @@ func pick(strategy string, available int, system, history []wire.Item) []wire.It
 	entries := view.Candidates(history, p)
 	price(entries, history, b, p, layertest.MixedItem)
 	for i := range entries {
-		entries[i].Run = false
+		entries[i].Stays = false
 		entries[i].Cost = layertest.MixedItem(history[i])
 	}
 	lead := []view.Candidate{{Cost: sequenceTokens}}
