@@ -2,15 +2,11 @@ package pipeline
 
 import (
 	"math"
-	"slices"
 
 	"remora/memory/tokens"
 	"remora/memory/view"
 	"remora/wire"
 )
-
-// unfit is the cost of an entry that was not counted, since newer ones use up the budget.
-const unfit = math.MaxInt32
 
 // Fitted is the part of a view that fits, by the policy (docs/semantics.md#what-fits).
 type Fitted struct {
@@ -55,36 +51,20 @@ func (s *Sizer) MayLeave(history []wire.Item) bool {
 // message on, always are, with the pairs before it that the policy never leaves out. Each block stays if it fits. Of
 // the rest of the history the newest stays, and calls stay with their results.
 //
-// Items before one that does not fit are not counted, so the cost is bounded by the fitting part and one more item for a body
-// of any size, except under a policy that keeps old items by score. A body with fewer bytes than free tokens is not counted at
-// all.
+// As little as possible is counted (view.Price): nothing of a body with fewer bytes than free tokens.
 func (s *Sizer) Fit(system []wire.Item, blocks []view.Block, history []wire.Item) Fitted {
 	if !s.Limited() || s.fitsAnyway(system, blocks, history) {
 		return Fitted{Blocks: blocks, History: history}
 	}
-	c := counter{s: s, all: !s.o.Policy.NewestFirst()}
-	entries := view.Candidates(history, s.o.Policy)
-	prompt := make([]view.Candidate, len(system))
-	for i, it := range system {
-		prompt[i].Cost = c.item(it, 0)
-	}
-	systemTokens := c.used
-	for i := len(history) - 1; i >= 0; i-- {
-		if entries[i].Stays {
-			entries[i].Cost = c.item(history[i], 0)
-		}
-	}
+	systemTokens := s.Cost(system)
 	recalled := make([]view.Candidate, len(blocks))
 	for i, b := range blocks {
 		recalled[i].Cost = b.Cost()
 	}
-	// The cost of blocks is not known yet and may be 0, so the history is counted without them.
-	for i := len(history) - 1; i >= 0; i-- {
-		if !entries[i].Stays {
-			entries[i].Cost = c.item(history[i], unfit)
-		}
-	}
-	view.Fit(prompt, recalled, entries, s.o.Policy)
+	entries := view.Candidates(history, s.o.Policy)
+	// Which blocks stay is not known yet, so the history is priced without them.
+	view.Price(entries, history, s.o.Policy, float64(systemTokens), s.countItem)
+	view.Fit([]view.Candidate{{Cost: systemTokens}}, recalled, entries, s.o.Policy)
 	out := Fitted{Blocks: make([]view.Block, 0, len(blocks)), SystemTokens: systemTokens}
 	for i, c := range recalled {
 		if c.Why == view.ReasonNone {
@@ -142,12 +122,18 @@ func (s *Sizer) Cost(items []wire.Item) int {
 	if !s.Limited() {
 		return 0
 	}
-	c := counter{s: s}
-	for _, it := range slices.Backward(items) {
-		c.item(it, 0)
+	list, tokens := make([]view.Candidate, len(items)), 0
+	for i := range list {
+		list[i].Stays = true
 	}
-	return c.used
+	view.Price(list, items, s.o.Policy, 0, s.countItem)
+	for _, c := range list {
+		tokens += c.Cost
+	}
+	return tokens
 }
+
+func (s *Sizer) countItem(it wire.Item) int { return s.o.CountItem(s.model, it) }
 
 // keep sets the part of the history that stays, the same slice if that is all.
 func (f *Fitted) keep(history []wire.Item, entries []view.Candidate) {
@@ -168,34 +154,4 @@ func (f *Fitted) keep(history []wire.Item, entries []view.Candidate) {
 			f.History = append(f.History, history[i])
 		}
 	}
-}
-
-// counter counts items until the budget is used up.
-type counter struct {
-	s    *Sizer
-	all  bool // whatever is used up
-	used int
-}
-
-// item returns the cost of an item, or over if others have used up the budget. Text that cannot fit is not counted.
-func (c *counter) item(it wire.Item, over int) int {
-	const (
-		large        = 1 << 20 // bytes
-		bytesOfToken = 16      // at most, in text of that size; four is usual
-	)
-	if math.IsInf(c.s.free, 1) {
-		return 0
-	}
-	if !c.all && float64(c.used) > c.s.free {
-		return over
-	}
-	n := 0
-	if len(it.Raw) > large {
-		n = len(it.Text()) / bytesOfToken
-	}
-	if float64(n) <= c.s.free && (c.all || float64(c.used+n) <= c.s.free) {
-		n = c.s.o.CountItem(c.s.model, it)
-	}
-	c.used += n
-	return n
 }

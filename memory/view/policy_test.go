@@ -241,6 +241,34 @@ func TestPrunersHoldForAnyHistory(t *testing.T) {
 	}
 }
 
+// Price counts only some items, and Fit chooses as if all were counted.
+func TestPriceChangesNoChoice(t *testing.T) {
+	for _, d := range []wire.Dialect{dialects.Chat, dialects.Responses} {
+		t.Run(d.String(), rapid.MakeCheck(func(t *rapid.T) {
+			p := policies(t)
+			notation := conversation(d).Draw(t, "conversation")
+			all := items(t, d, notation)
+			entries := priced(t, all, p)
+			costs := make(map[*byte]int)
+			for i, it := range all {
+				costs[&it.Raw[0]] = entries[i].Cost
+			}
+			system := rapid.IntRange(0, 100).Draw(t, "system")
+			want, _ := fit([]view.Candidate{{Cost: system}}, nil, entries, p)
+
+			counted := 0
+			view.Price(entries, all, p, float64(system), func(it wire.Item) int { counted++; return costs[&it.Raw[0]] })
+			got, _ := fit([]view.Candidate{{Cost: system}}, nil, entries, p)
+			if diff := cmp.Diff(want.History, got.History); diff != "" {
+				t.Errorf("%s (-all counted +priced):\n%s", notation, diff)
+			}
+			if float64(system) > p.Budget && counted > 0 {
+				t.Errorf("nothing can fit, and %d are counted", counted)
+			}
+		}))
+	}
+}
+
 // oldestOut is the rule of [view.OverflowFIFO] read aloud: while all that is left is too much, the oldest unit that can go goes.
 func oldestOut(entries []view.Candidate, limit float64) []int {
 	var stay []int

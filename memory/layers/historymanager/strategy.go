@@ -1,12 +1,6 @@
 package historymanager
 
-import (
-	"math"
-	"slices"
-
-	"remora/memory/view"
-	"remora/wire"
-)
+import "remora/memory/view"
 
 // contextBudget divides a model's context, in tokens.
 type contextBudget struct {
@@ -17,9 +11,6 @@ type contextBudget struct {
 
 // available returns the tokens that are left for the history.
 func (b contextBudget) available() int { return max(0, b.window-b.output-b.overhead) }
-
-// exceeds reports whether used and more together are over budget.
-func (b contextBudget) exceeds(used, more int) bool { return used+more > b.available() }
 
 // remaining returns the tokens that are still free.
 func (b contextBudget) remaining(used int) int { return max(0, b.available()-used) }
@@ -39,31 +30,4 @@ func policy(strategy string, b contextBudget) view.Policy {
 		p.Overflow = view.OverflowPriority
 	}
 	return p
-}
-
-// unfit is the cost of an item that is too large to fit and therefore was not counted.
-const unfit = math.MaxInt32
-
-// price fills in the cost of the items. It counts only items whose cost can change the choice.
-func price(entries []view.Candidate, history []wire.Item, b contextBudget, p view.Policy, count func(wire.Item) int) {
-	used := sequenceTokens
-	for i, it := range slices.Backward(history) {
-		e := &entries[i]
-		switch {
-		case p.NewestFirst() && b.exceeds(used, 0) && !e.Stays, huge(it, b):
-			e.Cost = unfit
-		default:
-			e.Cost = max(0, count(it))
-			used = min(used+e.Cost, maxTokens)
-		}
-	}
-}
-
-// huge reports whether a text is too long to fit, without counting it.
-func huge(it wire.Item, b contextBudget) bool {
-	const (
-		large        = 1 << 20 // bytes
-		bytesOfToken = 16      // at most, in text of that size; four is usual
-	)
-	return len(it.Raw) > large && b.exceeds(0, len(it.Text())/bytesOfToken)
 }

@@ -107,9 +107,6 @@ func TestContextBudget(t *testing.T) {
 		}
 	}
 	b := contextBudget{100, 30, 0}
-	if b.exceeds(60, 10) || !b.exceeds(60, 11) {
-		t.Error("what fits to the token does not exceed, one more does")
-	}
 	if b.utilization(20) != 0.5 || b.utilization(900) != 1 || (contextBudget{}).utilization(1) != 0 {
 		t.Error("wrong utilization")
 	}
@@ -129,7 +126,6 @@ func pick(strategy string, available int, system, history []wire.Item) []wire.It
 	b := contextBudget{window: available}
 	p := policy(strategy, b)
 	entries := view.Candidates(history, p)
-	price(entries, history, b, p, layertest.MixedItem)
 	for i := range entries {
 		entries[i].Stays = false
 		entries[i].Cost = layertest.MixedItem(history[i])
@@ -289,6 +285,16 @@ func TestLittleIsCounted(t *testing.T) {
 	got, err := l.ProjectHistory(t.Context(), tu, nil, history)
 	if err != nil || labelled(got) != "hello last" || counted > 200 {
 		t.Errorf("%s, %v; %d items counted", labelled(got), err, counted)
+	}
+
+	// What stays is not counted either if it cannot fit, and what stays uses up the budget of the rest.
+	counted = 0
+	for _, strategy := range []string{SlidingWindow, PriorityBased} {
+		l := open(t, Options{Strategy: strategy, ContextWindowTokens: 2000, MaxOutputTokens: 1000})
+		got, err := l.ProjectHistory(t.Context(), tu, nil, slices.Concat(history[:10], history[6000:6001]))
+		if err != nil || len(got) != 1 || counted > 0 {
+			t.Errorf("%s: %d items, %v; %d counted", strategy, len(got), err, counted)
+		}
 	}
 }
 
