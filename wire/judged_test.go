@@ -21,6 +21,15 @@ func TestUnclear(t *testing.T) {
 		{Chat, `{"choices":[{"message":{"function_call":{"name":"f"},"Function_Call":null}}]}`, true},
 		{Chat, `{"choices":[{"message":{}}],"choices":[]}`, true},
 		{Chat, `{"choices":[[{"message":{}}]]}`, true},
+		{Chat, `{"choices":[{"index":0,"index":1,"message":{}}]}`, true},
+		{Chat, `{"choices":[{"message":{"tool_calls":[{"index":0,"index":1}]}}]}`, true},
+		{Chat, `{"choices":[{"message":{"tool_calls":[{"id":"a","id":"b"}]}}]}`, true},
+		{Chat, `{"choices":[{"message":{"tool_calls":[{"type":"function","type":"custom"}]}}]}`, true},
+		{Chat, `{"choices":[{"message":{"tool_calls":[{"custom":{"name":"f"},"custom":{"name":"g"}}]}}]}`, true},
+		{Chat, `{"choices":[{"message":{"tool_calls":[{"custom":{"name":"f","input":"x","input":"y"}}]}}]}`, true},
+		{Chat, `{"choices":[{"message":{"tool_calls":[{"function":{"name":"f","arguments":"{}","arguments":"[]"}}]}}]}`, true},
+		{Chat, `{"choices":[{"message":{"function_call":{"name":"f","name":"g"}}}]}`, true},
+		{Chat, `{"index":0,"index":1,"choices":[{"name":"f","name":"g","message":{"id":"a","id":"b"}}]}`, false},
 		{Responses, `{"output":[{"type":"function_call","call_id":"a","name":"f","arguments":"{}"}]}`, false},
 		{Responses, `{"output":[],"tools":[{"Name":"x","name":"x","parameters":{"Type":"object","type":"object"}}],"metadata":{"Output":"x"}}`, false},
 		{Responses, `{"output":[{"type":"message","content":[{"Type":"x"}]}],"Output":[]}`, true},
@@ -53,6 +62,11 @@ func TestUnclearStreams(t *testing.T) {
 		{Chat, `"` + "x" + `"`, true},
 		{Chat, `{"choices":[{"delta":{"tool_calls":{"index":0,"id":"a","function":{"name":"f","arguments":"{}"}}}}]}`, true},
 		{Chat, `{"choices":{"0":{"delta":{"tool_calls":[{"function":{"name":"f"}}]}}}}`, true},
+		{Chat, `{"choices":[{"delta":{},"delta":{"content":"x"}}]}`, true},
+		{Chat, `{"choices":[{"delta":{},"message":{"content":"x","tool_calls":null,"function_call":null}}]}`, false},
+		{Chat, `{"choices":[{"delta":{},"message":{"tool_calls":[{"function":{"name":"f"}}]}}]}`, true},
+		{Chat, `{"choices":[{"delta":{},"message":{"tool_calls":{"0":{"function":{"name":"f"}}}}}]}`, true},
+		{Chat, `{"choices":[{"delta":{},"message":{"function_call":{"name":"f"}}}]}`, true},
 		{Responses, `{"type":"response.created","response":{"id":"r","output":[]}}`, false},
 		{Responses, `{"type":"response.completed","response":{"id":"r","output":[` + call + `]}}`, false},
 		{Responses, `{"type":"response.created","response":{"id":"r","output":[` + call + `]}}`, true},
@@ -63,6 +77,49 @@ func TestUnclearStreams(t *testing.T) {
 		f.Write([]byte("data: " + c.data + "\n\n"))
 		if got := f.Unclear(); (got != "") != c.unclear {
 			t.Errorf("%s: %q, want unclear %v", c.data, got, c.unclear)
+		}
+	}
+}
+
+// TestUnclearCalls: the events of a stream of Responses agree on a call, however they spell its input.
+func TestUnclearCalls(t *testing.T) {
+	t.Parallel()
+	item := func(name, arguments string) string {
+		return `{"type":"function_call","id":"i","call_id":"a","name":"` + name + `","arguments":"` + arguments + `"}`
+	}
+	added := func(item string) string {
+		return `{"type":"response.output_item.added","output_index":0,"item":` + item + `}`
+	}
+	done := func(item string) string {
+		return `{"type":"response.output_item.done","output_index":0,"item":` + item + `}`
+	}
+	input := func(kind, members string) string {
+		return `{"type":"response.function_call_arguments.` + kind + `","item_id":"i","output_index":0,` + members + `}`
+	}
+	const spaced, tight, other = `{\"x\": 1}`, `{\"x\":1}`, `{\"x\":2}`
+	whole := done(item("f", tight))
+	const shell = `{"type":"local_shell_call","id":"i","call_id":"a","action":`
+	for _, c := range []struct {
+		name    string
+		events  []string
+		unclear bool
+	}{
+		{"alike", []string{added(item("f", "")), input("delta", `"delta":"`+spaced+`"`), input("done", `"name":"f","arguments":"`+spaced+`"`), whole}, false},
+		{"other pieces", []string{added(item("f", "")), input("delta", `"delta":"`+other+`"`), whole}, true},
+		{"another input", []string{added(item("f", "")), input("done", `"arguments":"`+other+`"`), whole}, true},
+		{"an input of its own at first", []string{added(item("f", other)), whole}, true},
+		{"another name for its input", []string{added(item("f", "")), input("done", `"name":"g","arguments":"`+tight+`"`), whole}, true},
+		{"another name at first", []string{added(item("g", "")), whole}, true},
+		{"an item of its own", []string{added(item("f", "")), input("done", `"arguments":"`+tight+`"`), whole, `{"type":"response.completed","response":{"output":[` + item("f", other) + `]}}`}, true},
+		{"a call that was cut", []string{added(item("f", "")), input("delta", `"delta":"{"`)}, false},
+		{"an action that comes later", []string{added(shell + `{}}`), done(shell + `{"command":["ls"]}}`)}, false},
+	} {
+		f := NewJudgedFolder(Responses)
+		for _, e := range c.events {
+			f.Write([]byte("data: " + e + "\n\n"))
+		}
+		if got := f.Reply().Unclear; (got != "") != c.unclear {
+			t.Errorf("%s: %q, want unclear %v", c.name, got, c.unclear)
 		}
 	}
 }
