@@ -104,13 +104,11 @@ func (c *merger) Event(b *merge.Block) {
 	}
 	k.ends = ends && !pending
 	if about.Says || about.Choices > about.First || slices.ContainsFunc(k.calls, (*call).goes) {
-		now := k
-		now.calls = only(k.calls, (*call).goes)
-		c.show(&now)
+		c.show(&k)
 		k.rest, k.ends = false, false
 	}
 	if holds {
-		c.hold(&c.held, chunk{b: b, calls: only(k.calls, (*call).waits), rest: k.rest, ends: k.ends})
+		c.hold(&c.held, chunk{b: b, calls: waiting(k.calls), rest: k.rest, ends: k.ends})
 		k.rest = false
 	}
 	if pending {
@@ -128,11 +126,11 @@ func (k *call) waits() bool {
 }
 func (k *call) goes() bool { return k != nil && k.verdict == merge.Passed }
 
-// only replaces the calls that are not to be kept by nil.
-func only(calls []*call, keep func(*call) bool) []*call {
+// waiting returns calls with nil in the place of those that do not wait.
+func waiting(calls []*call) []*call {
 	out := slices.Clone(calls)
 	for i, k := range out {
-		if !keep(k) {
+		if !k.waits() {
 			out[i] = nil
 		}
 	}
@@ -199,13 +197,11 @@ func (c *merger) flush() {
 	chunks := c.held
 	c.held = nil
 	for _, k := range chunks {
-		now := *k
-		now.calls = only(k.calls, (*call).goes)
-		if slices.ContainsFunc(now.calls, (*call).goes) {
-			c.show(&now)
+		if slices.ContainsFunc(k.calls, (*call).goes) {
+			c.show(k)
 			k.rest, k.ends = false, false
 		}
-		if k.calls = only(k.calls, (*call).waits); slices.ContainsFunc(k.calls, (*call).waits) {
+		if k.calls = waiting(k.calls); slices.ContainsFunc(k.calls, (*call).waits) {
 			c.held = append(c.held, k)
 		}
 	}

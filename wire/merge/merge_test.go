@@ -348,6 +348,27 @@ func TestBounded(t *testing.T) {
 	if got := s.Write([]byte("data: {\"type\":\"" + strings.Repeat("x", 100))); len(got) == 0 || !s.Degraded() {
 		t.Error("an endless event is kept")
 	}
+	rest := "x\"}\n\ndata: {\"type\":\"response.completed\",\"response\":{\"output\":[]}}\n\n"
+	if got := string(s.Write([]byte(rest))); got != rest || !s.Ended() {
+		t.Errorf("behind it %q, ended %v", got, s.Ended())
+	}
+}
+
+// TestCutEvent: what goes on behind an event whose end is missing does not become a part of it.
+func TestCutEvent(t *testing.T) {
+	t.Parallel()
+	const call = `data: {"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"mem_x","arguments":"{}"}}]}}]}` + "\n\n"
+	const cut = `data: {"choices":[{"delta":{"content":"a"},"finish_reason":null}]}`
+	s := New(dialects.Chat, Options{Hide: hide})
+	got := string(s.Write([]byte(call + cut)))
+	s.EOF()
+	got += string(s.Release(nil))
+	s.Next()
+	next := `data: {"choices":[{"delta":{"content":"b"},"finish_reason":"stop"}]}` + "\n\ndata: [DONE]\n\n"
+	got += string(s.Write([]byte(next))) + string(s.Finish())
+	if want := cut + "\n\n" + next; !strings.HasSuffix(got, want) {
+		t.Errorf("got %q, want %q at its end", got, want)
+	}
 }
 
 func TestSumUsage(t *testing.T) {
