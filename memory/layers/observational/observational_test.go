@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -456,5 +457,36 @@ func TestDecoratedAnswers(t *testing.T) {
 	s := say(t, l, turn(answers("Here are the notes:\n1. **assistant:** The train leaves at 8.\n")), nil, "The train leaves at 8.")
 	if o := read(t, s).Observations; len(o) != 1 || o[0].line() != `assistant said: "The train leaves at 8."` {
 		t.Errorf("have %+v", o)
+	}
+}
+
+// What comes from deleted sessions alone is forgotten: statements, what waits to be distilled, the subject and a role play.
+func TestForget(t *testing.T) {
+	l := newLayer(t, Options{})
+	s := layer.State(`{"observations":[{"by":"user","text":"of a","from":[{"session":"a"}]},{"by":"user","text":"of both","from":[{"session":"a"},{"session":"b"}]},{"text":"of none"}],` +
+		`"buffer":[{"by":"user","text":"heard in a","session":"a"},{"by":"user","text":"heard in b","session":"b"}],"bufferTokens":7,"version":2,` +
+		`"play":"a","topic":{"session":"a","text":"subject"}}`)
+	forget := func(s layer.State, gone ...string) string {
+		t.Helper()
+		left, err := l.Forget(t.Context(), turn(nil), s, func(digest string) bool { return slices.Contains(gone, digest) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(left)
+	}
+	got := read(t, layer.State(forget(s, "a")))
+	want := state{
+		Observations: []observation{{By: byUser, Text: "of both", From: []source{{Session: "b"}}}, {Text: "of none"}},
+		Buffer:       []entry{{By: byUser, Text: "heard in b", Session: "b"}}, BufferTokens: turn(nil).Count("heard in b"), Version: 2,
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("left (-want +got):\n%s", d)
+	}
+	if got := read(t, layer.State(forget(s, "b"))); got.Play != "a" || got.Topic.Text != "subject" {
+		t.Errorf("left play %q, topic %q of another session", got.Play, got.Topic.Text)
+	}
+	alone := layer.State(`{"observations":[{"text":"of a","from":[{"session":"a"}]}],"buffer":[{"text":"heard in a","session":"a"}]}`)
+	if got := forget(alone, "a"); got != "" {
+		t.Errorf("left %s, want no state", got)
 	}
 }

@@ -280,3 +280,25 @@ func TestSecretsAreNotKept(t *testing.T) {
 		t.Errorf("kept: %s", s)
 	}
 }
+
+// What comes from deleted sessions alone is forgotten; a fact that another session said as well stays.
+func TestForget(t *testing.T) {
+	l := newLayer(t, Options{})
+	s := layer.State(`{"facts":{"2026-03-01 10:00":[{"text":"of a","from":["a"]},{"text":"of both","from":["a","b"]}],"2026-03-02 10:00":[{"text":"of none"}]},` +
+		`"buffer":[{"text":"heard in a","session":"a"},{"text":"heard in b","session":"b"}],"bufferTokens":7,"version":2}`)
+	tu := turn(nil)
+	tu.Count = func(s string) int { return len(s) }
+	left, err := l.Forget(t.Context(), tu, s, func(digest string) bool { return digest == "a" })
+	want := `{"facts":{"2026-03-01 10:00":[{"text":"of both","from":["b"]}],"2026-03-02 10:00":[{"text":"of none"}]},` +
+		`"buffer":[{"text":"heard in b","session":"b","by":"","at":0}],"bufferTokens":10,"version":2}`
+	if err != nil || string(left) != want {
+		t.Errorf("left %s, %v\nwant %s", left, err, want)
+	}
+	if left, err = l.Forget(t.Context(), tu, s, func(string) bool { return true }); err != nil || !strings.Contains(string(left), "of none") || strings.Contains(string(left), "of both") {
+		t.Errorf("left %s, %v, want what no session is named for", left, err)
+	}
+	alone := layer.State(`{"facts":{"2026-03-01 10:00":[{"text":"of a","from":["a"]}]},"buffer":[{"text":"heard in a","session":"a"}]}`)
+	if left, err = l.Forget(t.Context(), tu, alone, func(string) bool { return true }); err != nil || left != nil {
+		t.Errorf("left %s, %v, want no state", left, err)
+	}
+}
