@@ -404,5 +404,12 @@ func TestWebSocketAdvice(t *testing.T) {
 		if (resp.StatusCode == fasthttp.StatusUpgradeRequired) != judged {
 			t.Errorf("judged %v, off: %d", judged, resp.StatusCode)
 		}
+		// Of a path that may lead to an endpoint, rules must not be the last to know.
+		for path, refused := range map[string]bool{"/x/v1/responses": judged, "/v1/realtime": false} {
+			resp, _ := r.get(t, "GET "+path+" HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+			if (resp.StatusCode == fasthttp.StatusUpgradeRequired) != refused {
+				t.Errorf("judged %v, %s: %d", judged, path, resp.StatusCode)
+			}
+		}
 	}
 }

@@ -273,3 +273,25 @@ func FuzzTools(f *testing.F) {
 		}
 	})
 }
+
+// TestModelEndsPlan: completePlan ends the plan, and with it what the session works on.
+func TestModelEndsPlan(t *testing.T) {
+	for arguments, want := range map[string]layer.Result{`{}`: layer.Success, `{"success":true}`: layer.Success, `{"success":false}`: layer.Failure} {
+		s := start(t, plan.Options{})
+		s.state = layer.State(`{"phase":"executing","version":3}`)
+		var ended layer.Result
+		own := *turn
+		own.Complete = func(r layer.Result) { ended = r }
+		for _, tool := range s.Tools() {
+			if tool.Name == "completePlan" {
+				said, next, err := tool.Run(t.Context(), &own, s.state, []byte(arguments))
+				if s.state = next; err != nil || !strings.Contains(said, string(want)) {
+					t.Errorf("%s: said %q, %v", arguments, said, err)
+				}
+			}
+		}
+		if ended != want || want == layer.Failure != (s.phase() == "failed") {
+			t.Errorf("%s: ended as %q in phase %s, want %s", arguments, ended, s.phase(), want)
+		}
+	}
+}
