@@ -65,19 +65,16 @@ func (c *merger) Event(b *merge.Block) {
 	}
 	k := chunk{b: b, rest: true}
 	about, _ := b.Effect.(*effect)
-	if about == nil { // an event that was too large to be read
+	if about == nil { // an event whose first line ended the answer
 		about = new(effect)
 	}
 	for _, told := range about.Touched {
 		k.calls = append(k.calls, c.call(told))
 	}
 	k.ends = about.Ends
-	unjudged := about.OtherCalls && c.s.Judges()
 	if !wire.IsObject(b.Data) {
 		// It can't be cut to what the client may see; some would read a call in it nevertheless.
-		if unjudged {
-			c.s.DropUnjudged()
-		} else if len(k.calls) == 0 || !c.s.Guards() {
+		if len(k.calls) == 0 || !c.s.Guards() {
 			c.s.Pass(b)
 		}
 		return

@@ -56,8 +56,8 @@ type effect struct {
 	Choices, First int
 	// Of the first choice: it has a role, it says something beside its calls, it ends; its message counts as a delta.
 	Role, Says, Ends, Whole bool
-	// Failed: there is an error. Usage: there is a usage object. OtherCalls: there are calls of another choice than the first.
-	Failed, Usage, OtherCalls bool
+	// Failed: there is an error. Usage: there is a usage object.
+	Failed, Usage bool
 	// Touched are the calls of the first choice that the chunk brings pieces of, one for each piece; nil for a piece of none.
 	Touched []*streamedCall
 }
@@ -114,8 +114,6 @@ func (f *fold) choice(m *wire.Meta, raw choiceMembers) {
 	i := wire.IndexOr(raw.index, 0)
 	if i == 0 {
 		f.effect.First++
-	} else if holds(raw.delta, "tool_calls") || holds(raw.delta, "function_call") {
-		f.effect.OtherCalls = true
 	}
 	if i < 0 {
 		return
@@ -652,8 +650,4 @@ func nothing(raw []byte) bool {
 		return true
 	}
 	return false
-}
-
-func holds(object []byte, name string) bool {
-	return !nothing(bytes.TrimSpace(wire.Member(object, name)))
 }

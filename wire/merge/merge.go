@@ -260,7 +260,9 @@ func (s *Merger) EOF() {
 	if len(b.Data) > 0 && (wire.Valid(b.Data) || sse.IsDone(b.Data)) {
 		b.cut = true
 		b.Effect, _ = s.upstream.Take(&b.Block) // many clients act on it as it is
-		s.block(&b)
+		if s.upstream.Unclear() == "" {
+			s.block(&b)
+		}
 		return
 	}
 	s.upstream.Write(rest)

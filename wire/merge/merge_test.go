@@ -354,6 +354,26 @@ func TestBounded(t *testing.T) {
 	}
 }
 
+// TestUnclearEnd: of a judged answer nothing passes from the event on that some clients would read in another way, be it the last
+// one without its end; and so does no call of a choice that is not judged.
+func TestUnclearEnd(t *testing.T) {
+	t.Parallel()
+	const begun = `data: {"choices":[{"delta":{"content":"a"}}]}` + "\n\n"
+	const call = `{"choices":[{"index":1,"delta":{"tool_calls":[{"id":"a","function":{"name":"rm","arguments":"{}"}}]}}]}`
+	for _, o := range []Options{{HoldCalls: true}, {HoldAll: true}} {
+		for _, tc := range []struct {
+			end      string
+			unjudged bool
+		}{{"data: [" + call + "]", false}, {"data: [" + call + "]\n\n", false}, {"data: " + call, true}, {"data: " + call + "\n\n", true}} {
+			p := play{dialect: dialects.Chat, options: o, answers: []string{begun + tc.end}}
+			got, s := p.run(inOne)
+			if strings.Contains(got, "rm") || s.Unjudged() != tc.unjudged || (s.Reply().Unclear == "") != tc.unjudged {
+				t.Errorf("%+v, %q: got %q, unjudged %v, unclear %q", o, tc.end, got, s.Unjudged(), s.Reply().Unclear)
+			}
+		}
+	}
+}
+
 // TestCutEvent: what goes on behind an event whose end is missing does not become a part of it.
 func TestCutEvent(t *testing.T) {
 	t.Parallel()
