@@ -44,6 +44,18 @@ func kinds() []kind {
 	}
 }
 
+// openings are beginnings of prompts in the user's role that have another form or bring too little of the conversation, and what
+// they order.
+func openings() map[string]string {
+	return map[string]string{
+		"name the conversation based on the chat records":                                         "title", // Chatbox
+		"given the following... please reply with a title for the chat":                           "title", // Continue
+		"analyze this conversation and provide:\n1. the detected language":                        "title", // LibreChat
+		"please generate a concise title (max 40 characters) for a conversation that starts with": "title", // LibreChat
+		"your task is to reflect the speaker's likely facial expression":                          "emoji", // Open WebUI
+	}
+}
+
 const (
 	// maxWords is how many words of a prompt are looked at, maxBytes how much of it at most.
 	maxWords = 90
@@ -70,6 +82,12 @@ func Kind(instructions, said string) string {
 	if len(instructions) <= maxInstructions {
 		if k := orderedBy(instructions); k.name != "" && (!k.material || len(said) >= minMaterial) {
 			return k.name
+		}
+	}
+	beginning := strings.ToLower(strings.TrimSpace(said[:min(len(said), maxBytes)]))
+	for opening, name := range openings() {
+		if strings.HasPrefix(beginning, opening) {
+			return name
 		}
 	}
 	// An order in words of the user could be the user's own: it counts where the conversation stands behind it.
