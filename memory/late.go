@@ -15,9 +15,6 @@ type Late struct {
 // ID returns the turn's id.
 func (l *Late) ID() string { return l.turn }
 
-// Forwarded does nothing: the turn's input is in the transcript.
-func (*Late) Forwarded() {}
-
 // Commit puts the answer into the transcript if it is complete. If the store fails, the next request for the answer retries it.
 func (l *Late) Commit(a Answer) {
 	group := l.scope.Group()

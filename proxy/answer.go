@@ -27,11 +27,13 @@ type answer struct {
 	ending  *ending
 	close   func()       // ends the exchange
 	turn    *turn        // nil unless memory has a part in the request
+	late    *memory.Late // the turn that waits for this answer, where the request fetches one; nil for none
 	dialect wire.Dialect // in which the turn's answer is read
 	head    *answerHead  // of upstream's answer, nil once the client's connection has it
 
 	stream    stream
 	streaming bool // the stream owns the exchange now
+	committed bool
 	rounds    rounds
 }
 
@@ -40,10 +42,17 @@ func (a *answer) reset() {
 		a.head.Release()
 		a.head = nil
 	}
-	a.ctx, a.turn, a.streaming = nil, nil, false
+	a.ctx, a.turn, a.late, a.streaming, a.committed = nil, nil, nil, false, false
 	a.stream.reset()
 	a.rounds.reset()
 }
+
+// isKept reports whether the answer is parsed: it ends a turn, or rules judge it.
+func (a *answer) isKept() bool { return a.turn != nil || a.late != nil }
+
+// isSteered reports whether layers have a say in the answer, isJudged whether nothing of it may pass unjudged.
+func (a *answer) isSteered() bool { return a.turn != nil && a.turn.steered }
+func (a *answer) isJudged() bool  { return a.turn != nil && a.turn.steering.Judges() }
 
 // reply passes the answer on.
 func (a *answer) reply() error {
@@ -66,16 +75,16 @@ func (a *answer) reply() error {
 	if err != nil {
 		return err
 	}
-	if a.turn != nil && a.attempt.status < fasthttp.StatusMultipleChoices {
+	if a.isKept() && a.attempt.status < fasthttp.StatusMultipleChoices {
 		if !stream {
 			return a.replyWhole()
 		}
 		a.stream.mode = foldWhole
 		encoding := a.head.ContentEncoding()
 		switch {
-		case a.turn.steered && decodable(encoding):
+		case a.isSteered() && decodable(encoding):
 			a.stream.steer()
-		case a.turn.steering.Judges():
+		case a.isJudged():
 			return errUnread(unknownEncoding)
 		case len(encoding) == 0:
 			a.stream.mode, a.stream.folder = foldStream, wire.NewFolder(a.dialect)
@@ -85,7 +94,7 @@ func (a *answer) reply() error {
 	if a.req.stored.target != nil && !stream {
 		return a.replyStored()
 	}
-	if a.turn == nil && !stream && length > 0 && length <= wholeLimit {
+	if !a.isKept() && !stream && length > 0 && length <= wholeLimit {
 		return a.collect(wholeLimit)
 	}
 	if stream {
@@ -99,16 +108,22 @@ func (a *answer) reply() error {
 
 // noteEncoding reports, in X-Memory and the log, an answer that is not stored since its Content-Encoding is unknown.
 func (a *answer) noteEncoding() {
-	kept := a.turn != nil && !a.turn.unkept && a.attempt.status < fasthttp.StatusMultipleChoices && !a.turn.steering.Judges()
-	if kept && !decodable(a.head.ContentEncoding()) {
+	kept := a.late != nil || a.turn != nil && !a.turn.unkept && !a.turn.steering.Judges()
+	if kept && a.attempt.status < fasthttp.StatusMultipleChoices && !decodable(a.head.ContentEncoding()) {
 		a.notStored("the Content-Encoding of the answer is unknown")
 	}
 }
 
 // notStored reports an answer that cannot be read: it passes unchanged, and is not stored.
 func (a *answer) notStored(reason string) {
-	a.req.reason = reason
-	a.s.log.Warn("an answer can't be read; it is passed on and not kept", "turn", a.turn.id, "reason", reason)
+	id := ""
+	switch {
+	case a.turn != nil:
+		id, a.req.reason = a.turn.id, reason
+	case a.late != nil:
+		id = a.late.ID()
+	}
+	a.s.log.Warn("an answer can't be read; it is passed on and not kept", "turn", id, "reason", reason)
 }
 
 // noteNoPath logs, once for each provider, a 404 that a base URL without a path explains. The client gets upstream's answer as
@@ -134,14 +149,14 @@ func (a *answer) replyRefusal() error {
 // replyWhole passes on an answer that is not streamed, after it is committed.
 func (a *answer) replyWhole() error {
 	body, err := a.attempt.readAll()
-	if err == nil && a.turn.steered {
+	if err == nil && a.isSteered() {
 		body, err = a.rounds.judgeWhole(body)
 	}
 	switch {
 	case errors.Is(err, errRefused):
 		a.report()
 		return a.replyRefusal()
-	case isLarge(err) && !a.turn.steering.Judges():
+	case isLarge(err) && !a.isJudged():
 		// Pass on the part read so far, then the rest as it comes.
 		a.stream.held, a.stream.tooBig, a.stream.mode = body, true, foldWhole
 		return a.startStream(int(a.attempt.upstream.Length()))
@@ -244,10 +259,10 @@ func (a *answer) streamToClose() {
 
 // commit ends the turn, if there is one that is not committed yet.
 func (a *answer) commit(r wire.Reply, aborted memory.Aborted) {
-	if a.turn == nil || a.turn.committed {
+	if !a.isKept() || a.committed {
 		return
 	}
-	a.turn.committed = true
+	a.committed = true
 	if aborted != memory.NotAborted {
 		// No more is to come, and r is all of it that is needed. An aborted connection is closed only here.
 		a.attempt.upstream.Close()
@@ -258,7 +273,7 @@ func (a *answer) commit(r wire.Reply, aborted memory.Aborted) {
 	if a.stream.mode != foldSteered {
 		a.trace.answered(a.attempt, a.attempt.status, &r)
 	}
-	if len(r.Error) > 0 && newRefusal(a.attempt.status, r.Error).aboutLength() {
+	if len(r.Error) > 0 && a.turn != nil && newRefusal(a.attempt.status, r.Error).aboutLength() {
 		a.attempt.out.learnLength() // streams, and some gateways, refuse with status 200
 	}
 	if a.rounds.n > 1 {
@@ -266,7 +281,12 @@ func (a *answer) commit(r wire.Reply, aborted memory.Aborted) {
 	}
 
 	step := a.trace.step("commit")
-	a.turn.ender.Commit(memory.Answer{Reply: r, HTTPStatus: a.attempt.status, Aborted: aborted, Provider: a.attempt.out.provider.Name(), Model: a.attempt.out.model})
+	end := memory.Answer{Reply: r, HTTPStatus: a.attempt.status, Aborted: aborted, Provider: a.attempt.out.provider.Name(), Model: a.attempt.out.model}
+	if a.late != nil {
+		a.late.Commit(end)
+	} else {
+		a.turn.ender.Commit(end)
+	}
 	step.End(nil)
 }
 
@@ -315,7 +335,7 @@ func (a *answer) isStream(h *providers.Head) (bool, error) {
 	switch {
 	case a.attempt.upstream.Length() < 0 && (len(typ) == 0 || is("text/plain") || is("application/octet-stream")):
 		return a.req.asksForStream(), nil
-	case a.turn == nil, h.Status() >= fasthttp.StatusMultipleChoices, events && !a.turn.steered, events && len(h.ContentEncoding()) > 0, events == a.req.asksForStream():
+	case !a.isKept(), h.Status() >= fasthttp.StatusMultipleChoices, events && !a.isSteered(), events && len(h.ContentEncoding()) > 0, events == a.req.asksForStream():
 		return events, nil
 	}
 	p, err := a.stream.beginning()

@@ -139,7 +139,7 @@ func (a *answer) openErrorToPages() {
 // several rounds, that is their number and the tokens of all of them: the usage in its body has only the input of the last one. A
 // stream's headers were sent before.
 func (a *answer) reportWhole() {
-	if a.turn.unkept || a.rounds.n < 2 && a.req.reason == "" {
+	if a.turn == nil || a.turn.unkept || a.rounds.n < 2 && a.req.reason == "" {
 		return
 	}
 	report := appendSummary(nil, &a.turn.summary, a.req.head.id.source, a.req.reason)

@@ -104,7 +104,7 @@ func (a *attempt) goOn(head *providers.Head) error {
 func (a *attempt) try(head *providers.Head, plan retry.Plan, goesOn bool) error {
 	var correcting *correction
 	for {
-		err := a.call(head, rewrite{body: len(a.out.body), remembered: a.out.turn != nil || a.req.stored.target != nil, decoded: a.out.decoded})
+		err := a.call(head, rewrite{body: len(a.out.body), remembered: a.out.turn != nil || a.req.late.turn != nil || a.req.stored.target != nil, decoded: a.out.decoded})
 		switch {
 		case correcting != nil:
 			err = correcting.end(a, head, err)

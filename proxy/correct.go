@@ -131,9 +131,6 @@ func (c *correction) end(a *attempt, head *providers.Head, err error) error {
 // of that: what a model takes is known from few providers, and tools and the answer need room as well. It reports whether there is
 // something to learn.
 func (o *outgoing) learnLength() bool {
-	if o.turn.shaper == nil {
-		return false
-	}
 	half := o.turn.shaper.Tokens() / 2
 	if half < leastTokens {
 		return false // it is not the history that is too long

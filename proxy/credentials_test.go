@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"remora/memory"
 	"remora/providers"
 )
 
@@ -188,5 +190,29 @@ func TestAnswersThatCannotBeRead(t *testing.T) {
 				t.Errorf("complete %v, truncated %v", a.Reply.Complete, a.Reply.Truncated)
 			}
 		})
+	}
+}
+
+// TestFetchedAnswerThatCannotBeRead: an answer that was made in the background and that a client fetches is asked for without an
+// encoding. If it has one nevertheless, the log says that it is not kept.
+func TestFetchedAnswerThatCannotBeRead(t *testing.T) {
+	accepted := make(chan string, 1)
+	r := start(t, rigOptions{memory: newBook().begin, upstream: answering(t, func(req *http.Request, _ []byte) string {
+		accepted <- req.Header.Get("Accept-Encoding")
+		return sized("\x0b\x02\x80hello\x03", "Content-Encoding: br\r\n")
+	})})
+	r.response = func(context.Context, string, string) (memory.Response, error) { return memory.Response{}, nil }
+	r.late = func(string, string, memory.Response) *memory.Late { return new(memory.Late) }
+
+	got := r.exchange(t, "GET /v1/responses/resp_1 HTTP/1.1\r\nHost: x\r\nAccept-Encoding: gzip, br\r\nConnection: close\r\n\r\n")
+	if !strings.HasSuffix(got, "hello\x03") || strings.Contains(got, "X-Memory") {
+		t.Errorf("got %q", got)
+	}
+	if a := <-accepted; a != "identity" {
+		t.Errorf("upstream may answer in %q", a)
+	}
+	r.stop(t)
+	if !strings.Contains(r.log.String(), "passed on and not kept") {
+		t.Errorf("log %s", r.log)
 	}
 }

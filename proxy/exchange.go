@@ -121,7 +121,7 @@ func (x *exchange) recall() error {
 		return errBackground()
 	}
 	if r.late.turn != nil {
-		x.answer.turn, x.answer.dialect = lateTurn(r.late.turn), r.late.dialect // the request passes as it came
+		x.answer.late, x.answer.dialect = r.late.turn, r.late.dialect // the request passes as it came
 		return nil
 	}
 	if !r.remember || !r.nameSession(x.attempt.out.provider.Upstream()) {
@@ -206,7 +206,7 @@ func (x *exchange) guard() error {
 }
 
 func (x *exchange) begin(t *turn) {
-	x.attempt.out.turn, x.answer.turn, x.answer.dialect = t, t, x.request.dialect
+	x.attempt.out.turn, x.answer.turn, x.answer.committed, x.answer.dialect = t, t, false, x.request.dialect
 }
 
 // forward sends the request and reads the head of the answer into the client's response.

@@ -79,7 +79,7 @@ func (o *outgoing) encode(s view.Shape) {
 func (o *outgoing) bodyOf(s view.Shape) (body []byte, sent view.Sent, err error) {
 	sent, o.turn.summary = o.turn.shaper.Sent(s)
 	tools := o.turn.tools
-	if s.NoTools || o.turn.judge != nil && o.turn.judge.LastRound() {
+	if s.NoTools || o.turn.judge.LastRound() {
 		tools = nil
 	}
 	body, err = o.req.parsed.With(sent.Items, tools...)

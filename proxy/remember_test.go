@@ -72,10 +72,17 @@ func (b *book) begin(_ context.Context, c memory.Call) (*turn, error) {
 
 // newTurn is a turn whose view is the same in every shape.
 func newTurn(id string, items []wire.Item, sum memory.Summary, f *fakeTurn) *turn {
-	t := &turn{id: id, view: items, summary: sum, ender: f}
+	t := &turn{id: id, view: items, summary: sum, ender: f, judge: noJudge{}}
 	t.shaper = shapes{sent: func(view.Shape) (view.Sent, memory.Summary) { return view.Sent{Items: t.view}, t.summary }}
 	return t
 }
+
+// noJudge lets all answers pass.
+type noJudge struct{}
+
+func (noJudge) Review(context.Context, wire.Reply) memory.Next        { return memory.Next{} }
+func (noJudge) LastRound() bool                                       { return false }
+func (noJudge) WithoutTools() (items []wire.Item, sum memory.Summary) { return nil, memory.Summary{} }
 
 // shapes is what a turn says about its view.
 type shapes struct {

@@ -224,7 +224,7 @@ func (st *stream) settle() {
 // folded returns the parsed answer so far.
 func (st *stream) folded() wire.Reply {
 	switch {
-	case st.answer.turn == nil || st.answer.turn.committed:
+	case !st.answer.isKept() || st.answer.committed:
 		return wire.Reply{}
 	case st.mode == foldStream:
 		return st.folder.Reply()

@@ -11,18 +11,17 @@ import (
 
 // turn is the part of a memory.Turn that an exchange uses.
 type turn struct {
-	id        string
-	previous  string // see memory.Turn.Previous
-	provider  string // the provider that the view was made for
-	view      []wire.Item
-	tools     [][]byte // definitions that layers add to the client's
-	summary   memory.Summary
-	steering  memory.Steering
-	steered   bool // layers have a say in the answer
-	committed bool
-	unkept    bool // nothing of it is stored, and no header of the answer mentions it
+	id       string
+	previous string // see memory.Turn.Previous
+	provider string // the provider that the view was made for
+	view     []wire.Item
+	tools    [][]byte // definitions that layers add to the client's
+	summary  memory.Summary
+	steering memory.Steering
+	steered  bool // layers have a say in the answer
+	unkept   bool // nothing of it is stored, and no header of the answer mentions it
 
-	shaper interface { // nil for a turn whose request passes as it came
+	shaper interface {
 		// Sent returns what to send of the view, or of its continuation after a review, and the summary of that.
 		Sent(s view.Shape) (view.Sent, memory.Summary)
 		Tokens() int                // see memory.Turn.Tokens
@@ -63,9 +62,6 @@ func (t shaper) Sent(s view.Shape) (view.Sent, memory.Summary) {
 	sent := t.Turn.Sent(s)
 	return sent, t.Summary
 }
-
-// lateTurn is the turn of a request that fetches its answer: nothing is put before a model, and the answer is kept.
-func lateTurn(l *memory.Late) *turn { return &turn{id: l.ID(), unkept: true, ender: l} }
 
 // offerNoTools removes the tools of layers, and from the view the calls and results that upstream refuses without them.
 func (t *turn) offerNoTools() {
