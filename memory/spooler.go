@@ -117,7 +117,7 @@ func (s *spooler) adopt() {
 		log.Warn("the spool's directory holds files that are not the spool's, or folders without their lock file; they are left alone", "files", found.Foreign)
 	}
 	if found.Remade {
-		log.Error("the spool's directory was deleted while it is in use; it is made again, with the turns that this process still had")
+		log.Error("the spool's directory or a file in it was deleted while in use; it is made again, with the turns that this process still had")
 	}
 
 	trouble := ""

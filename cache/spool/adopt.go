@@ -24,7 +24,7 @@ type Adopted struct {
 	// Foreign are files and links in the spool's directories that are not the spool's, and at the start directories without a lock
 	// file, such as a partial copy. They are not touched.
 	Foreign []string
-	// Remade: the directory of this process had been deleted and was created again.
+	// Remade: the directory of this process, or a file with records, had been deleted and was created again.
 	Remade bool
 
 	dirs     []*lockedDir

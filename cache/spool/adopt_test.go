@@ -211,19 +211,25 @@ func TestAdoptWhileAppending(t *testing.T) {
 	closeSpool(t, s)
 }
 
-// TestDirectoryThatIsDeleted: a deleted directory is created again, for new and for waiting records.
+// TestDirectoryThatIsDeleted: a deleted directory is created again, for new and for waiting records, and so is a file in it.
 func TestDirectoryThatIsDeleted(t *testing.T) {
-	for name, append := range map[string]bool{"noticed by a record": true, "noticed without one": false} {
+	for name, c := range map[string]struct{ append, file bool }{
+		"noticed by a record": {append: true}, "noticed without one": {}, "a file in it": {file: true}, "a file in it, and a record": {append: true, file: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "spool")
 			s := openSpool(t, dir, 1<<20)
 			adopted(t, s)
 			appendAll(t, s, "one")
-			if err := os.RemoveAll(dir); err != nil {
+			gone := []string{dir}
+			if c.file {
+				gone, _ = filepath.Glob(filepath.Join(dir, "spool-*", "*.log"))
+			}
+			if err := os.RemoveAll(gone[0]); err != nil {
 				t.Fatal(err)
 			}
 			want := []string{"one"}
-			if append {
+			if c.append {
 				appendAll(t, s, "two")
 				want = []string{"one", "two"}
 			}

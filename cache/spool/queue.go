@@ -152,8 +152,8 @@ func (s *Queue) takeOver(a *Adopted) {
 }
 
 // Adopt takes over the records of processes that died since Open or the last Adopt, and calls f with a copy of each;
-// the first call includes the records that Open has found. The records stay in the queue. If the spool's directory was deleted,
-// Adopt creates a new one and writes the records of files that are still open there. It does nothing while a Drain runs.
+// the first call includes the records that Open has found. The records stay in the queue. If the spool's directory or a file in
+// it was deleted, Adopt creates a new one and writes the records of files that are still open there. It does nothing while a Drain runs.
 func (s *Queue) Adopt(f func(rec []byte)) (Adopted, error) {
 	if err := s.gate.Enter(); err != nil {
 		return Adopted{}, err
@@ -265,6 +265,7 @@ func (s *Queue) rewrite(seg *segment) error {
 	if s.active == seg {
 		s.active = nil
 	}
+	s.remade = true
 	old := *seg
 	*seg = *fresh
 	return old.close()
