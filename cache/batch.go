@@ -9,8 +9,9 @@ import (
 // Batcher combines concurrent calls: the busier the store, the larger the batches. There is no timer, so a single caller never
 // waits.
 //
-// A call that finds a free slot runs at once and alone. Otherwise it is queued. When a batch ends, the next one takes all queued
-// calls, up to the limits.
+// A call that finds a free slot runs at once and alone. Otherwise it is queued. When a batch ends, the next one takes the queued
+// calls that fit into the limits, the oldest first. Between two calls that are larger than a batch, all others go first: a caller with
+// a little to write does not wait for several callers with much.
 type Batcher[C any] struct {
 	// Run executes the calls and stores the results in them. Its context is the caller's for a single call; for several it has no
 	// deadline, so Run must end by itself.
@@ -25,6 +26,7 @@ type Batcher[C any] struct {
 
 	mu    sync.Mutex
 	queue []*waiter[C]
+	large bool // the last batch was a call larger than MaxBytes
 	busy  int
 	work  sync.WaitGroup
 	idle  sync.Pool // of *waiter[C], with an empty done
@@ -107,17 +109,22 @@ func (b *Batcher[C]) take() []*waiter[C] {
 		b.work.Done()
 		return nil
 	}
-	n, size := 0, 0
-	for n < len(b.queue) && n < b.MaxCalls {
-		size += b.queue[n].size
-		if n > 0 && size > b.MaxBytes {
-			break
+	isSmall := func(w *waiter[C]) bool { return w.size <= b.MaxBytes }
+	smallOnly := b.large && slices.ContainsFunc(b.queue, isSmall)
+	var batch []*waiter[C]
+	size, left := 0, b.queue[:0]
+	for _, w := range b.queue {
+		fits := len(batch) == 0 || len(batch) < b.MaxCalls && size+w.size <= b.MaxBytes
+		if !fits || smallOnly && !isSmall(w) {
+			left = append(left, w)
+			continue
 		}
-		b.queue[n].started = true
-		n++
+		w.started = true
+		size += w.size
+		batch = append(batch, w)
 	}
-	batch := slices.Clone(b.queue[:n])
-	b.queue = slices.Delete(b.queue, 0, n)
+	clear(b.queue[len(left):])
+	b.queue, b.large = left, size > b.MaxBytes
 	return batch
 }
 

@@ -47,6 +47,25 @@ func TestBatcherSendsQueuedCallsTogether(t *testing.T) {
 	})
 }
 
+// TestBatcherLetsSmallCallsPass: between two large calls all small ones run, and neither waits for ever.
+func TestBatcherLetsSmallCallsPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stall{release: make(chan struct{})}
+		b := &Batcher[int]{Run: s.run, Slots: 1, MaxCalls: 3, MaxBytes: 100}
+		var wg sync.WaitGroup
+		for i, size := range []int{500, 500, 1, 500, 1, 500, 1, 1} {
+			wg.Go(func() { _ = b.Do(t.Context(), i, size) })
+			synctest.Wait()
+		}
+		close(s.release)
+		wg.Wait()
+		b.Wait()
+		if got, want := fmt.Sprint(s.batches), "[[0] [1] [2 4 6] [3] [7] [5]]"; got != want {
+			t.Errorf("batches %s, want %s", got, want)
+		}
+	})
+}
+
 func TestBatcherLetsCallersLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stall{release: make(chan struct{})}
