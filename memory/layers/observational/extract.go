@@ -89,7 +89,7 @@ func extractive(_ context.Context, t *layer.Turn, s *state) ([]observation, erro
 
 	all := newLedger(s.Observations)
 	for _, f := range choose(found) {
-		o := observation{By: f.by, Text: line(f.text, maxStatement), From: []source{f.from}}
+		o := observation{By: f.by, Text: layer.Line(f.text, maxStatement), From: []source{f.from}}
 		if f.by == byUser {
 			o.Text = withDates(o.Text, t.Now)
 		}

@@ -4,7 +4,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"remora/memory/layer"
 	"remora/memory/redact"
@@ -154,7 +153,7 @@ func (st *state) add(distilled []observation, limit int) {
 	st.Buffer, st.BufferTokens, st.Lost = []entry{}, 0, 0
 	st.Observations = append(make([]observation, 0, len(st.Observations)+len(distilled)), st.Observations...)
 	for _, o := range distilled {
-		if o.Text = line(redact.Text(o.Text), maxLine); o.Text != "" {
+		if o.Text = layer.Line(redact.Text(o.Text), maxLine); o.Text != "" {
 			o.Text = strings.Clone(o.Text) // not with all of the text that it was said in
 			st.Observations = append(st.Observations, o)
 		}
@@ -185,19 +184,4 @@ func (st *state) share(by string, most int) {
 		}
 		return gone
 	})
-}
-
-// line makes text one line of at most limit characters. Runs of white space and control characters become one space; a
-// cut text ends in "...".
-func line(text string, limit int) string {
-	text = layer.OneLine(text)
-	if utf8.RuneCountInString(text) <= limit {
-		return text
-	}
-	runes := []rune(text)[:limit-3]
-	cut := string(runes)
-	if i := strings.LastIndexByte(cut, ' '); i > len(cut)/2 {
-		cut = cut[:i]
-	}
-	return cut + "..."
 }
