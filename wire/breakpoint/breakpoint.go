@@ -18,7 +18,7 @@ const (
 )
 
 // Cache returns the body of a request with breakpoints, at most four, as providers take. It is Body itself in Responses, which has none,
-// and where the client sets any itself.
+// where the client sets any itself, and where there is nothing to mark: a compressed body then stays as it came.
 //
 // A breakpoint needs a text part. So that an item is the same in every request wherever the breakpoints are, the content
 // of every system, developer, user and tool message that is a string becomes a list of one text part; white space alone
@@ -32,6 +32,9 @@ func Cache(r *wire.Request, told ...int) []byte {
 	f := finder{items: items, takes: make([]bool, len(items)), told: told}
 	for i, it := range items {
 		f.takes[i] = takes(it)
+	}
+	if !slices.Contains(f.takes, true) {
+		return r.Body
 	}
 	at := f.places()
 

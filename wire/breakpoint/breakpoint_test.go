@@ -75,6 +75,10 @@ func TestSpelling(t *testing.T) {
 		"a text part's, blank": `[{"role":"user","content":[{"type":"text","text":""}]}]`,
 	} {
 		f(name, same, same)
+		r, err := wire.Parse(dialects.Chat, []byte(`{"messages":`+same+`}`))
+		if err != nil || !wire.SameBytes(Cache(r), r.Body) {
+			t.Errorf("%s: %v, or the body is copied", name, err)
+		}
 	}
 	if got := cache(t, `{"messages":[{"role":"user","content":"what is cache_control?"}],"tools":[{"function":{"parameters":{"cache_control":{}}}}]}`); !strings.Contains(got, cc) {
 		t.Errorf("talk of breakpoints is taken for one: %s", got)
