@@ -41,8 +41,8 @@ type Codec interface {
 	// that it is malformed.
 	Stream() Stream
 	Whole(m *Meta, s *Scanner) (choices [][]Item, complete bool)
-	// Judge looks at one answer that is judged.
-	Judge() Judge
+	// Ambiguities looks at one answer that is judged.
+	Ambiguities() Ambiguities
 }
 
 // Converter splits items into parts, and builds items from parts of other dialects. A part without a counterpart is an
@@ -80,8 +80,8 @@ type Effect interface {
 	Keep(b *sse.Block) Effect
 }
 
-// Judge looks for what clients may read in another way than the fold. It is of one answer.
-type Judge interface {
+// Ambiguities finds what clients may read in another way than the fold, in one answer.
+type Ambiguities interface {
 	// Enter returns the place that the member of a name leads to on the way to a call, and false if no call depends on
 	// it. Names are all names that it knows, at any place.
 	Enter(p Place, name string) (Place, bool)
@@ -175,8 +175,8 @@ func (Opaque) Stream() Stream { return opaqueStream{} }
 // Whole returns an answer without choices.
 func (Opaque) Whole(_ *Meta, s *Scanner) ([][]Item, bool) { return nil, s.value() }
 
-// Judge returns one to which everything is clear.
-func (Opaque) Judge() Judge { return opaqueJudge{} }
+// Ambiguities finds none.
+func (Opaque) Ambiguities() Ambiguities { return noAmbiguities{} }
 
 type opaqueStream struct{}
 
@@ -186,9 +186,9 @@ func (opaqueStream) Event(*Meta, *sse.Block) (e Effect, last bool) { return nil,
 func (opaqueStream) Stop()                                         {}
 func (opaqueStream) Reply(*Reply, []byte)                          {}
 
-type opaqueJudge struct{}
+type noAmbiguities struct{}
 
-func (opaqueJudge) Enter(Place, string) (Place, bool) { return Leaf, false }
-func (opaqueJudge) Names() []string                   { return nil }
-func (opaqueJudge) Event(*sse.Block, Effect) string   { return "" }
-func (opaqueJudge) Unclear([][]Item) string           { return "" }
+func (noAmbiguities) Enter(Place, string) (Place, bool) { return Leaf, false }
+func (noAmbiguities) Names() []string                   { return nil }
+func (noAmbiguities) Event(*sse.Block, Effect) string   { return "" }
+func (noAmbiguities) Unclear([][]Item) string           { return "" }

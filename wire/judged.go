@@ -18,7 +18,7 @@ import (
 // clients read the same calls in it: see Reply.Unclear.
 func NewJudgedFolder(d Dialect) *Folder {
 	f := NewFolder(d)
-	f.judged = &readings{Judge: d.Codec().Judge()}
+	f.judged = &readings{Ambiguities: d.Codec().Ambiguities()}
 	return f
 }
 
@@ -33,7 +33,7 @@ func (f *Folder) Unclear() string {
 
 // Unclear returns why clients may read other calls in a whole answer than FoldBody, "" if they do not.
 func Unclear(d Dialect, body []byte) string {
-	if spelledOnce(d.Codec().Judge(), Top, body) {
+	if spelledOnce(d.Codec().Ambiguities(), Top, body) {
 		return ""
 	}
 	return oddNames
@@ -44,25 +44,25 @@ const oddData = "the data of an event are not a JSON object"
 const oddNames = "a member is spelled in another case, stands twice, or lists something else than objects"
 
 // spelledOnce reports whether the members that calls depend on have the API's spelling and occur once each.
-func spelledOnce(j Judge, at Place, raw []byte) bool {
+func spelledOnce(a Ambiguities, at Place, raw []byte) bool {
 	var seen []string
 	elements := 0
 	for p := range Children(raw) {
 		if p.Name == nil {
-			if elements++; elements > MaxIndex || p.Value[0] != '{' || !spelledOnce(j, at, p.Value) {
+			if elements++; elements > MaxIndex || p.Value[0] != '{' || !spelledOnce(a, at, p.Value) {
 				return false
 			}
 			continue
 		}
 
 		name := string(p.Name)
-		to, known := j.Enter(at, name)
+		to, known := a.Enter(at, name)
 		if !known {
-			for _, other := range j.Names() {
+			for _, other := range a.Names() {
 				if !strings.EqualFold(name, other) {
 					continue
 				}
-				if _, matters := j.Enter(at, other); matters {
+				if _, matters := a.Enter(at, other); matters {
 					return false
 				}
 			}
@@ -72,7 +72,7 @@ func spelledOnce(j Judge, at Place, raw []byte) bool {
 			return false
 		}
 		seen = append(seen, name)
-		if to != Leaf && !spelledOnce(j, to, p.Value) {
+		if to != Leaf && !spelledOnce(a, to, p.Value) {
 			return false
 		}
 	}
@@ -81,7 +81,7 @@ func spelledOnce(j Judge, at Place, raw []byte) bool {
 
 // readings is the judgement of one stream.
 type readings struct {
-	Judge
+	Ambiguities
 	odd string // why the answer is unclear
 }
 
@@ -92,7 +92,7 @@ func (r *readings) event(ev *sse.Block, e Effect) {
 	case len(data) == 0 || sse.IsDone(data):
 	case !IsObject(data):
 		why = oddData
-	case !spelledOnce(r.Judge, Top, data):
+	case !spelledOnce(r.Ambiguities, Top, data):
 		why = oddNames
 	default:
 		why = r.Event(ev, e)

@@ -56,8 +56,8 @@ type line struct {
 	Run          string   `json:"run,omitempty"`
 	Age          int      `json:"age,omitempty"` // runs that began in this version
 	Misses       int      `json:"misses,omitempty"`
-	Stale        bool     `json:"stale,omitempty"` // the last judged run was a miss
-	Judge        bool     `json:"judge,omitempty"` // the answer to come is the first of its run
+	Stale        bool     `json:"stale,omitempty"` // the last run was a miss, as far as is known
+	AwaitsUsage  bool     `json:"judge,omitempty"` // the answer to come is the first of its run
 	Pins         []Block  `json:"pins,omitempty"`
 	Loose        []string `json:"loose,omitempty"` // anchored, too large to pin
 	Updates      []update `json:"updates,omitempty"`
@@ -119,7 +119,7 @@ func (s Prefix) Equal(other Prefix) bool { return slices.EqualFunc(s.lines, othe
 
 func (l line) equal(o line) bool {
 	return l.Key == o.Key && l.SystemPrompt == o.SystemPrompt && l.Run == o.Run && l.Age == o.Age && l.Misses == o.Misses &&
-		l.Stale == o.Stale && l.Judge == o.Judge && slices.EqualFunc(l.Pins, o.Pins, Block.equal) && slices.Equal(l.Loose, o.Loose) &&
+		l.Stale == o.Stale && l.AwaitsUsage == o.AwaitsUsage && slices.EqualFunc(l.Pins, o.Pins, Block.equal) && slices.Equal(l.Loose, o.Loose) &&
 		slices.EqualFunc(l.Updates, o.Updates, update.equal) && slices.EqualFunc(l.Live, o.Live, Block.equal) && slices.Equal(l.Churn, o.Churn)
 }
 

@@ -45,23 +45,23 @@ func (s Prefix) Step(c PromptCache, r PrefixRequest) (Plan, Prefix) {
 		live = st.live()
 	}
 	st.freeze(live)
-	if st.l.Judge = st.begins; st.begins {
+	if st.l.AwaitsUsage = st.begins; st.begins {
 		st.l.Age++
 	}
 	return st.plan(live, reason), s.with(st.l)
 }
 
-// Answered records the cache usage that upstream reported for the last request. Only the first answer of a run is
-// judged: the requests of a tool loop repeat the one before and read it from the cache in any case. A miss ends the
+// Answered records the cache usage that upstream reported for the last request. Only the first answer of a run
+// counts: the requests of a tool loop repeat the one before and read it from the cache in any case. A miss ends the
 // prefix version with the next run; after three in a row, misses are ignored until there is a hit.
 func (s Prefix) Answered(c PromptCache, u CacheUsage) Prefix {
 	// Providers do not cache shorter prompts, in tokens.
 	const cacheable = 1024
-	if len(s.lines) == 0 || !s.lines[0].Judge {
+	if len(s.lines) == 0 || !s.lines[0].AwaitsUsage {
 		return s
 	}
 	l := s.lines[0]
-	l.Judge = false
+	l.AwaitsUsage = false
 	switch {
 	case !u.Reported || u.Cached < 0 || u.Prompt > 0 && u.Prompt < cacheable:
 	case u.Cached >= c.MinCachedTokens:

@@ -25,7 +25,7 @@ func codecOf(d wire.Dialect) Codec {
 type Half interface {
 	// Event handles an event; those behind the terminal one are not given to it.
 	Event(b *Block)
-	// Release sends the held calls that the judge allows, and drops the others.
+	// Release sends the held calls that Verdict passes now, and drops the others.
 	Release()
 	// End sends everything held back until the end.
 	End()

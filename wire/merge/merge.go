@@ -56,18 +56,19 @@ type Merger struct {
 	o        Options
 	of       Half
 	split    sse.Splitter
-	behind   sse.Splitter // split as it was at the end, for what comes after all
-	upstream *wire.Folder // this upstream answer
-	client   *wire.Folder // what the client has got
-	out      []byte       // what it gets next
-	answer   int          // number of the upstream answer, from 0
-	judge    func(wire.Call) bool
-	all      []*Block // with HoldAll: the answer
-	terminal []*Block // from the event on that ends it
-	last     *Block   // the block that came last
-	leftover []byte   // what stands behind the last block
-	held     int      // bytes that are held of this answer
-	kept     int      // bytes that are kept until the end
+	behind   sse.Splitter         // split as it was at the end, for what comes after all
+	upstream *wire.Folder         // this upstream answer
+	client   *wire.Folder         // what the client has got
+	out      []byte               // what it gets next
+	answer   int                  // number of the upstream answer, from 0
+	released bool                 // what was held of this answer may go
+	allow    func(wire.Call) bool // which of its calls may, nil for all
+	all      []*Block             // with HoldAll: the answer
+	terminal []*Block             // from the event on that ends it
+	last     *Block               // the block that came last
+	leftover []byte               // what stands behind the last block
+	held     int                  // bytes that are held of this answer
+	kept     int                  // bytes that are kept until the end
 	limit    int
 	given    int // bytes of a block that ends behind the end which the client has
 	bom      int // bytes at the beginning of this answer that may be a byte order mark, those of it behind them
@@ -176,7 +177,7 @@ func (s *Merger) block(b *Block) {
 		if s.follows(b) {
 			s.terminate(b)
 		}
-	case s.o.HoldAll && s.judge == nil && b.Kind != sse.Blank:
+	case s.o.HoldAll && !s.released && b.Kind != sse.Blank:
 		s.all = append(s.all, s.keep(b))
 	case odd && s.o.judges(): // calls in it would have to be judged
 	case b.Kind != sse.Event:
@@ -234,13 +235,10 @@ func (s *Merger) verdict(c wire.Call) Verdict {
 	switch {
 	case s.o.Hide != nil && s.o.Hide(c.Name):
 		return Hidden
-	case s.judge != nil:
-		if s.judge(c) {
-			return Passed
-		}
-		return Hidden
-	case s.o.HoldCalls:
+	case !s.released && s.o.HoldCalls:
 		return Held
+	case s.allow != nil && !s.allow(c):
+		return Hidden
 	}
 	return Passed
 }
@@ -304,9 +302,7 @@ func (s *Merger) degrade() {
 		s.all, s.terminal, s.held = nil, nil, 0
 		return
 	}
-	s.judge = func(wire.Call) bool { return true }
-	s.mergeAll()
-	s.of.Release()
+	s.release(nil)
 	s.of.End()
 	s.say(rest)
 	s.all, s.terminal, s.held = nil, nil, 0
@@ -318,19 +314,18 @@ func (s *Merger) Release(allow func(wire.Call) bool) []byte {
 	if s.over {
 		return nil
 	}
-	s.judge = allow
-	s.mergeAll()
-	s.of.Release()
+	s.release(allow)
 	return s.give()
 }
 
-// mergeAll handles what HoldAll held.
-func (s *Merger) mergeAll() {
+func (s *Merger) release(allow func(wire.Call) bool) {
+	s.released, s.allow = true, allow
 	all := s.all
 	s.all = nil
 	for _, b := range all {
 		s.block(b)
 	}
+	s.of.Release()
 }
 
 // Next ends this upstream answer without showing its end, and drops what is still held of it. The next Write begins
@@ -338,7 +333,8 @@ func (s *Merger) mergeAll() {
 func (s *Merger) Next() {
 	s.EOF()
 	s.of.Next()
-	s.all, s.terminal, s.leftover, s.last, s.judge, s.held = nil, nil, nil, nil, nil, 0
+	s.all, s.terminal, s.leftover, s.last, s.held = nil, nil, nil, nil, 0
+	s.released, s.allow = false, nil
 	s.split, s.upstream, s.bom = sse.Splitter{}, s.newFolder(), 0
 	s.ended, s.eof, s.spoke, s.foreign, s.unseen = false, false, false, false, false
 	s.answer++
@@ -350,8 +346,7 @@ func (s *Merger) Finish() []byte {
 	s.EOF()
 	if !s.over {
 		if !s.o.HoldCalls && !s.o.HoldAll {
-			s.judge = func(wire.Call) bool { return true }
-			s.of.Release() // calls without a name
+			s.release(nil) // calls without a name
 		}
 		s.of.End()
 		if !s.unseen || !s.o.judges() && len(s.terminal) > 0 {

@@ -81,7 +81,7 @@ type mark struct{ is, begins uint16 }
 // maxCue is the longest word of a cue, in bytes.
 const maxCue = 12
 
-// vocabulary is made when the first sentence is judged: it takes some milliseconds, which a start need not wait for.
+// vocabulary is made when the first sentence is weighed: it takes some milliseconds, which a start need not wait for.
 var vocabulary = sync.OnceValue(func() *lexicon {
 	l := &lexicon{words: map[string]mark{}}
 	for c := range cues {

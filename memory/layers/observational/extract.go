@@ -65,12 +65,12 @@ func extractive(_ context.Context, t *layer.Turn, s *state) ([]observation, erro
 			}
 			var w weight
 			if e.By == byUser {
-				w, text = judgeOwn(text, whose)
+				w, text = weighOwn(text, whose)
 				if k := kin().FindString(text); k != "" && !hers().MatchString(text) {
 					whose = k
 				}
 			} else if !instructs().MatchString(text) && !frames().MatchString(text) {
-				w = judge(text, e.By)
+				w = weigh(text, e.By)
 			}
 			if w > 0 {
 				if s.Topic.Session == e.Session {

@@ -28,12 +28,12 @@ var (
 	kin    = layer.Lazily(`(?i)\b(my|our) ((older|younger|little|big|eldest|youngest) )?(wife|daughter|mother|mom|mum|sister|girlfriend|aunt|grandmother|niece|husband|son|father|dad|brother|boyfriend|uncle|grandfather|nephew|partner|boss|colleague|friend|dog|cat|baby)([- ]in[- ]law)?\b( \p{Lu}\p{L}+)?`)
 )
 
-// judgeOwn is judge for a user's own words, without interjections. whose is the person that "she" or "he" means, or "".
-func judgeOwn(text, whose string) (weight, string) {
+// weighOwn is weigh for a user's own words, without interjections. whose is the person that "she" or "he" means, or "".
+func weighOwn(text, whose string) (weight, string) {
 	bare := strings.TrimSpace(interjections().ReplaceAllString(text, ""))
 	switch {
 	case question(text):
-		return judge(text, byUser), text
+		return weigh(text, byUser), text
 	case moves().MatchString(text), meant().MatchString(text):
 		return personal, text
 	case diets().MatchString(bare), counts().MatchString(text):
@@ -44,7 +44,7 @@ func judgeOwn(text, whose string) (weight, string) {
 		}
 		return personal, "(" + whose + ") " + text
 	}
-	w := judge(text, byUser)
+	w := weigh(text, byUser)
 	if w == 0 || bare == "" {
 		return 0, text
 	}

@@ -5,10 +5,10 @@ import (
 	"remora/wire/sse"
 )
 
-// judge looks for chunks that hold calls where only a whole body has them.
-type judge struct{}
+// ambiguities are chunks that hold calls where only a whole body has them.
+type ambiguities struct{}
 
-func (answers) Judge() wire.Judge { return judge{} }
+func (answers) Ambiguities() wire.Ambiguities { return ambiguities{} }
 
 const (
 	inChoice wire.Place = iota + 1
@@ -17,13 +17,13 @@ const (
 	inFunction
 )
 
-func (judge) Names() []string {
+func (ambiguities) Names() []string {
 	return []string{
 		"choices", "delta", "message", "index", "tool_calls", "function_call", "function", "custom", "id", "type", "name", "arguments", "input",
 	}
 }
 
-func (judge) Enter(p wire.Place, name string) (wire.Place, bool) {
+func (ambiguities) Enter(p wire.Place, name string) (wire.Place, bool) {
 	switch {
 	case p == wire.Top && name == "choices":
 		return inChoice, true
@@ -41,7 +41,7 @@ func (judge) Enter(p wire.Place, name string) (wire.Place, bool) {
 	return wire.Leaf, false
 }
 
-func (judge) Event(b *sse.Block, _ wire.Effect) (why string) {
+func (ambiguities) Event(b *sse.Block, _ wire.Effect) (why string) {
 	choices := wire.Member(b.Data, "choices")
 	if !isList(choices) {
 		return oddList
@@ -66,4 +66,4 @@ func isList(value []byte) bool {
 	return len(value) == 0 || value[0] == '[' || string(value) == "null"
 }
 
-func (judge) Unclear([][]wire.Item) string { return "" }
+func (ambiguities) Unclear([][]wire.Item) string { return "" }

@@ -9,13 +9,13 @@ import (
 	"remora/wire/sse"
 )
 
-// judge gathers what the events of a stream say of its calls, for clients that believe one of them or another.
-type judge struct {
+// ambiguities gathers what the events of a stream say of its calls, for clients that believe one of them or another.
+type ambiguities struct {
 	odd   string // why the answer is unclear
 	calls []*callReading
 }
 
-func (answers) Judge() wire.Judge { return new(judge) }
+func (answers) Ambiguities() wire.Ambiguities { return new(ambiguities) }
 
 const (
 	oddType     = "an event has two types"
@@ -29,13 +29,13 @@ const (
 	inItem
 )
 
-func (*judge) Names() []string {
+func (*ambiguities) Names() []string {
 	return []string{
 		"response", "item", "output", "type", "delta", "arguments", "input", "name", "item_id", "output_index", "id", "call_id", "action", "operation",
 	}
 }
 
-func (*judge) Enter(p wire.Place, name string) (wire.Place, bool) {
+func (*ambiguities) Enter(p wire.Place, name string) (wire.Place, bool) {
 	switch {
 	case p == wire.Top && name == "response":
 		return inResponse, true
@@ -58,12 +58,12 @@ type callReading struct {
 	inputs    []string // its whole input, as each event has it that does
 }
 
-func (j *judge) note(why string) {
-	j.odd = cmp.Or(j.odd, why)
+func (a *ambiguities) note(why string) {
+	a.odd = cmp.Or(a.odd, why)
 }
 
 // Event takes in an event.
-func (j *judge) Event(ev *sse.Block, e wire.Effect) (why string) {
+func (a *ambiguities) Event(ev *sse.Block, e wire.Effect) (why string) {
 	of, ok := e.(*event)
 	if !ok {
 		return ""
@@ -71,14 +71,14 @@ func (j *judge) Event(ev *sse.Block, e wire.Effect) (why string) {
 	typ, item := of.Type, of.Item
 	index, id, name := string(of.Index), wire.Text(of.ItemID), wire.Text(of.Name)
 	if len(of.OwnType) > 0 && len(ev.Name) > 0 && !bytes.Equal(of.OwnType, ev.Name) {
-		j.note(oddType)
+		a.note(oddType)
 	}
 	if item != nil {
 		began := string(typ) == "response.output_item.added"
-		j.item(index, item, began)
+		a.item(index, item, began)
 	}
 	if kind, ok := inputEvent(typ); ok {
-		c := j.of(index, id)
+		c := a.of(index, id)
 		if kind == "delta" {
 			c.deltas = append(c.deltas, of.Delta...)
 		} else {
@@ -89,11 +89,11 @@ func (j *judge) Event(ev *sse.Block, e wire.Effect) (why string) {
 		}
 	}
 	for p := range wire.Children(wire.Member(of.Response, "output")) {
-		if j.item("", p.Value, false) && !of.last(ev.Name) {
-			j.note(oddEarly)
+		if a.item("", p.Value, false) && !of.last(ev.Name) {
+			a.note(oddEarly)
 		}
 	}
-	return j.odd
+	return a.odd
 }
 
 // inputEvent reports whether an event of this type brings the input of a call, and whether as a "delta" or whole, "done".
@@ -107,15 +107,15 @@ func inputEvent(typ []byte) (kind string, ok bool) {
 }
 
 // item takes in an item that an event shows, and reports whether it is a call. One that has just begun may not have its input yet.
-func (j *judge) item(index string, raw []byte, began bool) bool {
+func (a *ambiguities) item(index string, raw []byte, began bool) bool {
 	it, err := wire.ParseItem(Dialect, raw)
 	if err != nil || !it.HasCalls() {
 		return false
 	}
-	c := j.of(index, it.ID)
+	c := a.of(index, it.ID)
 	call := it.Parts[0].Call
 	if c.named && (c.name != call.Name || c.callID != "" && c.callID != call.ID) {
-		j.note(oddCall)
+		a.note(oddCall)
 	}
 	c.named, c.name, c.callID = true, call.Name, call.ID
 
@@ -128,29 +128,29 @@ func (j *judge) item(index string, raw []byte, began bool) bool {
 }
 
 // of returns the reading of an output item, by its index or its id.
-func (j *judge) of(index, id string) *callReading {
-	for _, c := range j.calls {
+func (a *ambiguities) of(index, id string) *callReading {
+	for _, c := range a.calls {
 		if index != "" && c.index == index || id != "" && c.id == id {
 			c.id = cmp.Or(c.id, id)
 			return c
 		}
 	}
 	c := &callReading{index: index, id: id}
-	if len(j.calls) == wire.MaxIndex {
-		j.note(tooManyOdds)
+	if len(a.calls) == wire.MaxIndex {
+		a.note(tooManyOdds)
 		return c
 	}
-	j.calls = append(j.calls, c)
+	a.calls = append(a.calls, c)
 	return c
 }
 
 // Unclear says why not every reading of the calls is one of the answer's items, "" where all are. A call that was cut, of
 // which nothing but pieces came, is in no answer: the client does not get it.
-func (j *judge) Unclear(choices [][]wire.Item) string {
-	if j.odd != "" || len(j.calls) == 0 {
-		return j.odd
+func (a *ambiguities) Unclear(choices [][]wire.Item) string {
+	if a.odd != "" || len(a.calls) == 0 {
+		return a.odd
 	}
-	for _, c := range j.calls {
+	for _, c := range a.calls {
 		var items []wire.Item
 		if len(choices) > 0 {
 			items = choices[0]

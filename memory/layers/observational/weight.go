@@ -44,13 +44,13 @@ var (
 	unspacedSelves = []string{"私", "僕", "俺", "わたし", "我", "나는", "저는", "제 ", "내 ", "住んで", "が好き", "が嫌い", "アレルギー", "住在", "过敏", "살아요", "좋아해", "싫어해"}
 )
 
-// judge rates a sentence, given its speaker.
-func judge(text, by string) weight {
+// weigh rates a sentence, given its speaker.
+func weigh(text, by string) weight {
 	if !worded(text) {
 		return 0
 	}
 	if by != byUser {
-		return judgeReport(text)
+		return weighReport(text)
 	}
 	s := signsOf(text)
 	notable := s.has(remember)
@@ -100,8 +100,8 @@ func stated(text string) string {
 // space is the characters that `\s` matches.
 const space = "\t\n\f\r "
 
-// judgeReport rates statements of assistants and tools: they talk much, so only settled or precise ones count.
-func judgeReport(text string) weight {
+// weighReport rates statements of assistants and tools: they talk much, so only settled or precise ones count.
+func weighReport(text string) weight {
 	if question(text) {
 		return 0
 	}
