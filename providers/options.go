@@ -48,7 +48,8 @@ type Header struct {
 	Value secret.String `mapstructure:"value"`
 }
 
-func (o Options) name() string { return cmp.Or(o.Name, o.Kind) }
+// NameOrKind returns the name by which the configuration refers to the provider.
+func (o Options) NameOrKind() string { return cmp.Or(o.Name, o.Kind) }
 
 // Validate reports every problem of o, joined, each under its configuration path: "providers[1].base_url: ...". The
 // path of o itself is given by the caller.
@@ -92,11 +93,11 @@ func Validate(list []Options) error {
 		if err := o.Validate(path); err != nil {
 			problems = append(problems, err)
 		}
-		if first, dup := seen[o.name()]; dup {
-			problems = append(problems, fmt.Errorf("%s.name: %q is already the name of providers[%d]", path, o.name(), first))
+		if first, dup := seen[o.NameOrKind()]; dup {
+			problems = append(problems, fmt.Errorf("%s.name: %q is already the name of providers[%d]", path, o.NameOrKind(), first))
 			continue
 		}
-		seen[o.name()] = i
+		seen[o.NameOrKind()] = i
 	}
 	return errors.Join(problems...)
 }

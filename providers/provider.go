@@ -71,7 +71,7 @@ func Open(o Options) (*Provider, error) {
 		return nil, fmt.Errorf("base_url: %w", err)
 	}
 	p := &Provider{
-		name: o.name(),
+		name: o.NameOrKind(),
 		host: []byte(u.host),
 		base: []byte(u.path),
 		upstream: Upstream{

@@ -42,11 +42,13 @@ type Config struct {
 	Memory    memoryOptions        `mapstructure:"memory"`
 	Log       logOptions           `mapstructure:"log"`
 	Telemetry telemetry.Options    `mapstructure:"telemetry"`
+
+	goLimit int64 // of sources
 }
 
 // load reads the configuration. Its error is of type [problems].
 func (s sources) load() (Config, error) {
-	var c Config
+	c := Config{goLimit: s.goLimit}
 	found := s.into(&c, remora.Config, func(found *problems) {
 		c.Server.Session = c.Session
 		c.Memory.layers = decodeLayers(c.Memory.Layers, found)
@@ -73,7 +75,7 @@ func (s sources) load() (Config, error) {
 func (c *Config) providerNames() []string {
 	var names []string
 	for _, p := range c.upstreams() {
-		names = append(names, p.Name)
+		names = append(names, p.NameOrKind())
 	}
 	return names
 }
@@ -91,7 +93,7 @@ func (c *Config) upstreams() []providers.Options {
 func (c *Config) limits() limit.Options {
 	o := c.Limits
 	if o.Global.BodyBytes == 0 {
-		o.Global.BodyBytes = limit.DefaultBodyBytes(int64(c.Server.MaxBody))
+		o.Global.BodyBytes = limit.DefaultBodyBytes(int64(c.Server.MaxBody), c.goLimit)
 	}
 	return o
 }

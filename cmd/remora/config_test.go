@@ -3,11 +3,16 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
 
 	"remora"
 	"remora/memory"
@@ -335,4 +340,50 @@ func TestShowStoreURL(t *testing.T) {
 	f("redis://:hush@h:1/2", "redis://h:1/2")
 	f("rediss://u:hu@sh@h", "rediss://h")
 	f("redis+sentinel://u:hush@a,b/m/0?sentinel_password=hush", "redis+sentinel://a,b/m/0")
+}
+
+// TestBallastIsNoMemoryForBodies: the default of body_bytes follows GOMEMLIMIT as the operator has set it.
+func TestBallastIsNoMemoryForBodies(t *testing.T) {
+	const goLimit = 512 << 20
+	before := debug.SetMemoryLimit(goLimit)
+	growth := debug.SetGCPercent(100)
+	defer func() {
+		debug.SetMemoryLimit(before)
+		debug.SetGCPercent(growth)
+	}()
+	s := serveFlags{}
+	from := s.sources(&cobra.Command{})
+	ballast := tuneCollector()
+	c, err := from.load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.limits().Global.BodyBytes; got != goLimit/4 {
+		t.Errorf("%d bytes, want %d", got, goLimit/4)
+	}
+	runtime.KeepAlive(ballast)
+}
+
+// TestProviderIsNamedByItsKind: a provider without a name is referred to by its kind, and one with a name by nothing else.
+func TestProviderIsNamedByItsKind(t *testing.T) {
+	for name, c := range map[string]struct{ providers, model, layer, want string }{
+		"by its kind":           {"{kind: openai}", "openai", "openai", ""},
+		"by its name":           {"{name: main, kind: openai}", "main", "main", ""},
+		"by the kind of a name": {"{name: main, kind: openai}", "openai", "openai", "models.known[0].provider: |memory.layers[0].model.provider: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "config.yaml")
+			text := fmt.Sprintf("providers: [%s]\nmodels: {known: [{provider: %s, name: m, context_length: 1000}]}\nmemory: {layers: [{kind: history_manager, model: {provider: %s, model: m}}]}\n",
+				c.providers, c.model, c.layer)
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, err := sources{file: path}.load()
+			for want := range strings.SplitSeq(c.want, "|") {
+				if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+					t.Errorf("got %v, want %q", err, want)
+				}
+			}
+		})
+	}
 }

@@ -57,7 +57,7 @@ type modelOptions struct {
 
 // check returns the problems of the options, prefixed with their path in the configuration.
 func (o modelOptions) check(path string, upstreams []providers.Options) error {
-	known := func(p providers.Options) bool { return p.Name == o.Provider || p.Kind == o.Provider }
+	known := func(p providers.Options) bool { return p.NameOrKind() == o.Provider }
 	switch {
 	case o.Provider == "" && o.Model == "":
 		return nil

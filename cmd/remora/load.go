@@ -23,6 +23,7 @@ type sources struct {
 	file    string    // path of a YAML file; empty for none
 	environ []string  // NAME=value, as from os.Environ
 	flags   []setting // set on the command line
+	goLimit int64     // GOMEMLIMIT in bytes, without the ballast; 0 for none
 }
 
 // into decodes all sources over defaults, which are YAML, into target, a pointer to a struct, and then calls check. It returns all

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
@@ -66,7 +67,7 @@ func (s *serveFlags) run(cmd *cobra.Command) error {
 		signal.Notify(hangup, syscall.SIGHUP)
 		defer signal.Stop(hangup)
 	}
-	from := sources{file: s.config, environ: s.environ, flags: s.settings(cmd)}
+	from := s.sources(cmd)
 	c, err := from.load()
 	if s.checks {
 		return s.check(c, err)
@@ -75,6 +76,11 @@ func (s *serveFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	return run(cmd.Context(), from, c, hangup, s.stderr)
+}
+
+// sources returns the sources of the configuration. It is called before the ballast raises GOMEMLIMIT.
+func (s *serveFlags) sources(cmd *cobra.Command) sources {
+	return sources{file: s.config, environ: s.environ, flags: s.settings(cmd), goLimit: debug.SetMemoryLimit(-1)}
 }
 
 // settings returns the configuration keys that flags set.

@@ -19,8 +19,6 @@ type Entry struct {
 	Resilience Options           `mapstructure:",squash"`
 }
 
-func (e *Entry) name() string { return cmp.Or(e.Provider.Name, e.Provider.Kind) }
-
 // Options are the keys of a provider about failures. With the zero value no failed call is repeated.
 type Options struct {
 	Retry Retry `mapstructure:"retry"`
@@ -101,7 +99,7 @@ func Validate(list []Entry) error {
 	var problems []error
 	byName := make(map[string]int, len(list))
 	for i := range list {
-		byName[list[i].name()] = i
+		byName[list[i].Provider.NameOrKind()] = i
 	}
 	for i := range list {
 		o, path := &list[i].Resilience, fmt.Sprintf("providers[%d]", i)
@@ -110,7 +108,7 @@ func Validate(list []Entry) error {
 			problems = append(problems, fmt.Errorf("%s.fallback: must have at most %d entries, has %d", path, maxTargets, len(o.Fallback)))
 		}
 		for j, t := range o.Fallback {
-			to, known := byName[cmp.Or(t.Provider, list[i].name())]
+			to, known := byName[cmp.Or(t.Provider, list[i].Provider.NameOrKind())]
 			at := fmt.Sprintf("%s.fallback[%d]", path, j)
 			if !known {
 				problems = append(problems, fmt.Errorf("%s.provider: no provider is called %q", at, t.Provider))

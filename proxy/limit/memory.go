@@ -6,7 +6,6 @@ import (
 	"math"
 	"os"
 	"path"
-	"runtime/debug"
 	"strconv"
 	"strings"
 )
@@ -15,9 +14,10 @@ import (
 const memoryShare = 4
 
 // DefaultBodyBytes is Global.BodyBytes where the configuration says nothing: a quarter of the memory that the process may
-// use, and at least one body of maxBody bytes. It is 0, for no limit, where that memory is not known.
-func DefaultBodyBytes(maxBody int64) int64 {
-	memory := availableMemory("/")
+// use, and at least one body of maxBody bytes. It is 0, for no limit, where that memory is not known. goLimit is GOMEMLIMIT in bytes,
+// 0 for none.
+func DefaultBodyBytes(maxBody, goLimit int64) int64 {
+	memory := availableMemory("/", goLimit)
 	if memory == 0 {
 		return 0
 	}
@@ -26,7 +26,7 @@ func DefaultBodyBytes(maxBody int64) int64 {
 
 // availableMemory is the least of GOMEMLIMIT, the limits of the process's cgroups and the memory of the machine, 0 if none
 // is known. root is where the system's files are.
-func availableMemory(root string) int64 {
+func availableMemory(root string, goLimit int64) int64 {
 	least := int64(math.MaxInt64)
 	note := func(n int64) {
 		if n > 0 {
@@ -34,7 +34,7 @@ func availableMemory(root string) int64 {
 		}
 	}
 
-	note(debug.SetMemoryLimit(-1))
+	note(goLimit)
 	note(meminfo(path.Join(root, "proc/meminfo")))
 	note(bytesIn(path.Join(root, "sys/fs/cgroup/memory/memory.limit_in_bytes"))) // version 1
 	group := ownGroup(path.Join(root, "proc/self/cgroup"))

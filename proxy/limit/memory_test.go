@@ -4,7 +4,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"testing"
 )
 
@@ -14,8 +13,6 @@ func TestAvailableMemory(t *testing.T) {
 	f := func(name string, want, goLimit int64, files map[string]string) {
 		t.Helper()
 		t.Run(name, func(t *testing.T) {
-			before := debug.SetMemoryLimit(goLimit)
-			defer debug.SetMemoryLimit(before)
 			root := t.TempDir()
 			for _, all := range []map[string]string{machine, files} {
 				for name, content := range all {
@@ -28,7 +25,7 @@ func TestAvailableMemory(t *testing.T) {
 					}
 				}
 			}
-			if got := availableMemory(root); got != want {
+			if got := availableMemory(root, goLimit); got != want {
 				t.Errorf("%d, want %d", got, want)
 			}
 		})
@@ -43,7 +40,7 @@ func TestAvailableMemory(t *testing.T) {
 	})
 	f("version 1", giB, math.MaxInt64, map[string]string{"sys/fs/cgroup/memory/memory.limit_in_bytes": "1073741824\n", "proc/self/cgroup": "4:memory:/x\n"})
 	f("nothing known", 0, math.MaxInt64, map[string]string{"proc/meminfo": ""})
-	if got := DefaultBodyBytes(math.MaxInt64 / 8); got < math.MaxInt64/8 {
+	if got := DefaultBodyBytes(math.MaxInt64/8, 0); got < math.MaxInt64/8 {
 		t.Errorf("a body of the largest size does not fit into %d", got)
 	}
 }
