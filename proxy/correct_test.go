@@ -5,7 +5,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +17,7 @@ import (
 	"remora/memory"
 	"remora/memory/view"
 	"remora/providers"
+	"remora/telemetry"
 	"remora/wire"
 	"remora/wire/dialects"
 )
@@ -466,6 +469,45 @@ func TestLongRequestIsShortened(t *testing.T) {
 		if _ = bodyText(t, ask(t, r, test.body)); !slices.Equal(asked[:3], []int{0, 4500, want}) {
 			t.Errorf("%s: windows of %d tokens, want %d at last", test.name, asked, want)
 		}
+	}
+}
+
+// TestShortenedRequestIsOneTurn: the metrics count the turn of a request that is sent again with less of the history once.
+func TestShortenedRequestIsOneTurn(t *testing.T) {
+	o := telemetry.Options{ServiceName: "remora", Metrics: telemetry.MetricsOptions{Prometheus: true, Interval: time.Minute}}
+	tel, shutdown, err := telemetry.Setup(t.Context(), o, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBook()
+	begin := func(ctx context.Context, c memory.Call) (*turn, error) {
+		turn, err := b.begin(ctx, c)
+		if turn.shaper = (shapes{turn.shaper.Sent, 9000}); c.MaxTokens > 0 {
+			turn.view = turn.view[1:]
+		}
+		return turn, err
+	}
+	u := &refuser{refuse: func(body string) string {
+		if strings.Contains(body, `"x"`) {
+			return refused(400, `{"error":{"code":"context_length_exceeded"}}`)
+		}
+		return ""
+	}}
+	r := start(t, rigOptions{upstream: answering(t, u.answer), memory: begin, tune: func(o *Options) { o.Telemetry = tel }})
+	if resp := ask(t, r, plainChat); resp.StatusCode != http.StatusOK || len(u.sent()) != 2 {
+		t.Fatalf("status %d", resp.StatusCode)
+	}
+	r.stop(t)
+
+	w := httptest.NewRecorder()
+	tel.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	for _, want := range []string{"remora_turns_total{status=\"ok\"} 1\n", "remora_items_windowed_total 2\n"} {
+		if !strings.Contains(w.Body.String(), want) {
+			t.Errorf("want %q, got\n%s", want, w.Body)
+		}
+	}
+	if err := shutdown(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -74,8 +74,10 @@ func (x *exchange) run() error {
 	if err := a.choose(); err != nil { // model -> provider
 		return err
 	}
-	r.follow()                         // the id of an answer -> the one by which upstream keeps it
-	if err := x.recall(); err != nil { // load, merge, recall, assemble -> view
+	r.follow()       // the id of an answer -> the one by which upstream keeps it
+	err = x.recall() // load, merge, recall, assemble -> view
+	x.trace.turnBegan(r, x.answer.turn)
+	if err != nil {
 		return err
 	}
 
@@ -116,7 +118,6 @@ func (x *exchange) shorten() error {
 func (x *exchange) recall() error {
 	r := &x.request
 	id, o := &r.head.id, &x.s.o.Session
-	defer func() { x.trace.turnBegan(r, x.answer.turn) }()
 	if r.guarded() && r.inBackground() {
 		return errBackground()
 	}
