@@ -130,7 +130,7 @@ func (a *attempt) try(head *providers.Head, plan retry.Plan, goesOn bool) error 
 				a.status = head.Status()
 			}
 		}
-		a.refusal = nil
+		a.refusal, a.first = nil, nil
 		if err := a.upstream.Again(next.Delay); err != nil {
 			return err
 		}
@@ -226,6 +226,24 @@ func (a *attempt) readAll() ([]byte, error) {
 		}
 		if !a.held.hold(len(p)) {
 			return body, errNoRoom
+		}
+	}
+}
+
+// readRefusal reads the body of an error answer. Of one that is larger than refusalLimit it takes nothing, and returns nil.
+func (a *attempt) readRefusal() ([]byte, error) {
+	body := []byte{}
+	for {
+		p, err := a.next()
+		if errors.Is(err, io.EOF) {
+			return body, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if body = append(body, p...); len(body) > refusalLimit {
+			a.first = body
+			return nil, nil
 		}
 	}
 }

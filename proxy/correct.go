@@ -68,8 +68,8 @@ func (a *attempt) correct(head *providers.Head) (*correction, error) {
 	if a.upstream.Length() > refusalLimit || len(head.ContentEncoding()) > 0 {
 		return nil, nil
 	}
-	body, err := a.readAll()
-	if err != nil {
+	body, err := a.readRefusal()
+	if err != nil || body == nil {
 		return nil, err
 	}
 	a.refusal = body
@@ -293,7 +293,7 @@ func (a *attempt) noteUnhelpful(first *refusal) {
 	}
 	l.further = false
 	if a.upstream.Length() <= refusalLimit {
-		if second, err := a.readAll(); err == nil && !bytes.Equal(first.body, second) {
+		if second, err := a.readRefusal(); err == nil && second != nil && !bytes.Equal(first.body, second) {
 			l.further = true
 			wanted := newRefusal(first.status, second).wanted()
 			if _, pinned := pinnedForm(a.out.provider.Upstream().Messages); pinned {

@@ -511,6 +511,33 @@ func TestShortenedRequestIsOneTurn(t *testing.T) {
 	}
 }
 
+// TestLargeRefusalPasses: a refusal that has no length and is larger than one that is read passes as it arrives.
+func TestLargeRefusalPasses(t *testing.T) {
+	addr, next := speaking(t, "HTTP/1.1 400 No\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n")
+	r := start(t, rigOptions{upstream: addr, memory: newBook().begin})
+	c, br := r.dial(t)
+	write(c, chatIn("s", chatBody))
+	piece := strings.Repeat("tools ", refusalLimit/12)
+	for range 3 {
+		next <- chunk(piece)
+	}
+	resp, err := http.ReadResponse(br, nil)
+	if err != nil || resp.StatusCode != http.StatusBadRequest {
+		t.Fatalf("%v %v", resp, err)
+	}
+	got := make([]byte, 2*len(piece))
+	if _, err := io.ReadFull(resp.Body, got); err != nil {
+		t.Fatal(err)
+	}
+
+	next <- chunk(piece) + "0\r\n\r\n"
+	close(next)
+	rest, err := io.ReadAll(resp.Body)
+	if text := string(got) + string(rest); err != nil || text != strings.Repeat(piece, 4) {
+		t.Errorf("%d bytes, %v", len(text), err)
+	}
+}
+
 // TestRefusalsOfLength: servers have words of their own for a request that is longer than their model's context.
 func TestRefusalsOfLength(t *testing.T) {
 	t.Parallel()
