@@ -249,8 +249,7 @@ func (a *answer) streamToClose() {
 		_, err = a.stream.WriteTo(c)
 	}
 	a.stream.settle()
-	a.ctx.HijackSetNoResponse(true)
-	a.ctx.Hijack(func(net.Conn) { // fasthttp closes it after this
+	a.s.takeConn(a.ctx, func(net.Conn) {
 		if err != nil {
 			breakConn(c)
 		}

@@ -236,8 +236,7 @@ func (x *exchange) fail(err error) {
 	if x.ending.is(endClientGone) {
 		x.ctx.Response.ResetBody()
 		// A client that has closed only its sending side still reads: it must not get an empty 200 that upstream never sent.
-		x.ctx.HijackSetNoResponse(true)
-		x.ctx.Hijack(func(net.Conn) {})
+		x.s.takeConn(x.ctx, func(net.Conn) {})
 		return
 	}
 

@@ -371,14 +371,24 @@ func (s *Server) hijack(ctx *fasthttp.RequestCtx, stop func(), f func(net.Conn))
 		stop() // it may have come too late to be ended by Shutdown
 	}
 
-	ctx.HijackSetNoResponse(true)
-	ctx.Hijack(func(c net.Conn) {
+	s.takeConn(ctx, func(c net.Conn) {
 		defer s.watcher.remove(w)
 		defer func() {
 			if v := recover(); v != nil {
 				s.recovered(v)
 			}
 		}()
+		f(c)
+	})
+}
+
+// takeConn has f use a client's connection when the handler has returned, in place of fasthttp, which closes it after that. Until
+// then it counts as one of max_connections.
+func (s *Server) takeConn(ctx *fasthttp.RequestCtx, f func(net.Conn)) {
+	conn := ctx.Conn()
+	ctx.HijackSetNoResponse(true)
+	ctx.Hijack(func(c net.Conn) {
+		defer s.room.Leave(conn)
 		f(c)
 	})
 }

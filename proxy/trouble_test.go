@@ -21,6 +21,7 @@ import (
 	"remora/memory"
 	"remora/providers"
 	"remora/providers/retry"
+	"remora/proxy/limit"
 )
 
 // hanging is an upstream that reads one request, writes begin, and tells when the other end closes.
@@ -555,6 +556,61 @@ func TestTunnel(t *testing.T) {
 			t.Logf("the client saw %v", err)
 		}
 	})
+}
+
+// TestTunnelsCount: a WebSocket is a connection, and a request under way, until it ends.
+func TestTunnelsCount(t *testing.T) {
+	addr := upstream(t, func(c net.Conn, r *bufio.Reader) {
+		req, err := http.ReadRequest(r)
+		switch {
+		case err != nil:
+		case req.Header.Get("Upgrade") == "":
+			write(c, sized("ok"))
+		default:
+			write(c, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+			drain(r)
+		}
+	})
+	for name, tune := range map[string]func(*Options){
+		"max_connections": func(o *Options) { o.MaxConnections = 1 },
+		"limits.global.concurrent": func(o *Options) {
+			o.Limits = limit.New(limit.Config{Options: limit.Options{Global: limit.Global{Concurrent: 1}}, Now: time.Now})
+			t.Cleanup(o.Limits.Close)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := start(t, rigOptions{upstream: addr, tune: tune})
+			status := func(headers string) (net.Conn, int) {
+				c, br := r.dial(t)
+				write(c, "GET /v1/realtime HTTP/1.1\r\nHost: x\r\n"+headers+"\r\n")
+				resp, err := http.ReadResponse(br, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return c, resp.StatusCode
+			}
+			tunnel, got := status("Connection: Upgrade\r\nUpgrade: websocket\r\n")
+			if got != http.StatusSwitchingProtocols {
+				t.Fatalf("status %d", got)
+			}
+			if c, got := status("Connection: close\r\n"); got != http.StatusServiceUnavailable {
+				t.Errorf("beside a tunnel: status %d", got)
+				shut(c)
+			}
+
+			shut(tunnel)
+			for begun := time.Now(); ; {
+				c, got := status("Connection: close\r\n")
+				shut(c)
+				if got == http.StatusOK {
+					break
+				}
+				if time.Since(begun) > waitLimit {
+					t.Fatalf("after the tunnel: status %d", got)
+				}
+			}
+		})
+	}
 }
 
 func TestIdleTunnelEnds(t *testing.T) {

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 
 	"github.com/valyala/fasthttp"
+
+	"remora/proxy/limit"
 )
 
 // tunnel serves a WebSocket. The handshake passes like any request; after a 101 bytes are copied in both directions.
@@ -51,7 +53,8 @@ func (x *exchange) tunnel() error {
 		return errors.New("client left during the handshake")
 	}
 	x.ctx.Response.SetStatusCode(h.Status())
-	t := &pipe{s: x.s, up: up, buffered: buffered, client: x.ctx.Conn(), answer: append(bytes.Clone(h.Lines()), "\r\n"...)}
+	t := &pipe{s: x.s, up: up, buffered: buffered, client: x.ctx.Conn(), answer: append(bytes.Clone(h.Lines()), "\r\n"...), ticket: r.body.ticket}
+	r.body.ticket = limit.Ticket{} // the request goes on with the tunnel
 	x.s.hijack(x.ctx, t.stop, t.run)
 	return nil
 }
@@ -63,6 +66,7 @@ type pipe struct {
 	buffered *bufio.Reader // reads up: it may hold bytes that followed the head
 	client   net.Conn
 	answer   []byte
+	ticket   limit.Ticket  // of the request
 	moved    atomic.Uint64 // pieces moved in either direction
 	stopped  atomic.Bool
 }
@@ -75,6 +79,7 @@ func (t *pipe) stop() {
 }
 
 func (t *pipe) run(c net.Conn) {
+	defer t.ticket.Leave()
 	defer func() { _ = t.up.Close() }()
 	t.extend(t.client)
 	if _, err := c.Write(t.answer); err != nil {

@@ -29,7 +29,7 @@ func NewRoom(limit int, refusal []byte) *Room {
 	return &Room{limit: limit, refusal: refusal, beyond: map[net.Conn]struct{}{}}
 }
 
-// State is for fasthttp's Server.ConnState. A connection that was hijacked is no longer counted.
+// State is for fasthttp's Server.ConnState. It does not hear of the end of a connection that was hijacked: call Leave then.
 func (r *Room) State(c net.Conn, s fasthttp.ConnState) {
 	switch s {
 	case fasthttp.StateNew:
@@ -40,8 +40,8 @@ func (r *Room) State(c net.Conn, s fasthttp.ConnState) {
 			_, _ = c.Write(r.refusal) // the first bytes on a connection never block
 		}
 		_ = c.Close()
-	case fasthttp.StateClosed, fasthttp.StateHijacked:
-		r.leave(c)
+	case fasthttp.StateClosed:
+		r.Leave(c)
 	default: // a request begins or ends
 	}
 }
@@ -58,7 +58,8 @@ func (r *Room) enter(c net.Conn) bool {
 	return r.open <= r.limit+Spare
 }
 
-func (r *Room) leave(c net.Conn) {
+// Leave stops counting a connection.
+func (r *Room) Leave(c net.Conn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.open--
