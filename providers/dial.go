@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// dial makes a new connection. Its errors wrap ErrUnreachable or ErrTimeout, and name the address, never a credential.
+// dial makes a new connection. Its errors wrap ErrUnreachable and name the address, never a credential.
 func (p *pool) dial(ctx context.Context) (*conn, error) {
 	if d := p.client.o.DialTimeout; d > 0 {
 		var cancel context.CancelFunc

@@ -9,8 +9,6 @@ import (
 	"io"
 	"net"
 	"time"
-
-	"github.com/valyala/fasthttp"
 )
 
 // Exchange is one request to an upstream and its answer: Client.Send, then Next until io.EOF, then Close. The zero
@@ -302,7 +300,7 @@ func (x *Exchange) explain(err error) error {
 		return ErrAborted
 	case errors.Is(err, ErrMalformed), errors.Is(err, ErrClosed), errors.Is(err, ErrUnreachable):
 		return err
-	case errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, fasthttp.ErrTimeout):
+	case errors.As(err, &timeout) && timeout.Timeout():
 		return ErrTimeout
 	case errors.Is(err, io.EOF):
 		return ErrClosed // not wrapped: io.EOF is the proper end of a body

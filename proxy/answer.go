@@ -95,7 +95,7 @@ func (a *answer) reply() error {
 		return a.replyStored()
 	}
 	if !a.isKept() && !stream && length > 0 && length <= wholeLimit {
-		return a.collect(wholeLimit)
+		return a.collect()
 	}
 	if stream {
 		length = -1 // so that each event is flushed
@@ -190,9 +190,9 @@ func (a *answer) replyStored() error {
 	return nil
 }
 
-// collect reads the answer into the response, up to about limit bytes.
-func (a *answer) collect(limit int) error {
-	for n := 0; ; {
+// collect reads an answer of at most wholeLimit bytes into the response.
+func (a *answer) collect() error {
+	for {
 		p, err := a.attempt.next()
 		if errors.Is(err, io.EOF) {
 			return nil
@@ -201,13 +201,8 @@ func (a *answer) collect(limit int) error {
 			return err
 		}
 		a.ctx.Response.AppendBody(p)
-		if n += len(p); n > limit {
-			return errTooLong
-		}
 	}
 }
-
-var errTooLong = errors.New("answer is too long to be collected")
 
 // startStream makes the stream the body of fasthttp's response: fasthttp calls its methods after the handler has returned. It
 // returns an error if the body is broken at its beginning, while an error can still be sent to the client.

@@ -180,13 +180,13 @@ func (l *Limiter) Enter(tenant func() string) (Ticket, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if n := l.o.Global.Concurrent; n > 0 && l.running >= n {
-		return Ticket{}, &Refusal{Limit: globalConcurrent, Max: int64(n), RetryAfter: shortly}
+		return Ticket{}, &Refusal{Limit: globalConcurrent, Max: int64(n), Global: true, RetryAfter: shortly}
 	}
 	admitted := Ticket{limiter: l}
 	if byName {
 		t := l.tenant(name, now)
 		if t == nil {
-			return Ticket{}, &Refusal{Limit: globalTenants, Max: int64(l.c.MaxTenants), RetryAfter: shortly}
+			return Ticket{}, &Refusal{Limit: globalTenants, Max: int64(l.c.MaxTenants), Global: true, RetryAfter: shortly}
 		}
 		if r := l.check(t, now); r != nil {
 			return Ticket{}, r
@@ -261,7 +261,7 @@ func (t *Ticket) Hold(n int64) error {
 	l.mu.Unlock()
 	if limit > 0 && l.bytes.Add(n) > limit {
 		l.bytes.Add(-n)
-		return &Refusal{Limit: globalBytes, Max: limit, RetryAfter: shortly}
+		return &Refusal{Limit: globalBytes, Max: limit, Global: true, RetryAfter: shortly}
 	}
 	if limit > 0 {
 		t.bytes += n

@@ -5,7 +5,6 @@ import (
 	"math"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -15,7 +14,7 @@ const (
 	tenantConcurrent = "limits.tenant.concurrent"
 	globalConcurrent = "limits.global.concurrent"
 	globalBytes      = "limits.global.body_bytes"
-	globalTenants    = "limits.tenants"
+	globalTenants    = "callers with requests under way"
 )
 
 // shortly is the Retry-After where no time is known: room comes when another request ends.
@@ -26,6 +25,8 @@ type Refusal struct {
 	// Limit is the key of the limit that was hit, and Max its value.
 	Limit string
 	Max   int64
+	// Global: it is a limit of the process, not of the tenant.
+	Global bool
 	// RetryAfter is the time until a request would be admitted, if no other comes.
 	RetryAfter time.Duration
 }
@@ -35,10 +36,10 @@ func (r *Refusal) Error() string { return fmt.Sprintf("limit of %d is reached (%
 
 // Status is the HTTP status: 429 for a limit of the tenant, 503 for one of the process.
 func (r *Refusal) Status() int {
-	if strings.HasPrefix(r.Limit, "limits.tenant.") {
-		return http.StatusTooManyRequests
+	if r.Global {
+		return http.StatusServiceUnavailable
 	}
-	return http.StatusServiceUnavailable
+	return http.StatusTooManyRequests
 }
 
 // Code is the code of the error envelope.
