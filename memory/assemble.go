@@ -169,7 +169,7 @@ func (a *assembly) place(read, hooks context.Context) {
 // finish makes v the turn's view and records how it was chosen.
 func (a *assembly) finish() {
 	t, c, v := a.t, &a.c, &a.v
-	t.View, t.hidden = v.Items, findHiddenCalls(c, v)
+	t.View = v.Items
 	t.Summary.count(len(c.System), v)
 	t.Summary.Repaired += v.Repaired
 	t.repaired = t.Summary.Repaired
@@ -178,11 +178,12 @@ func (a *assembly) finish() {
 		placeInside(a.l.blocks, c, v)
 	}
 	a.show()
+	hidden := hiddenCalls(c, v)
+	if _, steered := t.Steering(); steered || len(hidden) > 0 {
+		t.chosen = &chosenView{*c, *v, hidden}
+	}
 	if len(t.Tools) == 0 {
 		t.WithoutTools()
-	}
-	if _, steered := t.Steering(); steered && !c.Side {
-		t.chosen = &chosenView{*c, *v}
 	}
 }
 

@@ -287,8 +287,8 @@ func (rs *rounds) lastView(t *Turn) view.Messages {
 		return m
 	}
 
-	if t.hidden != nil {
-		m.Without(t.hidden.items())
+	if t.chosen.hides() {
+		m.Without(t.chosen.hiddenItems())
 	}
 	m.After = nil
 	end := 0 // behind the last item that is not the model's: many upstreams want another's word last

@@ -2,6 +2,7 @@ package memory_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -248,5 +249,37 @@ func TestDroppedAnswerStaysAsItWasShown(t *testing.T) {
 		if got := told(t, shown[i]); got != want {
 			t.Errorf("answer %d is %s now, it was %s", i, got, want)
 		}
+	}
+}
+
+// TestCallsThatAreLeftOutStayOut: where no tools are offered, the stored calls of layers are not in the view, and not in the record of
+// it either if the model goes on with less of the history.
+func TestCallsThatAreLeftOutStayOut(t *testing.T) {
+	t.Parallel()
+	o := memory.Options{Shape: memory.Shape{
+		Layers: layersOf(t, notebook(t, layer.Thread)), Window: &view.Window{MaxTokens: 100, EvictShare: 0.5},
+		Price: func(string, wire.Item) int { return 1 }, AtMost: func(it wire.Item) int { return len(it.Raw) },
+	}}
+	l := newLab(t, o)
+	said := ""
+	for n := range 8 {
+		words := fmt.Sprintf("%su:%d", said, n)
+		l.turn(words, "a:ok")
+		said = words + " a:ok "
+	}
+	l.calls(memory.Call{}, said+"u:now", "working-memory_update", `{"k":"v"}`)
+	o.Layers = layersOf(t, pipeline.Layer{ID: "coach", Kind: "test", Slot: 300, Scope: layer.Thread, Impl: coach{}})
+	l.m.Reshape(o.Shape)
+
+	turn := l.begin(memory.Call{}, said+"u:now a:done u:next")
+	l.wantView(told(t, turn.View), said+"u:now a:done u:next")
+	turn.Review(t.Context(), answer(t, "a:long").Reply)
+	if !turn.Shorten(16) {
+		t.Error("nothing could be left out")
+	}
+	sent := told(t, turn.Sent(view.Shape{}).Items)
+	turn.Commit(answer(t, "a:3"))
+	if want := l.shown(turn.ID) + " a:long s:shorter"; sent != want || !strings.Contains(sent, "u:now") {
+		t.Errorf("sent was %s, the record shows %s", sent, want)
 	}
 }

@@ -3,7 +3,6 @@ package memory
 import (
 	"slices"
 
-	"remora/memory/session"
 	"remora/memory/view"
 	"remora/wire"
 )
@@ -24,37 +23,27 @@ func (t *Turn) Tokens() (n int) {
 // new view and summary.
 func (t *Turn) WithoutTools() ([]wire.Item, Summary) {
 	t.Tools = nil
-	h := t.hidden
-	if h == nil || t.clientTools() {
+	if !t.chosen.hides() || t.clientTools() {
 		return t.View, t.Summary
 	}
 
 	t.writer.mu.Lock()
 	defer t.writer.mu.Unlock()
-	t.hidden = nil
-	t.messages.Without(h.items())
+	t.messages.Without(t.chosen.hiddenItems())
 	t.View = t.messages.As(view.AsIs).Items
 
-	h.view.LeaveOut(len(h.conversation.System), h.out...)
-	t.describe(&h.conversation, &h.view)
+	t.chosen.leaveOut(t.chosen.hidden...)
+	t.describe(t.chosen)
 	return t.View, t.Summary
-}
-
-// chosenView is a view with the conversation that it was chosen from.
-type chosenView struct {
-	conversation session.Conversation
-	view         view.View
 }
 
 // Shorten leaves older items out of the request with which the model goes on, as a window that leaves at most maxTokens of history
 // does: upstream has refused its length. What the turn has added stays. It reports whether that leaves anything out.
 func (t *Turn) Shorten(maxTokens int) bool {
-	if t.chosen == nil || t.continuation == nil || t.noTools || t.shape.Window == nil {
+	if t.chosen == nil || t.chosen.conversation.Side || t.continuation == nil || t.noTools || t.shape.Window == nil {
 		return false
 	}
-	c, v := &t.chosen.conversation, t.chosen.view
-	system := len(c.System)
-	history := v.Items[system:]
+	history := t.chosen.view.Items[len(t.chosen.conversation.System):]
 	kept := view.Assemble(view.Request{
 		Items: history, Resolve: t.writer.entry.Resolver(), Window: t.shape.Window, WindowInput: t.windowSizes(maxTokens),
 	}).Kept
@@ -69,20 +58,19 @@ func (t *Turn) Shorten(maxTokens int) bool {
 	if len(out) == 0 {
 		return false
 	}
-	v.LeaveOut(system, out...)
-	t.chosen.view = v
 
 	t.writer.mu.Lock()
 	defer t.writer.mu.Unlock()
-	t.hidden = findHiddenCalls(c, &v)
 	t.messages.Without(gone)
 	t.continuation.Without(gone)
-	t.describe(c, &v)
+	t.chosen.leaveOut(out...)
+	t.describe(t.chosen)
 	return true
 }
 
 // describe tells the summary and the turn's record what of a conversation is in the view. The caller holds t.writer.mu.
-func (t *Turn) describe(c *session.Conversation, v *view.View) {
+func (t *Turn) describe(chosen *chosenView) {
+	c, v := &chosen.conversation, &chosen.view
 	system := len(c.System)
 	t.Summary.count(system, v)
 	t.writer.entry.View.Chosen(c, v, t.shape.ToolResult)
@@ -95,7 +83,7 @@ func (t *Turn) describe(c *session.Conversation, v *view.View) {
 // layers offer tools, there are no hidden calls. The turn's summary and record describe the last result.
 func (t *Turn) Sent(s view.Shape) view.Sent {
 	noTools := s.NoTools || len(t.Tools) == 0
-	s.NoTools = s.NoTools && t.hidden != nil && !t.clientTools()
+	s.NoTools = s.NoTools && t.chosen.hides() && !t.clientTools()
 	if t.call.Unkept || t.messages.Continues { // upstream has items of the conversation that can't be changed
 		s.Portable, s.Own, s.NoMedia, s.Mend = false, false, false, 0
 	}
@@ -127,7 +115,7 @@ func (t *Turn) sent(s view.Shape) view.Sent {
 	}
 	repaired := 0
 	if s.NoTools {
-		m.Without(t.hidden.items())
+		m.Without(t.chosen.hiddenItems())
 	}
 	if s.Portable || s.NoMedia {
 		own, results := wire.NewItemSet(t.call.Request.Items()), make(map[string]bool)
@@ -154,11 +142,11 @@ func (t *Turn) record(s view.Shape, repaired int) {
 	defer t.writer.mu.Unlock()
 	if s.NoTools != t.noTools {
 		t.noTools = s.NoTools
-		c, v := &t.hidden.conversation, t.hidden.view
+		sent := *t.chosen
 		if s.NoTools {
-			v.LeaveOut(len(c.System), t.hidden.out...)
+			sent.leaveOut(sent.hidden...)
 		}
-		t.describe(c, &v)
+		t.describe(&sent)
 	}
 	t.writer.entry.View.SentAs(s, repaired)
 	t.Summary.Repaired = t.repaired + repaired

@@ -102,9 +102,8 @@ type Turn struct {
 	Summary Summary
 
 	turnInfo
-	layers *turnLayers  // nil without layers; for side requests, unkept ones, and while the store is down, they only judge
-	hidden *hiddenCalls // of the view; nil for none
-	chosen *chosenView  // how the view was chosen, if the model may be called again
+	layers *turnLayers // nil without layers; for side requests, unkept ones, and while the store is down, they only judge
+	chosen *chosenView // how the view was chosen; nil if it has no hidden calls and the model is called once
 
 	messages     view.Messages  // what View is made of
 	continuation *view.Messages // what the request is made of with which the model goes on, nil before that
