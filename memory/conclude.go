@@ -36,8 +36,7 @@ func (l *turnLayers) conclude(ctx context.Context, a *Answer) (after func(contex
 	if said := l.run.Completed(); said != "" && answered {
 		end.Result, done = said, true
 	}
-	unseen := end.Result.Ends() && l.run.Concludes()
-	settles = settles || unseen
+	settles = settles || end.Result.Ends() && l.run.Concludes()
 	if done && !settles {
 		l.run.Complete(ctx, end)
 	}
@@ -47,25 +46,10 @@ func (l *turnLayers) conclude(ctx context.Context, a *Answer) (after func(contex
 	}
 
 	return func(ctx context.Context) {
-		handed := func(context.Context) {}
 		if settles {
 			defer l.settle(ctx, resp)()
-			if unseen {
-				end.Unseen, handed = l.unseen(ctx)
-			}
-			if done {
-				l.run.Complete(ctx, end)
-			}
 		}
-		if l.wasDeleted(ctx) {
-			return
-		}
-		if settles && l.flush(ctx) {
-			handed(ctx)
-		}
-		if gives {
-			l.giveBack(ctx, end)
-		}
+		l.end(ctx, end, done && settles)
 	}
 }
 

@@ -77,13 +77,38 @@ func (r *layerRun) flush(ctx context.Context) bool {
 	return false
 }
 
+// end writes the states of a run. If its outcome is the end of the work, layers get before it what they have not seen of the
+// session, and the states are merged into those of the parent session. complete notifies the layers of the outcome. It reports
+// whether all states are written.
+func (r *layerRun) end(ctx context.Context, end layer.Outcome, complete bool) bool {
+	var handed func(context.Context)
+	if end.Result.Ends() && r.run.Concludes() {
+		end.Unseen, handed = r.unseen(ctx)
+	}
+	if complete {
+		r.run.Complete(ctx, end)
+	}
+	if r.wasDeleted(ctx) {
+		return true
+	}
+	if !r.flush(ctx) {
+		return false
+	}
+	if handed != nil {
+		handed(ctx)
+	}
+	if end.Result.Ends() && r.call.Scope.Parent != "" {
+		r.giveBack(ctx, end)
+	}
+	return true
+}
+
 // maxUnseen is the maximum number of units that layers get at the end of the work: the newest.
 const maxUnseen = 2000
 
-// unseen returns the items of the stored session that layers have not seen as evicted. Call handed after the layers' states are
-// written.
+// unseen returns the items of the stored session that layers have not seen as evicted. Call handed, if it is not nil, after the
+// layers' states are written.
 func (r *layerRun) unseen(ctx context.Context) (items []wire.Item, handed func(context.Context)) {
-	handed = func(context.Context) {}
 	ctx, cancel := context.WithTimeout(ctx, r.m.o.ReadWait)
 	defer cancel()
 	end, err := r.m.log.End(ctx, r.call.Scope, maxUnseen, seenName)
@@ -92,7 +117,7 @@ func (r *layerRun) unseen(ctx context.Context) (items []wire.Item, handed func(c
 			r.m.outages.failed(err)
 		}
 		r.m.o.Log.Warn("layers do not learn what a session that ended has said", "turn", r.ID, "error", err.Error())
-		return nil, handed
+		return nil, nil
 	}
 	all := make([]int, len(end.Items))
 	for i := range all {
@@ -100,7 +125,7 @@ func (r *layerRun) unseen(ctx context.Context) (items []wire.Item, handed func(c
 	}
 	fresh, next := layer.DecodeSeenEvictions(end.Value).Add(end.Keys, all)
 	if len(fresh) == 0 {
-		return nil, handed
+		return nil, nil
 	}
 	return pipeline.Pick(end.Items, fresh), func(ctx context.Context) {
 		if err := r.markSeen(ctx, next); err != nil {

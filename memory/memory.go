@@ -199,17 +199,8 @@ func (m *Memory) Complete(ctx context.Context, s Scope, success bool) error {
 	if success {
 		end.Result = layer.Success
 	}
-	handed := func(context.Context) {}
-	if r.run.Concludes() {
-		end.Unseen, handed = r.unseen(ctx)
-	}
-	r.run.Complete(ctx, end)
-	if !r.flush(ctx) {
+	if !r.end(ctx, end, true) {
 		return ErrStatesNotWritten
-	}
-	handed(ctx)
-	if r.call.Scope.Parent != "" {
-		r.giveBack(ctx, end)
 	}
 	return nil
 }
