@@ -61,17 +61,7 @@ func TestTurnShowsTheView(t *testing.T) {
 // sent returns the facts of all items of a body, including the system prompt.
 func sent(t *testing.T, body string) []string {
 	t.Helper()
-	var r requestBody
-	decode(t, []byte(body), &r)
-	items := r.Messages
-	if len(r.Input) > 0 {
-		decode(t, r.Input, &items)
-	}
-	var out []string
-	for _, it := range items {
-		out = append(out, facts(t, it)...)
-	}
-	return out
+	return factsOf(t, listed(t, []byte(body)))
 }
 
 // unsessioned returns an export's lines without the first, which names the session.
@@ -133,13 +123,12 @@ func TestReplicasShareNotes(t *testing.T) {
 	const updates, workers = 200, 4
 	up := startUpstream(t, scripted.Options{})
 	s := setup{upstream: up.URL(), store: kit.StartRedis(t).URL(), layers: "[{kind: working_memory, scope: resource, budget: 60000}]"}
-	gates := []*gate{{up: up, proxy: startProxy(t, s)}, {up: up, proxy: startProxy(t, s)}}
+	gates := []*gate{gateTo(t, s), gateTo(t, s)}
 	d := dialect{"chat/completions", false}
 	key := func(proxy, n int) string { return fmt.Sprintf("key-%d-%d-", proxy, n) }
 	var work []func()
 	for i, g := range gates {
-		g.http = &http.Client{Transport: &http.Transport{}, Timeout: waitLimit}
-		t.Cleanup(g.http.CloseIdleConnections)
+		g.up = up
 		for w := range workers {
 			work = append(work, func() {
 				for n := w; n < updates; n += workers {

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -20,6 +21,9 @@ type words struct {
 	// sealed are reasoning items of upstream, for i.
 	sealed []json.RawMessage
 }
+
+// modelSays are the words for what a model says. A client that sends none of them sends only new items.
+const modelSays = "abcfghilmpqtwx"
 
 // callsOfResponses are the members, besides call_id, of calls and results that are paired by call_id alone.
 var callsOfResponses = map[byte]string{
@@ -113,12 +117,12 @@ func (w words) message(t *testing.T, kind byte, ids string) string {
 // body returns a request with the items of a text.
 func (w words) body(t *testing.T, text string) string {
 	t.Helper()
-	list := "messages"
-	if w.path == "responses" {
-		list = "input"
-	}
-	items := w.items(t, text)
-	return fmt.Sprintf(`{"model":"m",%q:[%s]}`, list, bytes.Join(raws(items), []byte(",")))
+	return w.bodyOf(w.items(t, text))
+}
+
+// bodyOf returns a request with items.
+func (w words) bodyOf(items []json.RawMessage) string {
+	return fmt.Sprintf(`{"model":"m","stream":%v,%q:[%s]}`, w.stream, w.list(), bytes.Join(raws(items), []byte(",")))
 }
 
 func raws(items []json.RawMessage) (list [][]byte) {
@@ -140,9 +144,23 @@ func thoughts(t *testing.T, g *gate, n int) (list []json.RawMessage) {
 	return list
 }
 
-// pairsApart are requests with separated pairs: what the client sends, and what upstream gets in Chat and in Responses. All of
-// them are changed; "-" is a case that the dialect does not have.
+// pairsApart are requests with separated pairs: what the client sends, and what upstream gets in Chat and in Responses, empty if
+// it accepts what the client sends; "-" is a case that the dialect does not have.
 var pairsApart = []struct{ name, sent, chat, responses string }{
+	{"in order", "u1 c1 r1 u2", "", ""},
+	{"a user message between", "u1 c1 u2 r1", "u1 c1 r1 u2", ""},
+	{"a system message between", "u1 c1 s2 r1 u3", "u1 c1 r1 s2 u3", ""},
+	{"an assistant message between", "u1 c1 a2 r1 u3", "u1 c1 r1 a2 u3", ""},
+	{"far behind", "u1 c1 u2 a2 u3 a3 r1 u4", "u1 c1 r1 u2 a2 u3 a3 u4", ""},
+	{"before its call", "u1 r1 c1 u2", "u1 c1 r1 u2", "u1 c1 r1 u2"},
+	{"two callers, then two results", "u1 c1 c2 r1 r2 u2", "u1 c1 r1 c2 r2 u2", ""},
+	{"two results", "u1 c1 r1 r1 u2", "u1 c1 r1 u2", "u1 c1 r1 u2"},                             //nolint:dupword // items
+	{"one id twice", "u1 c1 c1 r1 u2", "u1 c1 r1 u2", "u1 c1 r1 u2"},                            //nolint:dupword // items
+	{"one id twice, with two results", "u1 c1 c1 r1 r1 u2", "u1 c1 r1 c1 r1 u2", "u1 c1 r1 u2"}, //nolint:dupword // items
+	{"an id that comes back", "u1 c1 r1 u2 c1 r1 u3", "", ""},
+	{"a result of a run before", "u1 r1 u2 c1 r1 u3", "u1 u2 c1 r1 u3", "u1 u2 c1 r1 u3"},
+	{"a call without a result", "u1 c1 u2", "u1 u2", "u1 u2"},
+	{"a result without a call", "u1 r1 u2", "u1 u2", "u1 u2"},
 	{"parallel calls, results in another order", "u1 c12 r2 r1 u2", "", ""},
 	{"parallel calls, a user message between the results", "u1 c12 r1 u2 r2 u3", "u1 c12 r1 r2 u2 u3", ""},
 	{"parallel calls, all results behind a user message", "u1 c12 u2 r2 r1 u3", "u1 c12 r2 r1 u2 u3", ""},
@@ -197,28 +215,30 @@ var pairsApart = []struct{ name, sent, chat, responses string }{
 	{"a pair twice, with the ids of its items", "u1 l1 L1 u2 l1 L1 u3", "-", "u1 l1 L1 u2 u3"},
 }
 
-// TestPairsApartOfEveryKind is TestPairsApart for parallel calls, for all kinds of calls and for reasoning. Requests with memory
-// off or without a session are forwarded unchanged.
-func TestPairsApartOfEveryKind(t *testing.T) {
+// TestPairsApart: calls and results in an order that upstream refuses are reordered, and those that do not fit are left out, in
+// a new session or behind what is stored. Requests with memory off or without a session are forwarded unchanged, and upstream
+// refuses most of them.
+func TestPairsApart(t *testing.T) {
 	t.Parallel()
 	g := startGate(t, "", scripted.Options{})
 	sealed := thoughts(t, g, 3)
 	refused := 0 // requests that upstream refuses as the client sends them: most of them
 	for _, c := range pairsApart {
-		for _, path := range []string{"chat/completions", "responses"} {
-			w := words{dialect{path, false}, sealed}
+		for _, d := range dialects {
+			w := words{d, sealed}
 			want := c.chat
-			if path == "responses" {
+			if d.path == "responses" {
 				want = c.responses
 			}
 			if want == "-" {
 				continue
 			}
-			t.Run(c.name+" "+path, func(t *testing.T) {
-				body := w.body(t, c.sent)
+			t.Run(c.name+" "+d.String(), func(t *testing.T) {
+				sent, body := c.sent, w.body(t, c.sent)
+				onlyNew := !strings.ContainsAny(sent, modelSays) // it is put behind what is stored
 				for _, header := range []string{"X-Memory: off", "X-Session-Id: "} {
-					r := g.ask(t, path, body, header)
-					if g.seen(t) != body || want == "" && r.status != http.StatusOK {
+					r := g.ask(t, d.path, body, header)
+					if g.seen(t) != body || r.status != http.StatusOK && (want == "" || r.status != http.StatusBadRequest) {
 						t.Errorf("%s: %d %.200s; sent as %s", header, r.status, r.body, g.seen(t))
 					}
 					if r.status != http.StatusOK {
@@ -227,19 +247,35 @@ func TestPairsApartOfEveryKind(t *testing.T) {
 				}
 
 				faults := len(g.up.Faults())
-				for _, history := range []string{"auto", "client", "server"} {
-					r := g.ask(t, path, body, "X-Session-Id: "+t.Name()+history, "X-History: "+history)
+				for _, c := range []struct {
+					history string
+					stored  bool
+				}{{"auto", false}, {"client", false}, {"server", false}, {"auto", true}} {
+					session := fmt.Sprint("X-Session-Id: ", t.Name(), c)
+					if c.stored {
+						g.say(t, d, "SAY Before.", session)
+					}
+					r := g.ask(t, d.path, body, session, "X-History: "+c.history)
 					if r.status != http.StatusOK {
-						t.Errorf("%s: %d %.300s", history, r.status, r.body)
+						t.Errorf("%v: %d %.300s", c, r.status, r.body)
 					}
-					if want == "" && g.seen(t) != body {
-						t.Errorf("%s: upstream would have accepted it, and is sent %s", history, g.seen(t))
+					seen := g.seen(t)
+					if c.stored && onlyNew {
+						seen = w.bodyOf(listed(t, []byte(seen))[2:])
 					}
-					if want != "" && g.seen(t) != w.body(t, want) {
-						t.Errorf("%s: upstream is sent\n%s, want\n%s", history, g.seen(t), w.body(t, want))
+					if accepted := w.body(t, cmp.Or(want, sent)); seen != accepted {
+						t.Errorf("%v: upstream is sent\n%s, want\n%s", c, seen, accepted)
 					}
 					if memory := r.header.Get("X-Memory"); (count(t, memory, "repaired") > 0) != (want != "") {
-						t.Errorf("%s: X-Memory is %q", history, memory)
+						t.Errorf("%v: X-Memory is %q", c, memory)
+					}
+				}
+				// The next requests of both habits are valid too.
+				for _, stored := range []bool{false, true} {
+					session := fmt.Sprint("X-Session-Id: ", t.Name(), "{auto ", stored, "}")
+					g.say(t, d, "SAY Behind.", session)
+					if r := g.ask(t, d.path, w.body(t, sent+" a8 u9"), session); r.status != http.StatusOK {
+						t.Errorf("resent, stored=%v: %d %.300s", stored, r.status, r.body)
 					}
 				}
 				if f := g.up.Faults()[faults:]; len(f) > 0 {
@@ -248,8 +284,8 @@ func TestPairsApartOfEveryKind(t *testing.T) {
 			})
 		}
 	}
-	if refused < 100 {
-		t.Errorf("upstream refuses %d of the requests as the client sends them, want at least 100", refused)
+	if refused < 200 {
+		t.Errorf("upstream refuses %d of the requests as the client sends them, want at least 200", refused)
 	}
 }
 
@@ -291,6 +327,33 @@ func TestRepairedHistoriesKeepThePrefix(t *testing.T) {
 					}
 				})
 			}
+		}
+	}
+	g.sound(t)
+}
+
+// TestApprovalsAndPrograms: a window does not separate an approval from its request, or a program from its calls and output, and
+// leaves out incomplete pairs. A client that sends only new items sends only the approval.
+func TestApprovalsAndPrograms(t *testing.T) {
+	t.Parallel()
+	g := startGate(t, "[{kind: history_window, max_items: 6, evict_batch: 1, in_flight: window}]", scripted.Options{})
+	for _, stream := range []bool{false, true} {
+		w := words{dialect: dialect{"responses", stream}}
+		for n := 1; n < 14; n++ { // the window starts at each of them
+			items := strings.Fields("u1 c1 r1 q1 Q1 g8 c2 r2 G8" + strings.Repeat(" c3 r3", n))
+			for _, from := range []int{0, 4, 8} { // the client itself shortens its history
+				part := strings.Join(items[from:], " ")
+				session := fmt.Sprint("X-Session-Id: ", t.Name(), stream, n, from)
+				if r := g.ask(t, w.path, w.body(t, part), session); r.status != http.StatusOK {
+					t.Errorf("%s: %d %.300s", part, r.status, r.body)
+				}
+			}
+		}
+
+		session := fmt.Sprint("X-Session-Id: new ", stream)
+		g.ask(t, w.path, w.body(t, "u1 q1"), session)
+		if r := g.ask(t, w.path, w.body(t, "Q1"), session); r.status != http.StatusOK || !strings.Contains(g.seen(t), "mcpr_1") {
+			t.Errorf("only what is new: %d %.300s; sent %s", r.status, r.body, g.seen(t))
 		}
 	}
 	g.sound(t)

@@ -22,15 +22,7 @@ func TestHiddenCallsKeepTheirPlace(t *testing.T) {
 		g := startGate(t, "[{kind: working_memory}]", scripted.Options{})
 		d := dialect{"responses", stream}
 		r := g.say(t, d, script)
-		e := exchange{req: message{start: "POST /v1/responses HTTP/1.1"}, resp: message{body: []byte(r.body)}}
-		e.resp.headers = []string{"Content-Type: " + r.header.Get("Content-Type")}
-		var id string
-		for _, f := range answer(t, e)[0] {
-			if rest, ok := strings.CutPrefix(f, "call "); ok {
-				id, _, _ = strings.Cut(rest, " ")
-			}
-		}
-		output := `{"type":"function_call_output","call_id":"` + id + `","output":"a file"}`
+		output := `{"type":"function_call_output","call_id":"` + d.lastCall(t, r) + `","output":"a file"}`
 		r = g.ask(t, "responses", `{"model":"m","input":[`+output+`,`+again+`]}`)
 		if r.status != http.StatusOK {
 			t.Fatalf("%d %s", r.status, r.body)

@@ -133,7 +133,7 @@ func TestSameResults(t *testing.T) {
 			t.Errorf("%s: want 502, have %v", brokenBody, r)
 		}
 		for session, c := range sessions(t, got.client) {
-			t.Run(session, func(t *testing.T) { checkTranscript(t, c, got.proxy.in(t).transcript(session)) })
+			t.Run(session, func(t *testing.T) { checkTranscript(t, c, got.proxy.transcript(t, session)) })
 		}
 	})
 }

@@ -1,15 +1,13 @@
 package e2e
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
-	"os/exec"
 	"strings"
 	"testing"
 
-	"remora/test/kit"
-	"remora/test/process"
 	"remora/test/scripted"
 )
 
@@ -28,11 +26,19 @@ func startGate(t *testing.T, layers string, o scripted.Options) *gate {
 // startGateWith is startGate with a whole setup, except for the upstream.
 func startGateWith(t *testing.T, s setup, o scripted.Options) *gate {
 	t.Helper()
-	g := &gate{up: startUpstream(t, o), http: &http.Client{Transport: &http.Transport{}, Timeout: waitLimit}}
-	t.Cleanup(g.http.CloseIdleConnections)
-	s.upstream = g.up.URL()
-	g.proxy = startProxy(t, s)
+	up := startUpstream(t, o)
+	s.upstream = up.URL()
+	g := gateTo(t, s)
+	g.up = up
 	return g
+}
+
+// gateTo returns a gate to any upstream. Only those with a scripted one have up.
+func gateTo(t *testing.T, s setup) *gate {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{}, Timeout: waitLimit}
+	t.Cleanup(client.CloseIdleConnections)
+	return &gate{http: client, proxy: startProxy(t, s)}
 }
 
 // reply is an answer.
@@ -125,34 +131,75 @@ var dialects = []dialect{{"chat/completions", false}, {"chat/completions", true}
 
 func (d dialect) String() string { return fmt.Sprintf("%s stream=%v", d.path, d.stream) }
 
+// list is the member of a request with the items.
+func (d dialect) list() string {
+	if d.path == "responses" {
+		return "input"
+	}
+	return "messages"
+}
+
+// tools returns functions of the client.
+func (d dialect) tools(names ...string) (tools []any) {
+	for _, name := range names {
+		f := map[string]any{"name": name, "parameters": map[string]any{"type": "object"}}
+		if d.path == "responses" {
+			f["type"] = "function"
+			tools = append(tools, f)
+		} else {
+			tools = append(tools, map[string]any{"type": "function", "function": f})
+		}
+	}
+	return tools
+}
+
+// result returns the result of a call.
+func (d dialect) result(id, text string) string {
+	if d.path == "responses" {
+		return fmt.Sprintf(`{"type":"function_call_output","call_id":%q,"output":%q}`, id, text)
+	}
+	return fmt.Sprintf(`{"role":"tool","tool_call_id":%q,"content":%q}`, id, text)
+}
+
 // body returns a request with one user message and the client's tools rm and ls.
 func (d dialect) body(t *testing.T, text string) string {
 	t.Helper()
-	b := map[string]any{"model": "m", "stream": d.stream}
 	message := []any{map[string]any{"role": "user", "content": text}}
-	function := func(name string) map[string]any {
-		return map[string]any{"name": name, "parameters": map[string]any{"type": "object"}}
+	return string(encode(t, map[string]any{"model": "m", "stream": d.stream, d.list(): message, "tools": d.tools("rm", "ls")}))
+}
+
+// rawFacts returns the facts of an answer.
+func (d dialect) rawFacts(t *testing.T, r reply) []string {
+	t.Helper()
+	e := exchange{req: message{start: "POST /v1/" + d.path + " HTTP/1.1"}, resp: message{body: []byte(r.body)}}
+	e.resp.headers = []string{"Content-Type: " + r.header.Get("Content-Type")}
+	return answer(t, e)[0]
+}
+
+// lastCall returns the id of an answer's last call, empty if it has none.
+func (d dialect) lastCall(t *testing.T, r reply) (id string) {
+	t.Helper()
+	for _, f := range d.rawFacts(t, r) {
+		id = cmp.Or(callOf(f), id)
 	}
-	if d.path == "responses" {
-		rm, ls := function("rm"), function("ls")
-		rm["type"], ls["type"] = "function", "function"
-		b["input"], b["tools"] = message, []any{rm, ls}
-	} else {
-		b["messages"] = message
-		b["tools"] = []any{
-			map[string]any{"type": "function", "function": function("rm")}, map[string]any{"type": "function", "function": function("ls")},
-		}
+	return id
+}
+
+// callOf returns the id of the call that a fact is, empty if it is none.
+func callOf(fact string) string {
+	rest, _ := strings.CutPrefix(fact, "call ")
+	id, _, _ := strings.Cut(rest, " ")
+	if rest == fact {
+		return ""
 	}
-	return string(encode(t, b))
+	return id
 }
 
 // facts returns the facts of an answer, without the ids of calls.
 func (d dialect) facts(t *testing.T, r reply) []string {
 	t.Helper()
-	e := exchange{req: message{start: "POST /v1/" + d.path + " HTTP/1.1"}, resp: message{body: []byte(r.body)}}
-	e.resp.headers = []string{"Content-Type: " + r.header.Get("Content-Type")}
 	var out []string
-	for _, f := range answer(t, e)[0] {
+	for _, f := range d.rawFacts(t, r) {
 		if kind, rest, _ := strings.Cut(f, " "); kind == "call" {
 			_, rest, _ = strings.Cut(rest, " ")
 			f = kind + " " + rest
@@ -160,16 +207,4 @@ func (d dialect) facts(t *testing.T, r reply) []string {
 		out = append(out, f)
 	}
 	return out
-}
-
-// transcriptOf runs `remora transcript` and returns its output. The proxy must be stopped.
-func (p *proxy) transcriptOf(t *testing.T, args ...string) string {
-	t.Helper()
-	cmd := exec.Command(kit.BuildProxy(t), append([]string{"transcript", "--config", p.Config, "--key", credential}, args...)...)
-	cmd.Dir, cmd.Env = p.Dir, process.Environ()
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("remora transcript %q: %v\n%s", args, err, out)
-	}
-	return string(out)
 }

@@ -196,9 +196,8 @@ func startGates(t *testing.T, more string) *gates {
 		list += fmt.Sprintf("{name: %s, kind: openai, api_key: k, base_url: '%s/v1', models: ['%s', '%s/*']%s}, ", name, g.ups[name].URL(), name, name, more)
 		more = ""
 	}
-	g.gate = &gate{up: g.ups["a"], http: &http.Client{Transport: &http.Transport{}, Timeout: waitLimit}}
-	t.Cleanup(g.http.CloseIdleConnections)
-	g.proxy = startProxy(t, setup{upstream: g.up.URL(), providers: "[" + strings.TrimSuffix(list, ", ") + "]", layers: "[]"})
+	g.gate = gateTo(t, setup{upstream: g.ups["a"].URL(), providers: "[" + strings.TrimSuffix(list, ", ") + "]", layers: "[]"})
+	g.up = g.ups["a"]
 	return g
 }
 

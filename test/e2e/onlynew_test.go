@@ -24,11 +24,7 @@ type sending struct {
 
 func (s sending) play(t *testing.T, g *gate, d dialect, session, id string) (nextID string) {
 	t.Helper()
-	member := "messages"
-	if d.path == "responses" {
-		member = "input"
-	}
-	body := fmt.Sprintf(`{"model":"m","stream":%v,%q:[%s]}`, d.stream, member, strings.ReplaceAll(s.items, "ID", id))
+	body := fmt.Sprintf(`{"model":"m","stream":%v,%q:[%s]}`, d.stream, d.list(), strings.ReplaceAll(s.items, "ID", id))
 	r := g.ask(t, d.path, body, append([]string{"X-Session-Id: " + session}, s.headers...)...)
 	if r.status != http.StatusOK {
 		t.Fatalf("%s: status %d, %.500s", s.items, r.status, r.body)
@@ -46,12 +42,8 @@ func (s sending) play(t *testing.T, g *gate, d dialect, session, id string) (nex
 	if got := r.header.Get("X-Memory"); !strings.Contains(got, s.memory) {
 		t.Errorf("%s: X-Memory %q, want %q", s.items, got, s.memory)
 	}
-	e := exchange{req: message{start: "POST /v1/" + d.path + " HTTP/1.1"}, resp: message{body: []byte(r.body)}}
-	e.resp.headers = []string{"Content-Type: " + r.header.Get("Content-Type")}
-	for _, f := range answer(t, e)[0] {
-		if rest, ok := strings.CutPrefix(f, "call "); ok {
-			id, _, _ = strings.Cut(rest, " ")
-		}
+	if last := d.lastCall(t, r); last != "" {
+		return last
 	}
 	return id
 }
@@ -62,21 +54,15 @@ func TestResultsAreSentAgain(t *testing.T) {
 	g := startGate(t, "", scripted.Options{})
 	for _, d := range dialects {
 		t.Run(d.String(), func(t *testing.T) {
-			result := func(id, text string) string {
-				if d.path == "responses" {
-					return fmt.Sprintf(`{"type":"function_call_output","call_id":%q,"output":%q}`, id, text)
-				}
-				return fmt.Sprintf(`{"role":"tool","tool_call_id":%q,"content":%q}`, id, text)
-			}
 			begin := []string{"user Hi", "assistant You said: Hi", "user CALL w {}", "call ID w {}", "result ID r1"}
 			corrected := append(begin[:4:4], "result ID r2")
 			first := sending{items: user("Hi"), want: begin[:1]}
 			id := sending{items: user("CALL w {}"), want: begin[:3]}.play(t, g, d, t.Name(), first.play(t, g, d, t.Name(), ""))
 			for _, s := range []sending{
-				{items: result("ID", "r1"), want: begin, memory: "orphans=0"},
-				{items: result("ID", "r1"), want: begin, memory: "orphans=0"}, // the SDK lost its connection
-				{items: result("ID", "r2"), want: append(corrected[:5:5], counted+"r1"), memory: "orphans=1"},
-				{items: result("unknown", "r3"), want: append(corrected[:5:5], counted+"r1", counted+"r2"), memory: "orphans=2"},
+				{items: d.result("ID", "r1"), want: begin, memory: "orphans=0"},
+				{items: d.result("ID", "r1"), want: begin, memory: "orphans=0"}, // the SDK lost its connection
+				{items: d.result("ID", "r2"), want: append(corrected[:5:5], counted+"r1"), memory: "orphans=1"},
+				{items: d.result("unknown", "r3"), want: append(corrected[:5:5], counted+"r1", counted+"r2"), memory: "orphans=2"},
 				{items: user("Bye"), want: append(corrected[:5:5], counted+"r1", counted+"r2", counted+"r2", "user Bye")},
 			} {
 				s.play(t, g, d, t.Name(), id)
@@ -233,8 +219,7 @@ func TestFunctionsWithoutIDs(t *testing.T) {
 		_, _ = fmt.Fprintf(w, `{"id":"c","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":%s,"finish_reason":"stop"}]}`, message)
 	}))
 	t.Cleanup(up.Close)
-	g := &gate{http: &http.Client{Transport: &http.Transport{}, Timeout: waitLimit}, proxy: startProxy(t, setup{upstream: up.URL})}
-	t.Cleanup(g.http.CloseIdleConnections)
+	g := gateTo(t, setup{upstream: up.URL})
 	const question, call, result = `{"role":"user","content":"What is it?"}`,
 		`{"role":"assistant","content":null,"function_call":{"name":"f","arguments":"{}"}}`, `{"role":"function","name":"f","content":"42"}`
 	for _, items := range []string{question, result, result} {

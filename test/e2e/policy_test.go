@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,22 +14,10 @@ import (
 // fifty is a text of 50 words, and so of at least 50 tokens.
 var fifty = strings.TrimSpace(strings.Repeat("tea ", 50))
 
-// shown returns the messages or items of a body, including the system prompt.
-func shown(t *testing.T, body string) []json.RawMessage {
-	t.Helper()
-	var r requestBody
-	decode(t, []byte(body), &r)
-	items := r.Messages
-	if len(r.Input) > 0 {
-		decode(t, r.Input, &items)
-	}
-	return items
-}
-
 // apart returns the texts of a body in a layer's tag, and all others.
 func apart(t *testing.T, body, tag string) (block, rest string) {
 	t.Helper()
-	for _, it := range shown(t, body) {
+	for _, it := range listed(t, []byte(body)) {
 		text := strings.Join(facts(t, it), "\n") + "\n"
 		if strings.Contains(text, "<"+tag+">") {
 			block += text
@@ -116,7 +103,7 @@ func TestSmallViews(t *testing.T) {
 			for i, body := range bodies {
 				var view []string
 				words := 0
-				for _, it := range shown(t, body)[1:] { // without the client's system message
+				for _, it := range listed(t, []byte(body))[1:] { // without the client's system message
 					view = append(view, string(it))
 					words += len(strings.Fields(strings.Join(facts(t, it), " ")))
 				}
@@ -181,7 +168,7 @@ func TestPinnedPrefixStays(t *testing.T) {
 					r := g.say(t, d, text, "X-Session-Id: "+session)
 					turns[r.header.Get("X-Turn-Id")] = [2]string{session, string(g.up.Requests()[n].Body)}
 				}
-				block := string(shown(t, g.seen(t))[0])
+				block := string(listed(t, []byte(g.seen(t)))[0])
 				first = cmp.Or(first, block)
 				if on && (block != first || !strings.Contains(block, "Oslo")) {
 					t.Errorf("%s: the block before the history has changed: %s", d, block)
@@ -196,7 +183,7 @@ func TestPinnedPrefixStays(t *testing.T) {
 		g.proxy.Stop()
 		for id, turn := range turns {
 			var want strings.Builder
-			for _, it := range shown(t, turn[1]) {
+			for _, it := range listed(t, []byte(turn[1])) {
 				want.WriteString(string(it) + "\n")
 			}
 			if got := g.proxy.transcriptOf(t, "--session", turn[0], "--turn", id); got != want.String() {
@@ -210,7 +197,7 @@ func TestPinnedPrefixStays(t *testing.T) {
 func checkTold(t *testing.T, view, city string, update bool) {
 	t.Helper()
 	var items []string
-	for _, it := range shown(t, view) {
+	for _, it := range listed(t, []byte(view)) {
 		items = append(items, string(it))
 	}
 	at := 0

@@ -29,29 +29,12 @@ func startCaching(t *testing.T, layers string) *gate {
 // requests.
 func (g *gate) talk(t *testing.T, rounds int, answer string) []string {
 	t.Helper()
-	messages := []json.RawMessage{json.RawMessage(`{"role":"system","content":"Be brief."}`)}
+	c := client{
+		g: g, d: dialect{path: "chat/completions"}, session: "s", headers: []string{"X-Resource-Id: ada"}, habit: resendsAll,
+		history: []json.RawMessage{json.RawMessage(`{"role":"system","content":"Be brief."}`)},
+	}
 	for range rounds {
-		messages = append(messages, encode(t, map[string]string{"role": "user", "content": "CALL ls {} ;; CALL ls {} ;; SAY " + answer}))
-		for {
-			r := g.ask(t, "chat/completions", string(encode(t, map[string]any{"model": "m", "messages": messages})), "X-Resource-Id: ada")
-			var a struct {
-				Choices []struct{ Message json.RawMessage }
-			}
-			if decode(t, []byte(r.body), &a); r.status != http.StatusOK || len(a.Choices) != 1 {
-				t.Fatalf("status %d: %s", r.status, r.body)
-			}
-			var said struct {
-				Calls []struct{ ID string } `json:"tool_calls"`
-			}
-			decode(t, a.Choices[0].Message, &said)
-			messages = append(messages, a.Choices[0].Message)
-			for _, c := range said.Calls {
-				messages = append(messages, encode(t, map[string]any{"role": "tool", "tool_call_id": c.ID, "content": "a file"}))
-			}
-			if len(said.Calls) == 0 {
-				break
-			}
-		}
+		c.run(t, "CALL ls {} ;; CALL ls {} ;; SAY "+answer, aFile)
 	}
 	var bodies []string
 	for _, r := range g.up.Requests() {

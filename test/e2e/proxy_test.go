@@ -49,12 +49,8 @@ type setup struct {
 	providers string
 }
 
-// proxy is a process of the binary, in a test or one of its subtests.
-type proxy struct {
-	*kit.Proxy
-
-	t *testing.T
-}
+// proxy is a process of the binary.
+type proxy struct{ *kit.Proxy }
 
 // startProxy starts the binary and waits until it accepts connections. It is stopped when the test ends.
 func startProxy(t *testing.T, s setup) *proxy {
@@ -71,7 +67,7 @@ func startProxy(t *testing.T, s setup) *proxy {
 	if s.layers != "" {
 		text += "memory: {layers: " + s.layers + ", " + s.memory + "}\n"
 	}
-	p := &proxy{kit.StartProxy(t, dir, text), t}
+	p := &proxy{kit.StartProxy(t, dir, text)}
 	t.Cleanup(func() {
 		p.Stop()
 		if t.Failed() {
@@ -81,40 +77,39 @@ func startProxy(t *testing.T, s setup) *proxy {
 	return p
 }
 
-// in returns p for a subtest, so that the subtest fails and not its parent.
-func (p *proxy) in(t *testing.T) *proxy {
-	t.Helper()
-	return &proxy{p.Proxy, t}
-}
-
 // said returns the end of the process's output.
 func (p *proxy) said() string {
 	text := p.Log()
 	return text[max(0, len(text)-4000):]
 }
 
-// transcript reads a session with `remora transcript`. With bbolt the proxy must be stopped.
-func (p *proxy) transcript(session string) []memory.ItemLine {
-	p.t.Helper()
-	cmd := exec.Command(kit.BuildProxy(p.t), "transcript", "--config", p.Config, "--session", session, "--key", credential)
-	cmd.Dir, cmd.Env = p.Dir, process.Environ()
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		p.t.Fatalf("read the transcript of %q: %v\n%s", session, err, stderr.String())
-	}
-	var items []memory.ItemLine
-	dec := json.NewDecoder(bytes.NewReader(out))
-	for {
+// transcript returns the items of a session. With bbolt the proxy must be stopped.
+func (p *proxy) transcript(t *testing.T, session string) (items []memory.ItemLine) {
+	t.Helper()
+	out := p.transcriptOf(t, "--session", session)
+	for dec := json.NewDecoder(strings.NewReader(out)); ; {
 		var line memory.Line
 		if err := dec.Decode(&line); err == io.EOF {
 			return items
 		} else if err != nil {
-			p.t.Fatalf("read the transcript of %q: %v\n%s", session, err, out)
+			t.Fatalf("read the transcript of %q: %v\n%s", session, err, out)
 		}
 		if line.Item != nil {
 			items = append(items, *line.Item)
 		}
 	}
+}
+
+// transcriptOf runs `remora transcript` and returns its output. With bbolt the proxy must be stopped.
+func (p *proxy) transcriptOf(t *testing.T, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(kit.BuildProxy(t), append([]string{"transcript", "--config", p.Config, "--key", credential}, args...)...)
+	cmd.Dir, cmd.Env = p.Dir, process.Environ()
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("remora transcript %q: %v\n%s%s", args, err, out, stderr.String())
+	}
+	return string(out)
 }

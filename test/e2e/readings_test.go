@@ -36,9 +36,7 @@ func TestCallsThatClientsReadDifferently(t *testing.T) {
 		_, _ = io.WriteString(w, answer) // the test checks the result
 	}))
 	t.Cleanup(up.Close)
-	g := &gate{http: &http.Client{Transport: &http.Transport{}, Timeout: waitLimit}}
-	t.Cleanup(g.http.CloseIdleConnections)
-	g.proxy = startProxy(t, setup{layers: onlyReading, upstream: up.URL})
+	g := gateTo(t, setup{layers: onlyReading, upstream: up.URL})
 
 	const (
 		denied  = "denied"  // the model gets the denial, and the client its next answer
@@ -191,9 +189,7 @@ func TestRulesNameTheAPIsTools(t *testing.T) {
 		_, _ = io.WriteString(w, said) // the test sees what arrives
 	}))
 	t.Cleanup(up.Close)
-	g := &gate{http: &http.Client{Transport: &http.Transport{}, Timeout: waitLimit}}
-	t.Cleanup(g.http.CloseIdleConnections)
-	g.proxy = startProxy(t, setup{layers: layers, upstream: up.URL})
+	g := gateTo(t, setup{layers: layers, upstream: up.URL})
 
 	for item, want := range map[string]bool{
 		`{"type":"shell_call","id":"sh_1","call_id":"c1","status":"completed","action":{"commands":["ls"]}}`:                                 false,

@@ -115,11 +115,10 @@ func TestUpstreamWithoutTools(t *testing.T) {
 	}))
 	t.Cleanup(front.Close)
 	t.Cleanup(http.DefaultTransport.(*http.Transport).CloseIdleConnections)
-	g := &gate{up: up, http: &http.Client{Transport: &http.Transport{}, Timeout: waitLimit}}
-	t.Cleanup(g.http.CloseIdleConnections)
 	for i, code := range []int{http.StatusBadRequest, http.StatusNotFound} {
 		status.Store(int32(code))
-		g.proxy = startProxy(t, setup{upstream: front.URL, layers: notes})
+		g := gateTo(t, setup{upstream: front.URL, layers: notes})
+		g.up = up
 		body := func(model, text string) string {
 			return fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":%q}]}`, model, text)
 		}

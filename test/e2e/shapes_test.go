@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -114,40 +115,17 @@ func TestStrictAgents(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s %s", kind, d), func(t *testing.T) {
 				g.up.Reset()
-				headers := []string{"Authorization: Bearer " + t.Name(), "X-Session-Id: s", "X-Resource-Id: r"}
-				list := "messages"
-				if d.path == "responses" {
-					list = "input"
+				c := client{
+					g: g, d: d, session: "s", headers: []string{"Authorization: Bearer " + t.Name(), "X-Resource-Id: r"}, habit: resendsAll,
+					members: map[string]any{"model": kind, "tools": d.tools("rm", "ls")},
 				}
-				var items []any
 				if d.path != "responses" {
-					items = append(items, map[string]any{"role": "system", "content": "Be brief."})
+					c.history = []json.RawMessage{json.RawMessage(`{"role":"system","content":"Be brief."}`)}
 				}
-				wasted := 0
 				for turn := range 3 {
-					items = append(items, map[string]any{
-						"role":    "user",
-						"content": fmt.Sprintf(`SAY Let me see. ;; CALL ls {"n":%[1]d} ;; CALL working-memory_update {"n":%[1]d} ;; CALL ls {} ;; SAY Done, my name is Eve.`, turn),
-					})
-					for more := true; more; {
-						before := len(g.up.Faults())
-						body := map[string]any{"model": kind, list: items}
-						var tools struct {
-							Tools []any `json:"tools"`
-						}
-						decode(t, []byte(d.body(t, "")), &tools)
-						body["tools"] = tools.Tools
-						r := g.ask(t, d.path, string(encode(t, body)), headers...)
-						if r.status != http.StatusOK {
-							t.Fatalf("turn %d, %d items: %d %s", turn, len(items), r.status, r.body)
-						}
-						wasted += len(g.up.Faults()) - before
-						var added []any
-						added, more = answered(t, d, r.body)
-						items = append(items, added...)
-					}
+					c.run(t, fmt.Sprintf(`SAY Let me see. ;; CALL ls {"n":%[1]d} ;; CALL working-memory_update {"n":%[1]d} ;; CALL ls {} ;; SAY Done, my name is Eve.`, turn), aFile)
 				}
-				if wasted > 1 {
+				if wasted := len(g.up.Faults()); wasted > 1 {
 					t.Errorf("%d requests were refused first: %q", wasted, g.up.Faults())
 				}
 				if seen := g.seen(t); !strings.Contains(seen, "working_memory") || !strings.Contains(seen, "Be honest.") {
@@ -156,38 +134,6 @@ func TestStrictAgents(t *testing.T) {
 			})
 		}
 	}
-}
-
-// answered returns the items of an answer and the results of its calls, and whether it has calls.
-func answered(t *testing.T, d dialect, body string) (items []any, more bool) {
-	t.Helper()
-	if d.path == "responses" {
-		var r struct{ Output []map[string]any }
-		decode(t, []byte(body), &r)
-		for _, it := range r.Output {
-			items = append(items, it)
-			if it["type"] == "function_call" {
-				more = true
-			}
-		}
-		for _, it := range r.Output {
-			if it["type"] == "function_call" {
-				items = append(items, map[string]any{"type": "function_call_output", "call_id": it["call_id"], "output": "a file"})
-			}
-		}
-		return items, more
-	}
-	var r struct {
-		Choices []struct{ Message map[string]any }
-	}
-	decode(t, []byte(body), &r)
-	items = append(items, r.Choices[0].Message)
-	calls, _ := r.Choices[0].Message["tool_calls"].([]any)
-	for _, c := range calls {
-		call, _ := c.(map[string]any)
-		items = append(items, map[string]any{"role": "tool", "tool_call_id": call["id"], "content": "a file"})
-	}
-	return items, len(calls) > 0
 }
 
 // TestClientIsRepaired: repairs learnt from a refusal also apply to the client's own items. X-Memory counts them, and the

@@ -107,9 +107,7 @@ func TestAllOfAnAnswerIsJudged(t *testing.T) {
 		_, _ = io.WriteString(w, said) // the test sees what arrives
 	}))
 	t.Cleanup(up.Close)
-	g := &gate{http: &http.Client{Transport: &http.Transport{}, Timeout: waitLimit}}
-	t.Cleanup(g.http.CloseIdleConnections)
-	g.proxy = startProxy(t, setup{layers: noSecrets, upstream: up.URL})
+	g := gateTo(t, setup{layers: noSecrets, upstream: up.URL})
 
 	choices := func(messages ...string) string {
 		for i, m := range messages {

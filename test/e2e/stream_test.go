@@ -101,7 +101,7 @@ func TestAbortedStreamIsKept(t *testing.T) {
 	}
 	p.Stop()
 	var got []string
-	for _, it := range p.transcript("aborted") {
+	for _, it := range p.transcript(t, "aborted") {
 		for _, f := range facts(t, it.JSON) {
 			got = append(got, fmt.Sprintf("%s partial=%v", f, it.Partial))
 		}

@@ -15,66 +15,6 @@ import (
 	"remora/test/scripted"
 )
 
-// talker is a client of a gate that either resends the history or sends only new items.
-type talker struct {
-	g *gate
-	d dialect
-	// resends selects the habit; history is sent before the next message.
-	resends bool
-	history []any
-	// members are added to each request, besides model, stream and the messages.
-	members map[string]any
-}
-
-// say sends a user message and returns the answer, which may be an error.
-func (c *talker) say(t *testing.T, text string, headers ...string) reply {
-	t.Helper()
-	b := map[string]any{"model": "m", "stream": c.d.stream}
-	maps.Copy(b, c.members)
-	items := append(c.history, map[string]any{"role": "user", "content": text})
-	list := "messages"
-	if c.d.path == "responses" {
-		list = "input"
-	}
-	b[list] = items
-	r := c.g.ask(t, c.d.path, string(encode(t, b)), append([]string{"X-Session-Id: " + c.String()}, headers...)...)
-	if r.status == http.StatusOK && c.resends {
-		c.history = append(items, c.answered(t, r)...)
-	}
-	return r
-}
-
-// answered returns the items of an answer as a client resends them.
-func (c *talker) answered(t *testing.T, r reply) (items []any) {
-	t.Helper()
-	text := ""
-	for _, f := range c.d.facts(t, r) {
-		if said, ok := strings.CutPrefix(f, "assistant "); ok {
-			text += said
-		}
-	}
-	return append(items, map[string]any{"role": "assistant", "content": text})
-}
-
-// talkers returns clients of all habits.
-func talkers(g *gate) (all []*talker) {
-	for _, d := range dialects {
-		for _, resends := range []bool{true, false} {
-			all = append(all, &talker{g: g, d: d, resends: resends})
-		}
-	}
-	return all
-}
-
-func (c *talker) String() string {
-	habit := "only new"
-	if c.resends {
-		habit = "resends"
-	}
-	model, _ := c.members["model"].(scripted.Kind)
-	return strings.TrimSpace(string(model) + " " + c.d.String() + " " + habit)
-}
-
 // byModel returns the kind of server with the name of a model.
 func byModel(model string) scripted.Kind { return scripted.Kind(model) }
 
@@ -84,7 +24,7 @@ func TestReasoningIsResent(t *testing.T) {
 	t.Parallel()
 	g := startGate(t, "[{kind: working_memory}]", scripted.Options{KindOf: byModel})
 	for _, kind := range []scripted.Kind{scripted.KindKimi, scripted.KindDeepSeek, scripted.KindGemini} {
-		for _, c := range talkers(g) {
+		for _, c := range clients(g) {
 			if c.d.path == "responses" {
 				continue // thoughts are separate items there
 			}
@@ -112,7 +52,7 @@ func TestModelSwitched(t *testing.T) {
 	for _, kind := range []scripted.Kind{
 		scripted.KindMistralAPI, scripted.KindKimi, scripted.KindDeepSeek, scripted.KindGemini, scripted.KindAnthropic,
 	} {
-		for _, c := range talkers(g) {
+		for _, c := range clients(g) {
 			c.members = map[string]any{"model": kind}
 			t.Run(c.String(), func(t *testing.T) {
 				for i, s := range []struct {
@@ -306,17 +246,9 @@ func TestHistoryWithSeveralFaults(t *testing.T) {
 // nor the client define tools, hidden calls are left out of the view; otherwise they are in it.
 func TestNoCallsWithoutTools(t *testing.T) {
 	t.Parallel()
-	tool := func(d dialect) any {
-		f := map[string]any{"name": "ls", "parameters": map[string]any{"type": "object"}}
-		if d.path == "responses" {
-			f["type"] = "function"
-			return []any{f}
-		}
-		return []any{map[string]any{"type": "function", "function": f}}
-	}
 	g := startGate(t, "[{kind: working_memory}]", scripted.Options{KindOf: byModel})
 	for _, kind := range []scripted.Kind{scripted.KindBedrock, scripted.KindAnthropic, scripted.KindOpenAI} {
-		for _, c := range talkers(g) {
+		for _, c := range clients(g) {
 			t.Run(string(kind)+" "+c.String(), func(t *testing.T) {
 				c.members = map[string]any{"model": kind}
 				ask := func(text string, calls bool, more map[string]any) {
@@ -335,7 +267,7 @@ func TestNoCallsWithoutTools(t *testing.T) {
 				}
 				ask(`CALL working-memory_update {"name":"Ada"} ;; SAY Noted.`, true, nil)
 				ask("SAY Fine.", true, nil)
-				ask("SAY No tools.", true, map[string]any{"tools": tool(c.d), "tool_choice": "none"})
+				ask("SAY No tools.", true, map[string]any{"tools": c.d.tools("ls"), "tool_choice": "none"})
 				if c.d.path != "responses" {
 					ask("SAY Two.", false, map[string]any{"n": 2})
 				} else {
@@ -356,7 +288,7 @@ func TestNoCallsOnceLayersAreGone(t *testing.T) {
 		t.Run(d.String(), func(t *testing.T) {
 			t.Parallel()
 			g := startGate(t, "[{kind: working_memory}]", scripted.Options{KindOf: byModel})
-			c := &talker{g: g, d: d, resends: true, members: map[string]any{"model": scripted.KindBedrock}}
+			c := &client{g: g, d: d, habit: resendsText, members: map[string]any{"model": scripted.KindBedrock}}
 			if r := c.say(t, `CALL working-memory_update {"name":"Ada"} ;; SAY Noted.`); r.status != http.StatusOK {
 				t.Fatalf("%d %s", r.status, r.body)
 			}

@@ -68,7 +68,7 @@ func TestAddedLayersAreUnseen(t *testing.T) {
 		t.Error("upstream saw no layer's tool at all")
 	}
 	for session, c := range sessions(t, got.client) {
-		t.Run(session, func(t *testing.T) { checkTranscript(t, c, got.proxy.in(t).transcript(session)) })
+		t.Run(session, func(t *testing.T) { checkTranscript(t, c, got.proxy.transcript(t, session)) })
 	}
 }
 

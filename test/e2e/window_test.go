@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"net/http"
 	"strings"
 	"testing"
 
@@ -64,7 +63,7 @@ func checkLoops(t *testing.T, s setup) {
 			}
 			checkRounds(t, c, rounds)
 			checkViews(t, views[session], rounds)
-			checkTranscript(t, c, o.proxy.in(t).transcript(session))
+			checkTranscript(t, c, o.proxy.transcript(t, session))
 		})
 	}
 }
@@ -78,23 +77,10 @@ func TestWindowsBeginWithTheUser(t *testing.T) {
 		for _, path := range []string{"chat/completions", "responses"} {
 			t.Run(string(kind)+" "+path, func(t *testing.T) {
 				d := dialect{path: path}
-				list := map[string]string{"chat/completions": "messages", "responses": "input"}[path]
-				var items []any
+				c := client{g: g, d: d, session: t.Name(), habit: resendsAll, members: map[string]any{"model": kind, "tools": d.tools("rm", "ls")}}
 				before := len(g.up.Faults())
 				for range 4 {
-					items = append(items, map[string]any{"role": "user", "content": `CALL ls {} ;; SAY Looking. ;; CALL ls {} ;; SAY Done.`})
-					for more := true; more; {
-						var body map[string]any
-						decode(t, []byte(d.body(t, "")), &body)
-						body["model"], body[list] = kind, items
-						r := g.ask(t, path, string(encode(t, body)), "X-Session-Id: "+t.Name())
-						if r.status != http.StatusOK {
-							t.Fatalf("%d items: %d %s", len(items), r.status, r.body)
-						}
-						var added []any
-						added, more = answered(t, d, r.body)
-						items = append(items, added...)
-					}
+					c.run(t, `CALL ls {} ;; SAY Looking. ;; CALL ls {} ;; SAY Done.`, aFile)
 				}
 				if f := g.up.Faults()[before:]; len(f) > 1 {
 					t.Errorf("refused first: %q", f)
