@@ -22,6 +22,7 @@ type states struct {
 	run    *pipeline.Run // idle until the layers have begun
 	begun  bool          // they have
 	groups []stateGroup  // that of the session is the first
+	sent   []*stateGroup // those of the batches that puts has returned, in their order
 	steady bool          // hooks change them before the answer alone
 	ttl    time.Duration // of all groups, as of the session; 0 is for ever
 	parent []pipeline.Cell
@@ -36,7 +37,7 @@ type stateGroup struct {
 	cache.Group
 	cells   []pipeline.Cell
 	version uint64
-	read    bool // version is known
+	known   bool // version is
 	foreign bool // read, and never written by this turn: the parent session's, or the own one where it does not exist
 }
 
@@ -159,11 +160,11 @@ func (st *states) load(extra session.Extra) {
 		fresh = make(map[pipeline.Cell]layer.State)
 	}
 	st.groups[0].take(extra.Values, fresh)
-	st.groups[0].read = true // at a version that only the transcript knows
+	st.groups[0].known = true // at a version that only the transcript knows
 	st.values.load(extra.Values[len(st.groups[0].cells):])
 	for i, r := range extra.Others {
 		g := &st.groups[i+1]
-		g.version, g.read = r.Version, true
+		g.version, g.known = r.Version, true
 		g.take(r.Values, fresh)
 	}
 	if st.begun && len(fresh) > 0 {
@@ -189,41 +190,48 @@ func (st *states) puts(ctx context.Context) (p session.Puts) {
 		st.rebase(ctx, st.pending)
 		st.pending = nil
 	}
-	for i, puts := range st.changes() {
-		if i == 0 {
-			p.Values = puts
-		} else if len(puts) > 0 {
-			p.Others = append(p.Others, st.batch(i, puts))
+	st.sent = nil
+	for _, w := range st.changes() {
+		if w.group == &st.groups[0] {
+			p.Values = w.puts
+			continue
 		}
+		st.sent, p.Others = append(st.sent, w.group), append(p.Others, st.batch(w))
 	}
 	p.Values = append(p.Values, st.values.changes()...)
 	return p
 }
 
-// changes returns the values to write, by group.
-func (st *states) changes() [][]cache.Put {
+// groupWrite is what to write to one group.
+type groupWrite struct {
+	group *stateGroup
+	puts  []cache.Put
+}
+
+// changes returns the values to write, for each group that has any.
+func (st *states) changes() (list []groupWrite) {
 	changed := st.run.Changes()
 	if len(changed) == 0 {
 		return nil
 	}
-	byGroup := make([][]cache.Put, len(st.groups))
-	for _, ch := range changed {
-		for i := range st.groups {
-			if g := &st.groups[i]; !g.foreign && g.holds(ch.Cell) {
-				byGroup[i] = append(byGroup[i], cache.Put{Name: stateName(ch.Cell), Data: ch.State})
+	for i := range st.groups {
+		w := groupWrite{group: &st.groups[i]}
+		for _, ch := range changed {
+			if !w.group.foreign && slices.Contains(w.group.cells, ch.Cell) {
+				w.puts = append(w.puts, cache.Put{Name: stateName(ch.Cell), Data: ch.State})
 			}
 		}
+		if len(w.puts) > 0 {
+			list = append(list, w)
+		}
 	}
-	return byGroup
+	return list
 }
 
-func (g *stateGroup) holds(c pipeline.Cell) bool { return slices.Contains(g.cells, c) }
-
 // batch writes states; empty data takes one away.
-func (st *states) batch(group int, puts []cache.Put) cache.Batch {
-	g := &st.groups[group]
-	b := cache.Batch{Group: g.Group, Expect: g.version, TTL: st.ttl}
-	for _, p := range puts {
+func (st *states) batch(w groupWrite) cache.Batch {
+	b := cache.Batch{Group: w.group.Group, Expect: w.group.version, TTL: st.ttl}
+	for _, p := range w.puts {
 		if len(p.Data) == 0 {
 			b.Deletes = append(b.Deletes, p.Name)
 		} else {
@@ -236,15 +244,9 @@ func (st *states) batch(group int, puts []cache.Put) cache.Batch {
 // wrote notes what was written with the answer. flush reads the states that another process
 // wrote first, and makes the changes again.
 func (st *states) wrote(ctx context.Context, done session.Done) {
-	st.groups[0].version, st.groups[0].read = done.Version, true
-	n := 0
-	for i, puts := range st.changes() {
-		if i == 0 || len(puts) == 0 || n >= len(done.Others) {
-			continue
-		}
-		g := &st.groups[i]
-		g.version, g.read = done.Others[n].Version, done.Others[n].Err == nil
-		n++
+	st.groups[0].version, st.groups[0].known = done.Version, true
+	for i, out := range done.Others {
+		st.sent[i].version, st.sent[i].known = out.Version, out.Err == nil
 	}
 	st.written(context.WithoutCancel(ctx))
 }
@@ -254,7 +256,7 @@ func (st *states) written(ctx context.Context) {
 	if st.conflicted() {
 		lost := make(map[pipeline.Cell]layer.State)
 		for i := range st.groups {
-			if g := &st.groups[i]; !g.read && !g.foreign {
+			if g := &st.groups[i]; !g.known && !g.foreign {
 				for _, c := range g.cells {
 					lost[c] = st.found[c]
 				}
@@ -267,7 +269,7 @@ func (st *states) written(ctx context.Context) {
 
 // conflicted reports whether another process changed a state at the same time. flush then applies the changes anew.
 func (st *states) conflicted() bool {
-	return st != nil && slices.ContainsFunc(st.groups, func(g stateGroup) bool { return !g.read && !g.foreign && len(g.cells) > 0 })
+	return st != nil && slices.ContainsFunc(st.groups, func(g stateGroup) bool { return !g.known && !g.foreign && len(g.cells) > 0 })
 }
 
 // flush writes the remaining states: those that changed after the answer was committed, or that another replica changed
@@ -277,22 +279,19 @@ func (st *states) flush(ctx context.Context) error {
 		if err := st.refresh(ctx); err != nil {
 			return err
 		}
-		var batches []cache.Batch
-		var groups []*stateGroup
-		for i, puts := range st.changes() {
-			if len(puts) > 0 {
-				groups = append(groups, &st.groups[i])
-				batches = append(batches, st.batch(i, puts))
-			}
-		}
-		if len(batches) == 0 {
+		writes := st.changes()
+		if len(writes) == 0 {
 			return nil
+		}
+		batches := make([]cache.Batch, len(writes))
+		for i, w := range writes {
+			batches[i] = st.batch(w)
 		}
 		for i, out := range st.store.Commit(ctx, batches) {
 			if out.Err != nil && !errors.Is(out.Err, cache.ErrConflict) {
 				return fmt.Errorf("write states: %w", out.Err)
 			}
-			groups[i].version, groups[i].read = out.Version, out.Err == nil
+			writes[i].group.version, writes[i].group.known = out.Version, out.Err == nil
 		}
 		st.written(ctx)
 	}
@@ -307,7 +306,7 @@ func (st *states) reread(ctx context.Context) error {
 		tried[ch.Cell] = ch.State
 	}
 	for i := range st.groups {
-		st.groups[i].read = false
+		st.groups[i].known = false
 	}
 	fresh, err := st.readUnknown(ctx)
 	if err != nil {
@@ -336,7 +335,7 @@ func (st *states) readUnknown(ctx context.Context) (map[pipeline.Cell]layer.Stat
 	var queries []cache.Query
 	var groups []*stateGroup
 	for i := range st.groups {
-		if g := &st.groups[i]; !g.read && !g.foreign && len(g.cells) > 0 {
+		if g := &st.groups[i]; !g.known && !g.foreign && len(g.cells) > 0 {
 			queries = append(queries, cache.Query{Group: g.Group, Names: g.names()})
 			groups = append(groups, g)
 		}
@@ -351,7 +350,7 @@ func (st *states) readUnknown(ctx context.Context) (map[pipeline.Cell]layer.Stat
 	fresh := make(map[pipeline.Cell]layer.State)
 	for i, r := range results {
 		g := groups[i]
-		g.version, g.read = r.Version, true
+		g.version, g.known = r.Version, true
 		g.foreign = g == &st.groups[0] && r.Version == 0 // only a turn begins a session: one that was deleted stays so
 		g.take(r.Values, fresh)
 	}

@@ -264,7 +264,7 @@ func (e *Entry) Gone() bool { return e.gone }
 // with it.
 func (e *Entry) Commit(ctx context.Context, a *Answer, p Puts) (Done, error) {
 	if !e.loaded {
-		return e.reload(ctx, a)
+		return Done{}, e.reload(ctx, a)
 	}
 	if err := e.lookUpStored(ctx, a); err != nil {
 		return Done{}, err
@@ -287,7 +287,7 @@ func (e *Entry) Commit(ctx context.Context, a *Answer, p Puts) (Done, error) {
 		return Done{own.Version, others}, nil
 	case errors.Is(own.Err, cache.ErrConflict):
 		e.log.recent.drop(e.stored.group)
-		return e.reload(ctx, a)
+		return Done{}, e.reload(ctx, a)
 	default:
 		e.log.recent.drop(e.stored.group)
 		return Done{}, own.Err
@@ -339,8 +339,8 @@ func (e *Entry) Park(ctx context.Context, a *Answer, record []byte) (parked bool
 		e.state.version, e.state.head = out.Version, h
 		return true, nil
 	case errors.Is(out.Err, cache.ErrConflict):
-		_, err := e.reload(ctx, a)
-		return err == nil, err
+		err := e.reload(ctx, a)
+		return err == nil, err // without an error, the turn is stored already
 	default:
 		return false, out.Err
 	}
@@ -372,30 +372,30 @@ func (e *Entry) lookUpStored(ctx context.Context, a *Answer) error {
 
 // reload reads the transcript again, finds the turn's place, and returns a *Reread. It returns no error if the turn is already
 // stored: an earlier attempt was written although its reply was lost, or its answer before its input.
-func (e *Entry) reload(ctx context.Context, a *Answer) (Done, error) {
+func (e *Entry) reload(ctx context.Context, a *Answer) error {
 	st, extra, err := e.stored.load(ctx, e.call.Request, e.id, e.want)
 	if err != nil {
-		return Done{}, err
+		return err
 	}
 	if st.turn != nil && (a == nil || !st.turn.Open) || a == nil && st.head.Pending.isReady(e.id) {
-		return Done{}, nil
+		return nil
 	}
 	e.gone = e.gone || e.loaded && e.state.version != 0 && st.version == 0
 	if st.turn != nil {
 		if err := e.restoreInput(ctx, st.turn); err != nil {
-			return Done{}, err
+			return err
 		}
 	}
 	in := newIncoming(e.call.Request, &st, e.log.hashes)
 	p, err := e.findAgain(ctx, &st, in)
 	if err != nil {
-		return Done{}, err
+		return err
 	}
 	if !e.loaded {
 		e.unanswered = !st.head.Answered
 	}
 	if e.resent, err = e.findResent(ctx, in, a, &p); err != nil {
-		return Done{}, err
+		return err
 	}
 	e.setPlace(st, in, p)
 	e.values = extra.Values
@@ -404,12 +404,12 @@ func (e *Entry) reload(ctx context.Context, a *Answer) (Done, error) {
 		e.Notes.hidden.restore(st.turn.Hidden, len(e.in.items))
 	}
 	if err := e.keepInput(ctx); err != nil {
-		return Done{}, err
+		return err
 	}
 	if err := e.lookupKnown(ctx, a); err != nil {
-		return Done{}, err
+		return err
 	}
-	return Done{}, &Reread{extra}
+	return &Reread{extra}
 }
 
 // findResent reports whether the client has resent a first turn before it was written: then the turn stands at the beginning of the
