@@ -150,9 +150,14 @@ func (p *player) start() {
 }
 
 func (p *player) halt() {
-	if p.origin != "" {
-		p.origin = ""
-		p.stop()
+	p.t.Helper()
+	if p.origin == "" {
+		return
+	}
+	p.origin = ""
+	p.stop()
+	if err := p.upstream.expect("", nil); err != nil {
+		p.t.Error(err)
 	}
 }
 
@@ -204,7 +209,9 @@ func (p *player) turn(turn *turn) {
 		}
 	}
 
-	p.upstream.expect(answers)
+	if err := p.upstream.expect(turn.label, answers); err != nil {
+		p.t.Fatal(err)
+	}
 	answer, err := p.ask(request)
 	if err != nil {
 		p.t.Fatalf("%s: %v", turn.label, err)
@@ -212,7 +219,10 @@ func (p *player) turn(turn *turn) {
 	if id := headerOf(answer.headers, "X-Turn-Id"); id != "" {
 		p.labels[id] = turn.label
 	}
-	received := p.upstream.settled(p.t, turn.label)
+	received, err := p.upstream.settled()
+	if err != nil {
+		p.t.Error(err)
+	}
 	for i, r := range received {
 		p.write(turn.label+": "+kindReceives, p.normal(r.show(request.body())))
 		p.write(turn.label+": "+kindAnswers, turn.answers[i])
@@ -330,9 +340,17 @@ type upstream struct {
 	origin string
 
 	mu       sync.Mutex
+	idle     *sync.Cond // busy is 0
+	busy     int        // answers in progress
+	label    string     // of the current turn
 	answers  []*message
 	requests []received
-	busy     sync.WaitGroup // answers in progress
+}
+
+func newUpstream(origin string) *upstream {
+	u := &upstream{origin: origin}
+	u.idle = sync.NewCond(&u.mu)
+	return u
 }
 
 func startUpstream(t *testing.T) *upstream {
@@ -341,7 +359,7 @@ func startUpstream(t *testing.T) *upstream {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := &upstream{origin: "http://" + ln.Addr().String()}
+	u := newUpstream("http://" + ln.Addr().String())
 	var conns []net.Conn
 	var serving sync.WaitGroup
 	serving.Go(func() {
@@ -368,25 +386,27 @@ func startUpstream(t *testing.T) *upstream {
 	return u
 }
 
-// expect sets the answers of a turn.
-func (u *upstream) expect(answers []*message) {
+// expect sets the answers of a turn. It returns an error if upstream was asked again after the previous turn had settled.
+func (u *upstream) expect(label string, answers []*message) error {
+	_, err := u.settled()
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.answers, u.requests = answers, nil
+	u.label, u.answers, u.requests = label, answers, nil
+	return err
 }
 
 // settled waits until all answers of the turn were given, and returns their requests.
-func (u *upstream) settled(t *testing.T, label string) []received {
-	t.Helper()
-	u.busy.Wait()
+func (u *upstream) settled() ([]received, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if len(u.requests) != len(u.answers) {
-		t.Errorf("%s: upstream was asked %d times, and the scenario has %d answers; the requests:\n%s", label,
-			len(u.requests), len(u.answers), showAll(u.requests))
-		return nil
+	for u.busy > 0 {
+		u.idle.Wait()
 	}
-	return u.requests
+	if len(u.requests) != len(u.answers) {
+		return nil, fmt.Errorf("%s: upstream was asked %d times, and the scenario has %d answers; the requests:\n%s", u.label,
+			len(u.requests), len(u.answers), showAll(u.requests))
+	}
+	return u.requests, nil
 }
 
 func showAll(requests []received) string {
@@ -405,19 +425,32 @@ func (u *upstream) serve(conn net.Conn) {
 		if err != nil {
 			return
 		}
-		u.mu.Lock()
-		u.busy.Add(1)
-		u.requests = append(u.requests, request)
-		answer := &message{start: "500 Internal Server Error", pieces: []string{"the scenario has no answer for this"}}
-		if n := len(u.requests); n <= len(u.answers) {
-			answer = u.answers[n-1]
-		}
-		u.mu.Unlock()
+		answer := u.take(request)
 		more := give(conn, r, answer)
-		u.busy.Done()
+		u.given()
 		if !more || request.end != "" {
 			return
 		}
+	}
+}
+
+// take records a request and returns its answer, which is in progress until given.
+func (u *upstream) take(request received) *message {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.busy++
+	u.requests = append(u.requests, request)
+	if n := len(u.requests); n <= len(u.answers) {
+		return u.answers[n-1]
+	}
+	return &message{start: "500 Internal Server Error", pieces: []string{"the scenario has no answer for this"}}
+}
+
+func (u *upstream) given() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.busy--; u.busy == 0 {
+		u.idle.Broadcast()
 	}
 }
 
