@@ -64,7 +64,7 @@ var arrows = []struct {
 	{1, "providers", []string{"secret", "wire"}},
 	{1, "test/scripted", []string{"memory/lru", "test/scripted/script"}},
 
-	{1, "memory/layer", []string{"memory/lru", "wire"}},
+	{1, "memory/layer", []string{"memory/lru", "memory/redact", "wire"}},
 	{2, "memory/ownwords", []string{"memory/layer"}},
 	{2, "memory/view", []string{"memory/layer", "wire"}},
 	{3, "memory/turnrecord", []string{"memory/view"}},

@@ -37,10 +37,10 @@ type statement struct {
 func extractive(_ context.Context, t *layer.Turn, s *state) ([]observation, error) {
 	var found []statement
 	topics := map[int]string{} // by statement, what the message before it was about
-	for _, e := range s.Buffer {
+	for _, e := range s.Texts {
 		text := e.Text
 		switch e.By {
-		case byUser:
+		case layer.ByUser:
 			if s.Play != "" && s.Play == e.Session {
 				if ownwords.EndsPlay(text) {
 					s.Play = ""
@@ -51,7 +51,7 @@ func extractive(_ context.Context, t *layer.Turn, s *state) ([]observation, erro
 			if text, plays = ownwords.Of(text); plays {
 				s.Play = e.Session
 			}
-		case byTool:
+		case layer.ByTool:
 			if !prose(text) {
 				continue
 			}
@@ -64,7 +64,7 @@ func extractive(_ context.Context, t *layer.Turn, s *state) ([]observation, erro
 				continue // what was said about a secret is worth nothing without it
 			}
 			var w weight
-			if e.By == byUser {
+			if e.By == layer.ByUser {
 				w, text = weighOwn(text, whose)
 				if k := kin().FindString(text); k != "" && !hers().MatchString(text) {
 					whose = k
@@ -76,10 +76,10 @@ func extractive(_ context.Context, t *layer.Turn, s *state) ([]observation, erro
 				if s.Topic.Session == e.Session {
 					topics[len(found)] = s.Topic.Text
 				}
-				found = append(found, statement{text: text, by: e.By, from: e.source(), weight: w, at: len(found)})
+				found = append(found, statement{text: text, by: e.By, from: sourceOf(e), weight: w, at: len(found)})
 			}
 		}
-		if e.By == byUser {
+		if e.By == layer.ByUser {
 			s.Topic = heard{e.Session, layer.Head(normal(text), maxTopic)}
 		}
 	}
@@ -90,7 +90,7 @@ func extractive(_ context.Context, t *layer.Turn, s *state) ([]observation, erro
 	all := newLedger(s.Observations)
 	for _, f := range choose(found) {
 		o := observation{By: f.by, Text: layer.Line(f.text, maxStatement), From: []source{f.from}}
-		if f.by == byUser {
+		if f.by == layer.ByUser {
 			o.Text = withDates(o.Text, t.Now)
 		}
 		if relative(o.Text) {
@@ -107,7 +107,7 @@ func extractive(_ context.Context, t *layer.Turn, s *state) ([]observation, erro
 func choose(found []statement) []statement {
 	byWeight := slices.Clone(found)
 	slices.SortFunc(byWeight, func(a, b statement) int { return cmp.Or(cmp.Compare(b.weight, a.weight), b.at-a.at) })
-	left := map[string]int{byUser: maxOfUser, byAssistant: maxOfOthers, byTool: maxOfOthers}
+	left := map[string]int{layer.ByUser: maxOfUser, layer.ByAssistant: maxOfOthers, layer.ByTool: maxOfOthers}
 	kept := slices.DeleteFunc(byWeight, func(s statement) bool {
 		left[s.by]--
 		return left[s.by] < 0

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"remora/memory/layer"
 )
 
 // maxSources is how many sources a statement names, the newest.
@@ -34,7 +36,7 @@ func (l *ledger) take(o observation, topic string) {
 	if l.merge(&o) {
 		return
 	}
-	if o.By == byUser {
+	if o.By == layer.ByUser {
 		if changed, ok := l.corrects(&o, topic); ok {
 			if changed.Text != "" {
 				l.all = append(l.all, changed)
@@ -76,13 +78,13 @@ func (l *ledger) repeats(o *observation) int {
 		if theirs == text {
 			return i
 		}
-		if o.By != byUser {
+		if o.By != layer.ByUser {
 			if !slices.ContainsFunc(mine, func(word string) bool { return !strings.Contains(theirs, word) }) {
 				return i
 			}
 			continue
 		}
-		if l.all[i].By == byUser && len(mine) > 2 && overlap(mine, significant(theirs)) >= alike && numbersOf(text) == numbersOf(theirs) && denies(text) == denies(theirs) {
+		if l.all[i].By == layer.ByUser && len(mine) > 2 && overlap(mine, significant(theirs)) >= alike && numbersOf(text) == numbersOf(theirs) && denies(text) == denies(theirs) {
 			return i
 		}
 	}
@@ -138,7 +140,7 @@ func (l *ledger) corrects(o *observation, topic string) (changed observation, ok
 	var candidates []int
 	for i := range l.all {
 		c := &l.all[i]
-		if c.Text != "" && c.By == byUser && slices.ContainsFunc(c.From, func(s source) bool { return s.Session == o.From[0].Session }) && len(kind.FindAllString(c.Text, 3)) > 0 {
+		if c.Text != "" && c.By == layer.ByUser && slices.ContainsFunc(c.From, func(s source) bool { return s.Session == o.From[0].Session }) && len(kind.FindAllString(c.Text, 3)) > 0 {
 			candidates = append(candidates, i)
 		}
 	}
@@ -177,7 +179,7 @@ func (l *ledger) replaces(o *observation) int {
 	revised := revises().MatchString(o.Text)
 	for i := range l.all {
 		c := &l.all[i]
-		if c.Text == "" || c.By != byUser {
+		if c.Text == "" || c.By != layer.ByUser {
 			continue
 		}
 		theirs := subjectOf(c.Text)

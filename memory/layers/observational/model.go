@@ -23,7 +23,7 @@ If there is nothing worth noting, answer NONE.`
 
 // distilled is the lines of an answer of the model, and the texts that they are about.
 type distilled struct {
-	of    []entry
+	of    []layer.Heard
 	lines []string
 }
 
@@ -42,20 +42,20 @@ func (l *Layer) Distil(ctx context.Context, t *layer.Turn, s layer.State) (func(
 	return func(_ context.Context, s layer.State) (layer.State, error) {
 		st := l.states.Get(s)
 		all := newLedger(st.Observations)
-		left := slices.Clone(st.Buffer)
+		left, changed := st.Buffer, false
 		for _, a := range answers {
-			before := len(left)
-			if left = layer.Without(left, a.of); len(left) < before {
+			if left.Remove(a.of) {
 				l.learn(all, a)
+				changed = true
 			}
 		}
-		if len(left) == len(st.Buffer) {
+		if !changed {
 			return s, nil
 		}
 		st.Observations = all.known()
 		st.add(all.fresh(), l.o.MaxObservations)
 		st.Buffer = left
-		st.count(t)
+		st.Count(t)
 		return l.written(s, st)
 	}, nil
 }
@@ -67,7 +67,7 @@ func (l *Layer) askModel(ctx context.Context, t *layer.Turn, s state) ([]distill
 	}
 	all := newLedger(s.Observations)
 	var answers []distilled
-	for _, part := range layer.GroupBy(s.Buffer, entry.origin) {
+	for _, part := range s.Groups() {
 		texts := make([]string, len(part))
 		for i, e := range part {
 			texts[i] = "[" + e.Day + "] " + e.By + ": " + e.Text
@@ -95,7 +95,7 @@ func (l *Layer) askModel(ctx context.Context, t *layer.Turn, s state) ([]distill
 // learn adds the model's statements to a ledger. A view is cut at its beginning: while it has the first of the items, it has all of
 // them.
 func (l *Layer) learn(all *ledger, a distilled) {
-	from := []source{a.of[0].source()}
+	from := []source{sourceOf(a.of[0])}
 	for _, text := range a.lines {
 		by, text := attributed(text, a.of)
 		o := observation{By: by, Text: text, From: from}
@@ -109,22 +109,22 @@ func (l *Layer) learn(all *ledger, a distilled) {
 }
 
 // attributed splits the speaker from a statement. An unknown speaker is replaced by the least trusted one in the input.
-func attributed(text string, part []entry) (by, statement string) {
+func attributed(text string, part []layer.Heard) (by, statement string) {
 	here := map[string]bool{}
 	for _, e := range part {
 		here[e.By] = true
 	}
 	who, rest, ok := strings.Cut(text, ":")
-	if who = strings.ToLower(strings.TrimSpace(who)); ok && (who == byUser || who == byAssistant || who == byTool) {
+	if who = strings.ToLower(strings.TrimSpace(who)); ok && (who == layer.ByUser || who == layer.ByAssistant || who == layer.ByTool) {
 		text = strings.TrimSpace(strings.TrimLeft(rest, "* ")) // of "**user:** ..."
 		if here[who] {
 			return who, text
 		}
 	}
-	for _, by := range []string{byTool, byAssistant} {
+	for _, by := range []string{layer.ByTool, layer.ByAssistant} {
 		if here[by] {
 			return by, text
 		}
 	}
-	return byUser, text
+	return layer.ByUser, text
 }

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"remora/memory/layer"
-	"remora/memory/redact"
 	"remora/wire"
 )
 
@@ -122,11 +121,11 @@ func (l *Layer) Has(hook string) bool {
 // hears reports whether the layer reads a speaker's text.
 func (l *Layer) hears(by string) bool {
 	switch by {
-	case byUser:
+	case layer.ByUser:
 		return l.o.Inputs != AssistantOnly
-	case byAssistant:
+	case layer.ByAssistant:
 		return l.o.Inputs != UserOnly
-	case byTool:
+	case layer.ByTool:
 		return l.o.Inputs == All
 	default:
 		return false
@@ -138,11 +137,8 @@ func (l *Layer) Inline() bool { return !l.o.HasModel }
 
 // AppendItems buffers the texts of the user and of tools. It distils nothing: a model would delay the request.
 func (l *Layer) AppendItems(_ context.Context, t *layer.Turn, s layer.State, items []wire.Item) (layer.Appended, error) {
-	if l.o.Inputs == AssistantOnly {
-		return layer.Appended{Items: items}, nil
-	}
 	st := l.states.Get(s)
-	if !l.gather(t, &st, items) {
+	if !l.gather(t, &st, items, l.hears) {
 		return layer.Appended{Items: items}, nil
 	}
 	next, err := l.written(s, st)
@@ -152,10 +148,7 @@ func (l *Layer) AppendItems(_ context.Context, t *layer.Turn, s layer.State, ite
 // Store buffers the assistant's text and distils the buffer when it reaches the threshold, unless a model does (Distil).
 func (l *Layer) Store(ctx context.Context, t *layer.Turn, s layer.State, r *layer.Response) (layer.State, error) {
 	st := l.states.Get(s)
-	said := slices.DeleteFunc(slices.Clone(r.Items), func(it wire.Item) bool {
-		return it.Kind != wire.Message || it.Role != wire.Assistant
-	})
-	changed := l.gather(t, &st, said)
+	changed := l.gather(t, &st, r.Items, func(by string) bool { return by == layer.ByAssistant && l.hears(by) })
 	if l.observe == nil || !l.due(st) {
 		if !changed {
 			return s, nil
@@ -182,40 +175,18 @@ func (l *Layer) written(was layer.State, st state) (layer.State, error) {
 // due reports whether the buffer is to be distilled now.
 func (l *Layer) due(st state) bool {
 	if l.o.Observer == Extractive {
-		return len(st.Buffer) > 0
+		return len(st.Texts) > 0
 	}
-	return st.BufferTokens >= l.o.BufferThreshold
+	return st.Tokens >= l.o.BufferThreshold
 }
 
-// gather puts the texts of items into the buffer and reports whether there were any. System and developer messages are
-// left out.
-//
-// The newest are read first, and no more than the buffer holds: looking for secrets in the whole of a long history, most of
-// which would be dropped at once, takes longer than everything else in its request. What is older is counted by its size.
-func (l *Layer) gather(t *layer.Turn, st *state, items []wire.Item) bool {
-	var heard []entry // the newest first
-	size := 0
-	for _, it := range slices.Backward(items) {
-		by := speaker(it)
-		if !l.hears(by) {
-			continue
-		}
-		if size > l.o.MaxBuffer {
-			const bytesPerToken = 4
-			st.Lost = min(st.Lost, math.MaxInt32) + 1
-			st.BufferTokens = min(st.BufferTokens, math.MaxInt32) + len(it.Raw)/bytesPerToken
-			continue
-		}
-		if text := redact.Text(layer.Head(it.Text(), l.o.MaxBuffer)); text != "" {
-			heard = append(heard, entry{By: by, Text: text, Session: layer.Digest(t.Thread), Item: layer.ItemName(it), Day: t.Now.Format(time.DateOnly)})
-			size += len(text) + perEntry
-		}
-	}
-
-	for _, e := range slices.Backward(heard) {
-		st.gather(e, t.Count(e.Text), l.o.MaxBuffer)
-	}
-	return len(heard) > 0
+// gather puts the texts of items into the buffer and reports whether there were any.
+func (l *Layer) gather(t *layer.Turn, st *state, items []wire.Item, hears func(by string) bool) bool {
+	found, lost := st.Add(t, items, l.o.MaxBuffer, hears, func(it wire.Item) layer.Heard {
+		return layer.Heard{Item: layer.ItemName(it), Day: t.Now.Format(time.DateOnly)}
+	})
+	st.Lost = min(st.Lost, math.MaxInt32) + lost
+	return found
 }
 
 // OfView returns true: statements in the view are not repeated (layer.OfView).
@@ -233,20 +204,6 @@ func untold(t *layer.Turn, all []observation) []observation {
 		}
 	}
 	return left
-}
-
-// speaker returns the speaker of an item, "" if the layer never reads it.
-func speaker(it wire.Item) string {
-	switch {
-	case it.Kind == wire.ToolResult:
-		return byTool
-	case it.Role == wire.User:
-		return byUser
-	case it.Kind == wire.Message && it.Role == wire.Assistant:
-		return byAssistant
-	default:
-		return ""
-	}
 }
 
 // Recall returns the observations that the view does not have. Over the budget the oldest are left out.
@@ -306,15 +263,14 @@ func (l *Layer) Forget(_ context.Context, t *layer.Turn, s layer.State, gone fun
 		o.From = from
 		next.Observations = append(next.Observations, o)
 	}
-	next.Buffer = slices.DeleteFunc(slices.Clone(st.Buffer), func(e entry) bool { return gone(e.Session) })
-	next.count(t)
+	next.Buffer.Forget(t, gone)
 	if gone(next.Topic.Session) {
 		next.Topic = heard{}
 	}
 	if gone(next.Play) {
 		next.Play = ""
 	}
-	if len(next.Observations) == 0 && len(next.Buffer) == 0 {
+	if len(next.Observations) == 0 && len(next.Texts) == 0 {
 		return nil, nil
 	}
 	return l.written(s, next)
@@ -322,6 +278,6 @@ func (l *Layer) Forget(_ context.Context, t *layer.Turn, s layer.State, gone fun
 
 // count is the observer that needs no model: it records the number of texts.
 func count(_ context.Context, t *layer.Turn, s *state) ([]observation, error) {
-	text := fmt.Sprintf("Processed %d items", len(s.Buffer)+s.Lost)
+	text := fmt.Sprintf("Processed %d items", len(s.Texts)+s.Lost)
 	return []observation{{Text: text, From: []source{{Session: layer.Digest(t.Thread)}}}}, nil
 }

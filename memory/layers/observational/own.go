@@ -33,7 +33,7 @@ func weighOwn(text, whose string) (weight, string) {
 	bare := strings.TrimSpace(interjections().ReplaceAllString(text, ""))
 	switch {
 	case question(text):
-		return weigh(text, byUser), text
+		return weigh(text, layer.ByUser), text
 	case moves().MatchString(text), meant().MatchString(text):
 		return personal, text
 	case diets().MatchString(bare), counts().MatchString(text):
@@ -44,7 +44,7 @@ func weighOwn(text, whose string) (weight, string) {
 		}
 		return personal, "(" + whose + ") " + text
 	}
-	w := weigh(text, byUser)
+	w := weigh(text, layer.ByUser)
 	if w == 0 || bare == "" {
 		return 0, text
 	}

@@ -1,19 +1,11 @@
 package observational
 
 import (
-	"math"
 	"slices"
 	"strings"
 
 	"remora/memory/layer"
 	"remora/memory/redact"
-)
-
-// Who said something.
-const (
-	byUser      = "user"
-	byAssistant = "assistant"
-	byTool      = "tool"
 )
 
 // source is where something was said: in which session, and by which item of it. Both are digests.
@@ -22,29 +14,7 @@ type source struct {
 	Item    string `json:"item,omitempty"`
 }
 
-// entry is one text that waits to be distilled.
-type entry struct {
-	By   string `json:"by"`
-	Text string `json:"text"`
-	// Session and Item are its source.
-	Session string `json:"session"`
-	Item    string `json:"item,omitempty"`
-	// Day is when it was said: a model may distil it days later.
-	Day string `json:"day,omitempty"`
-}
-
-func (e *entry) source() source { return source{e.Session, e.Item} }
-
-// origin is what the model is asked about separately: a session, and the results of its tools.
-type origin struct {
-	session string
-	tool    bool
-}
-
-func (e entry) origin() origin { return origin{e.Session, e.By == byTool} }
-
-// perEntry is the overhead of an entry in bytes, so that many empty entries cannot fill the state.
-const perEntry = 96
+func sourceOf(h layer.Heard) source { return source{h.Session, h.Item} }
 
 // observation is one statement that is kept, and who made it.
 type observation struct {
@@ -59,14 +29,14 @@ type observation struct {
 // line is the statement as the model reads it. Only the words of users stand by themselves. Those of others are quoted,
 // so that what a tool returned is never read as an instruction.
 func (o *observation) line() string {
-	who := map[string]string{byUser: "user", byAssistant: "assistant said", byTool: "a tool returned"}[o.By]
+	who := map[string]string{layer.ByUser: "user", layer.ByAssistant: "assistant said", layer.ByTool: "a tool returned"}[o.By]
 	if o.By == "" {
 		return o.Text
 	}
 	if o.Said != "" {
 		who += " (" + o.Said + ")"
 	}
-	if o.By == byUser {
+	if o.By == layer.ByUser {
 		return who + ": " + o.Text
 	}
 	return who + ": \"" + strings.ReplaceAll(o.Text, `"`, "'") + "\""
@@ -75,9 +45,8 @@ func (o *observation) line() string {
 // state is the stored state of the layer.
 type state struct {
 	Observations []observation `json:"observations"`
-	Buffer       []entry       `json:"buffer"`
-	BufferTokens int           `json:"bufferTokens"`
-	Version      int           `json:"version"`
+	layer.Buffer
+	Version int `json:"version"`
 	// Lost is the number of texts that the bounded buffer has dropped since the last distillation.
 	Lost int `json:"lost,omitempty"`
 	// Play is the session with a role play, empty for none.
@@ -96,7 +65,7 @@ type heard struct {
 func (st *state) whose(session string) string {
 	for _, o := range slices.Backward(st.Observations) {
 		if slices.ContainsFunc(o.From, func(s source) bool { return s.Session == session }) {
-			if k := kin().FindString(o.Text); k != "" && o.By == byUser {
+			if k := kin().FindString(o.Text); k != "" && o.By == layer.ByUser {
 				return k
 			}
 		}
@@ -107,7 +76,7 @@ func (st *state) whose(session string) string {
 // decode returns the empty state for one that cannot be read.
 func decode(b []byte) state {
 	st := layer.Decode(b, func(st *state) bool {
-		return sound(st.Observations) && st.BufferTokens >= 0 && st.Version >= 0 && st.Lost >= 0
+		return sound(st.Observations) && st.Tokens >= 0 && st.Version >= 0 && st.Lost >= 0
 	})
 	return st.shared()
 }
@@ -115,42 +84,20 @@ func decode(b []byte) state {
 // sound reports whether all observations have a known speaker.
 func sound(all []observation) bool {
 	return !slices.ContainsFunc(all, func(o observation) bool {
-		return o.By != "" && o.By != byUser && o.By != byAssistant && o.By != byTool
+		return o.By != "" && o.By != layer.ByUser && o.By != layer.ByAssistant && o.By != layer.ByTool
 	})
 }
 
-// shared clips the lists, so that appending to the returned state copies them.
+// shared clips the list, so that appending to the returned state copies it.
 func (st state) shared() state {
-	st.Observations, st.Buffer = slices.Clip(st.Observations), slices.Clip(st.Buffer)
+	st.Observations = slices.Clip(st.Observations)
 	return st
-}
-
-// gather puts a text at the end of the buffer and drops the oldest ones while there are more than limit bytes. Holders of
-// a copy of the state see no change.
-func (st *state) gather(e entry, tokens, limit int) {
-	e.Text = strings.ToValidUTF8(e.Text, "\uFFFD") // as it will be read again
-	st.Buffer = append(st.Buffer, e)
-	st.BufferTokens = min(st.BufferTokens, math.MaxInt32) + tokens
-	kept := layer.Tail(st.Buffer, limit, func(e entry) int { return len(e.Text) + perEntry })
-	if len(kept) == 0 {
-		kept = st.Buffer[len(st.Buffer)-1:]
-	}
-	st.Lost = min(st.Lost, math.MaxInt32) + len(st.Buffer) - len(kept)
-	st.Buffer = kept
-}
-
-// count counts the buffer's tokens.
-func (st *state) count(t *layer.Turn) {
-	st.BufferTokens = 0
-	for _, e := range st.Buffer {
-		st.BufferTokens += t.Count(e.Text)
-	}
 }
 
 // add ends a distillation: what it found goes behind what was known, and the newest are kept. Holders of
 // a copy of the state see no change.
 func (st *state) add(distilled []observation, limit int) {
-	st.Buffer, st.BufferTokens, st.Lost = []entry{}, 0, 0
+	st.Buffer, st.Lost = layer.Buffer{Texts: []layer.Heard{}}, 0
 	st.Observations = append(make([]observation, 0, len(st.Observations)+len(distilled)), st.Observations...)
 	for _, o := range distilled {
 		if o.Text = layer.Line(redact.Text(o.Text), maxLine); o.Text != "" {
@@ -158,9 +105,9 @@ func (st *state) add(distilled []observation, limit int) {
 			st.Observations = append(st.Observations, o)
 		}
 	}
-	if slices.ContainsFunc(st.Observations, func(o observation) bool { return o.By == byUser }) {
-		st.share(byTool, max(1, limit/4))
-		st.share(byAssistant, max(1, limit/2))
+	if slices.ContainsFunc(st.Observations, func(o observation) bool { return o.By == layer.ByUser }) {
+		st.share(layer.ByTool, max(1, limit/4))
+		st.share(layer.ByAssistant, max(1, limit/2))
 	}
 	if n := len(st.Observations) - limit; n > 0 {
 		st.Observations = st.Observations[n:]

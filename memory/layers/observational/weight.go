@@ -49,7 +49,7 @@ func weigh(text, by string) weight {
 	if !worded(text) {
 		return 0
 	}
-	if by != byUser {
+	if by != layer.ByUser {
 		return weighReport(text)
 	}
 	s := signsOf(text)

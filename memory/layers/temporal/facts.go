@@ -6,16 +6,14 @@ import (
 	"slices"
 
 	"remora/memory/layer"
-	"remora/memory/redact"
 	"remora/wire"
 )
 
 // state is the stored state. The keys of Facts are their times, in ISO 8601.
 type state struct {
-	Facts        map[string][]fact `json:"facts"`
-	Buffer       []heard           `json:"buffer"`
-	BufferTokens int               `json:"bufferTokens"`
-	Version      int               `json:"version"`
+	Facts map[string][]fact `json:"facts"`
+	layer.Buffer
+	Version int `json:"version"`
 }
 
 // fact is a statement, and the digests of its source sessions.
@@ -24,62 +22,15 @@ type fact struct {
 	From []string `json:"from,omitempty"`
 }
 
-// byTool is the speaker of tools' results.
-const byTool = "tool"
-
-// heard is a buffered text, the digest of its session, its speaker, and when it was said, in milliseconds since 1970.
-type heard struct {
-	Text    string `json:"text"`
-	Session string `json:"session"`
-	By      string `json:"by"`
-	At      int64  `json:"at"`
-}
-
-// origin is what the model is asked about separately: a session, and the results of its tools.
-type origin struct {
-	session string
-	tool    bool
-}
-
-func (h heard) origin() origin { return origin{h.Session, h.By == byTool} }
-
 // read decodes a stored state. An unreadable one is empty.
 func read(s layer.State) state {
-	return layer.Decode(s, func(st *state) bool { return st.BufferTokens >= 0 && st.Version >= 0 })
+	return layer.Decode(s, func(st *state) bool { return st.Tokens >= 0 && st.Version >= 0 })
 }
 
-// gather adds the texts of items to the buffer, and drops the oldest beyond the limit. It reports whether it added any. System
-// and developer messages are ignored.
-func (st *state) gather(t *layer.Turn, items []wire.Item) bool {
-	const perText = 80 // overhead of a text in bytes
-	found := false
-	for _, it := range items {
-		by := byTool
-		switch {
-		case it.Kind == wire.ToolResult:
-		case it.Kind == wire.Message && (it.Role == wire.User || it.Role == wire.Assistant):
-			by = it.Role.Name()
-		default:
-			continue
-		}
-		text := redact.Text(layer.Head(it.Text(), maxBuffer))
-		if text == "" {
-			continue
-		}
-		found = true
-		st.Buffer = append(st.Buffer, heard{text, layer.Digest(t.Thread), by, t.Now.UnixMilli()})
-		st.BufferTokens = min(st.BufferTokens, limitThreshold) + t.Count(text)
-	}
-	st.Buffer = layer.Tail(st.Buffer, maxBuffer+perText, func(h heard) int { return len(h.Text) + perText })
+// gather adds the texts of items to the buffer and reports whether there were any.
+func (st *state) gather(t *layer.Turn, items []wire.Item, hears func(by string) bool) bool {
+	found, _ := st.Add(t, items, maxBuffer, hears, func(wire.Item) layer.Heard { return layer.Heard{At: t.Now.UnixMilli()} })
 	return found
-}
-
-// count counts the buffer's tokens.
-func (st *state) count(t *layer.Turn) {
-	st.BufferTokens = 0
-	for _, h := range st.Buffer {
-		st.BufferTokens += t.Count(h.Text)
-	}
 }
 
 // dated is a fact and its time.

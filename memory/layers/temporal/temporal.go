@@ -61,7 +61,7 @@ func Defaults(o Options) layer.Defaults {
 	}
 	d := layer.Defaults{
 		ID: "temporal", Slot: 80, Scope: layer.Resource, Budget: layer.Between(0, tokens),
-		Timeouts: layer.Timeouts{Store: time.Minute, AppendItems: time.Minute},
+		Timeouts: layer.Timeouts{Store: time.Minute},
 	}
 	if o.grounds() {
 		d.Placement = layer.AutoLive
@@ -96,11 +96,8 @@ func (l *Layer) Has(hook string) bool {
 
 // AppendItems buffers the texts of the user and of tools. It extracts no facts: the model would delay the request.
 func (l *Layer) AppendItems(_ context.Context, t *layer.Turn, s layer.State, items []wire.Item) (layer.Appended, error) {
-	if !l.o.HasModel {
-		return layer.Appended{Items: items}, nil
-	}
 	st := read(s)
-	if !st.gather(t, items) {
+	if !st.gather(t, items, func(string) bool { return true }) {
 		return layer.Appended{Items: items}, nil
 	}
 	next, err := layer.Encode(st)
@@ -109,14 +106,8 @@ func (l *Layer) AppendItems(_ context.Context, t *layer.Turn, s layer.State, ite
 
 // Store buffers the assistant's text.
 func (l *Layer) Store(_ context.Context, t *layer.Turn, s layer.State, r *layer.Response) (layer.State, error) {
-	if !l.o.HasModel {
-		return s, nil
-	}
 	st := read(s)
-	said := slices.DeleteFunc(slices.Clone(r.Items), func(it wire.Item) bool {
-		return it.Kind != wire.Message || it.Role != wire.Assistant
-	})
-	if !st.gather(t, said) {
+	if !st.gather(t, r.Items, func(by string) bool { return by == layer.ByAssistant }) {
 		return s, nil
 	}
 	return layer.Encode(st)
@@ -126,26 +117,26 @@ func (l *Layer) Store(_ context.Context, t *layer.Turn, s layer.State, r *layer.
 // was deleted or another replica was first, make no fact.
 func (l *Layer) Distil(ctx context.Context, t *layer.Turn, s layer.State) (func(context.Context, layer.State) (layer.State, error), error) {
 	st := read(s)
-	if st.BufferTokens < l.o.BufferThreshold || len(st.Buffer) == 0 {
+	if st.Tokens < l.o.BufferThreshold || len(st.Texts) == 0 {
 		return nil, nil
 	}
-	found, err := l.extract(ctx, t, st.Buffer)
+	found, err := l.extract(ctx, t, &st.Buffer)
 	if err != nil {
 		return nil, fmt.Errorf("extract: %w", err)
 	}
 	return func(_ context.Context, s layer.State) (layer.State, error) {
 		st := read(s)
-		before := len(st.Buffer)
+		changed := false
 		for _, f := range found {
-			n := len(st.Buffer)
-			if st.Buffer = layer.Without(st.Buffer, f.of); len(st.Buffer) < n {
+			if st.Remove(f.of) {
 				st.merge(f.facts, l.o.MaxFacts)
+				changed = true
 			}
 		}
-		if len(st.Buffer) == before {
+		if !changed {
 			return s, nil
 		}
-		st.count(t)
+		st.Count(t)
 		st.Version++
 		return layer.Encode(st)
 	}, nil
@@ -165,18 +156,18 @@ Write nothing else. If there is no such fact, answer NONE.`
 
 // extracted is the facts of an answer of the model, and the texts that they are from.
 type extracted struct {
-	of    []heard
+	of    []layer.Heard
 	facts []dated
 }
 
 // extract lets the model extract facts from the buffer, separately for each session and for results of tools, so that the source
 // of each fact is known without trusting the model.
-func (l *Layer) extract(ctx context.Context, t *layer.Turn, buffer []heard) ([]extracted, error) {
+func (l *Layer) extract(ctx context.Context, t *layer.Turn, buffer *layer.Buffer) ([]extracted, error) {
 	if t.Ask == nil {
 		return nil, errors.New("no model for this request")
 	}
 	var found []extracted
-	for _, of := range layer.GroupBy(buffer, heard.origin) {
+	for _, of := range buffer.Groups() {
 		last := t.Now
 		lines := make([]string, len(of))
 		for i, h := range of {
@@ -192,7 +183,7 @@ func (l *Layer) extract(ctx context.Context, t *layer.Turn, buffer []heard) ([]e
 		for i := range facts {
 			f := &facts[i]
 			f.from = []string{of[0].Session}
-			if of[0].By == byTool {
+			if of[0].By == layer.ByTool {
 				f.fact = `a tool returned: "` + strings.ReplaceAll(f.fact, `"`, "'") + `"`
 			}
 		}
@@ -301,11 +292,10 @@ func (*Layer) Forget(_ context.Context, t *layer.Turn, s layer.State, gone func(
 	}
 	st.Facts = nil
 	st.merge(left, limitFacts)
-	st.Buffer = slices.DeleteFunc(st.Buffer, func(h heard) bool { return gone(h.Session) })
-	if len(left) == 0 && len(st.Buffer) == 0 {
+	st.Buffer.Forget(t, gone)
+	if len(left) == 0 && len(st.Texts) == 0 {
 		return nil, nil
 	}
-	st.count(t)
 	return layer.Encode(st)
 }
 

@@ -1,0 +1,78 @@
+package layer_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"remora/memory/layer"
+	"remora/wire"
+	"remora/wire/dialects"
+)
+
+func everyone(string) bool { return true }
+
+func plain(wire.Item) layer.Heard { return layer.Heard{} }
+
+// The buffer keeps the newest texts and at least one, and a text that another copy of the state has is never changed.
+func TestBufferKeepsTheNewest(t *testing.T) {
+	turn := &layer.Turn{Thread: "s", Count: func(s string) int { return len(s) }}
+	said := func(text string) []wire.Item { return []wire.Item{wire.NewMessage(dialects.Chat, wire.User, text)} }
+	var b layer.Buffer
+	b.Add(turn, said("one"), 300, everyone, plain)
+	b.Add(turn, said("two"), 300, everyone, plain)
+	before := b
+	if found, lost := b.Add(turn, said("three"), 300, everyone, plain); !found || lost != 0 || len(b.Texts) != 3 {
+		t.Errorf("found %v, lost %d, have %+v", found, lost, b)
+	}
+	if found, lost := b.Add(turn, said(strings.Repeat("x", 400)), 300, everyone, plain); !found || lost != 3 || len(b.Texts) != 1 {
+		t.Errorf("found %v, lost %d, have %+v", found, lost, b)
+	}
+	if len(before.Texts) != 2 || before.Texts[0].Text != "one" || before.Texts[1].Text != "two" {
+		t.Errorf("the copy has %+v", before)
+	}
+}
+
+// Looking for secrets takes the time, and counting follows it: what is dropped at once is neither redacted nor counted.
+func TestItemBeyondTheBufferIsNotRedacted(t *testing.T) {
+	counted := 0
+	turn := &layer.Turn{Count: func(s string) int { counted++; return len(s) / 4 }}
+	items := make([]wire.Item, 500)
+	for i := range items {
+		items[i] = wire.NewMessage(dialects.Chat, wire.User, strings.Repeat("My password is hunter2. ", 40))
+	}
+	var b layer.Buffer
+	if _, lost := b.Add(turn, items, 4000, everyone, plain); lost+len(b.Texts) != len(items) || counted > 10 {
+		t.Errorf("%d texts counted, lost %d, kept %d", counted, lost, len(b.Texts))
+	}
+	if b.Tokens < 500*900/4 {
+		t.Errorf("%d tokens: the dropped ones are missing", b.Tokens)
+	}
+}
+
+// A buffer is part of its layer's state, whose JSON other versions of the proxy read.
+func TestBufferInAState(t *testing.T) {
+	type state struct {
+		Facts []string `json:"facts"`
+		layer.Buffer
+		Version int `json:"version"`
+	}
+	const stored = `{"facts":["f"],"buffer":[{"by":"user","text":"x","session":"s","item":"i","day":"2026-01-01"},` +
+		`{"by":"tool","text":"y","session":"s","at":7}],"bufferTokens":3,"version":2}`
+	var st state
+	if err := json.Unmarshal([]byte(stored), &st); err != nil {
+		t.Fatal(err)
+	}
+	want := []layer.Heard{{By: "user", Text: "x", Session: "s", Item: "i", Day: "2026-01-01"}, {By: "tool", Text: "y", Session: "s", At: 7}}
+	if diff := cmp.Diff(want, st.Texts); diff != "" || st.Tokens != 3 {
+		t.Errorf("%d tokens, %s", st.Tokens, diff)
+	}
+	if again, err := json.Marshal(st); err != nil || string(again) != stored {
+		t.Errorf("have %s, %v", again, err)
+	}
+	if groups := st.Groups(); len(groups) != 2 || !st.Remove(groups[0]) || st.Remove(groups[0]) || len(st.Texts) != 1 {
+		t.Errorf("groups %+v leave %+v", groups, st.Texts)
+	}
+}
