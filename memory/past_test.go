@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -326,6 +327,54 @@ func TestRecallWithinItsMemory(t *testing.T) {
 		c := in("ask", fmt.Sprint("user ", user))
 		c.Scope.Session += c.Scope.Resource
 		wantTold(t, l.turnOf(c, "u:What_is_my_parrot_number_7_called?", "a:ok"), "Polly7", true)
+	}
+}
+
+// readStore counts the bytes that are read from a store.
+type readStore struct {
+	cache.Store
+	bytes atomic.Int64
+}
+
+func (s *readStore) Read(ctx context.Context, queries []cache.Query) ([]cache.Result, error) {
+	results, err := s.Store.Read(ctx, queries)
+	for _, r := range results {
+		for _, v := range r.Values {
+			s.bytes.Add(int64(len(v)))
+		}
+	}
+	return results, err
+}
+
+// TestRecallBeyondItsMemory: an index that is full drops what is oldest, and reads nothing again for it.
+func TestRecallBeyondItsMemory(t *testing.T) {
+	t.Parallel()
+	inner, err := stores.Open("memory:", cache.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := &readStore{Store: inner}
+	o := memory.Options{IndexBytes: 256 << 10}
+	o.Layers = layersOf(t, recaller(t))
+	l := &lab{t: t, store: store, m: memory.New(store, nil, patient(o))}
+	defer func() {
+		l.m.Close()
+		if err := inner.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+
+	const sessions = 120
+	var written int64
+	for i := range sessions {
+		question := fmt.Sprintf("u:My_parrot_number_%d_is_called_Polly%d_%s", i, i, strings.Repeat(fmt.Sprintf("word%d_and_so_on_", i), 60))
+		written += int64(len(question))
+		l.turnOf(in(fmt.Sprint("session ", i), "ada"), question, "a:I_see.")
+	}
+	wantTold(t, l.turnOf(in("ask", "ada"), "u:What_is_my_parrot_number_118_called?", "a:ok"), "Polly118", true)
+	wantTold(t, l.turnOf(in("ask again", "ada"), "u:What_is_my_parrot_number_2_called?", "a:ok"), "Polly2 ", false)
+	if read := store.bytes.Load(); read > 3*written {
+		t.Errorf("read %d bytes of %d", read, written)
 	}
 }
 

@@ -7,6 +7,7 @@
 package index
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -174,10 +175,48 @@ func small(n int) int32 {
 func (ix *Index) Without(gone func(session string) bool) *Index {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
+	return ix.only(func(i int) bool { return !gone(ix.items[i].Session) })
+}
+
+// Newest returns an index of about so many bytes, with the newest turns in the order in which they were added, and at least
+// the newest one. The turns of an item, which share its ID, stay or go together.
+func (ix *Index) Newest(bytes int) *Index {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	byTime, weights, all := make([]int, len(ix.items)), make([]int, len(ix.items)), 0
+	for i := range ix.items {
+		it := &ix.items[i]
+		byTime[i], weights[i] = i, itemBytes+len(it.Text)+postingBytes*int(it.length)
+		if i < len(ix.vectors) {
+			weights[i] += len(ix.vectors[i].Vector)
+		}
+		all += weights[i]
+	}
+	slices.SortStableFunc(byTime, func(a, b int) int { return ix.items[a].Time.Compare(ix.items[b].Time) })
+
+	// What all turns share, such as the vocabulary, counts in proportion.
+	room := int(float64(bytes) / float64(ix.bytes+ix.vocabulary.bytes) * float64(all))
+	sameItem := func(a, b int) bool {
+		return ix.items[a].Session == ix.items[b].Session && ix.items[a].ID == ix.items[b].ID
+	}
+	gone := make([]bool, len(ix.items))
+	for n, i := range byTime {
+		enough := all <= room && (n == 0 || !sameItem(i, byTime[n-1]))
+		if enough || sameItem(i, byTime[len(byTime)-1]) {
+			break
+		}
+		gone[i] = true
+		all -= weights[i]
+	}
+	return ix.only(func(i int) bool { return !gone[i] })
+}
+
+// only returns an index with the turns that stay.
+func (ix *Index) only(stays func(i int) bool) *Index {
 	rest := New()
 	for i := range ix.items {
-		if t := &ix.items[i].Turn; !gone(t.Session) {
-			rest.Add(*t)
+		if stays(i) {
+			rest.Add(ix.items[i].Turn)
 			if i < len(ix.vectors) {
 				rest.setVector(len(rest.items)-1, ix.vectors[i].Vector)
 			}

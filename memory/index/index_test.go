@@ -392,3 +392,34 @@ func TestQuestions(t *testing.T) {
 		}
 	}
 }
+
+// Newest leaves out the oldest turns, whenever they were added, and never a part of an item.
+func TestNewest(t *testing.T) {
+	ix := index.New()
+	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for i := range 200 {
+		n := (i + 100) % 200 // the older half is added last
+		for part := range 2 {
+			ix.Add(index.Turn{
+				ID: fmt.Sprint("item", n), Session: fmt.Sprint("session", n%7), Role: index.RoleUser, Speaker: index.RoleUser,
+				Time: begin.Add(time.Duration(n) * time.Hour), Text: fmt.Sprintf("Parcel number%d part%d left for the harbour.", n, part),
+			})
+		}
+	}
+	half := ix.Newest(ix.Bytes() / 2)
+	if b, all := half.Bytes(), ix.Bytes(); b < all*4/10 || b > all*6/10 {
+		t.Errorf("%d bytes of %d", b, all)
+	}
+	if half.Len()%2 != 0 {
+		t.Errorf("%d turns: half of an item", half.Len())
+	}
+	for n, want := range map[int]bool{0: false, 60: false, 140: true, 199: true} {
+		hits := half.Search(index.Question{Text: fmt.Sprintf("Where is parcel number%d?", n)}, 5, nil)
+		if found := slices.Contains(ids(hits), fmt.Sprint("item", n)); found != want {
+			t.Errorf("item %d found: %v, want %v: %v", n, found, want, ids(hits))
+		}
+	}
+	if one := ix.Newest(1); one.Len() != 2 {
+		t.Errorf("kept %d turns, want the newest item", one.Len())
+	}
+}

@@ -52,7 +52,7 @@ type key struct{ tenant, resource, session string } // of a session only where i
 const (
 	defaultBytes = 256 << 20
 	maxIndexes   = 100_000
-	// ownShare is the part of all bytes that one resource may take; beyond it its oldest sessions are left out.
+	// ownShare is the part of all bytes that one resource may take; beyond it the oldest statements are left out.
 	ownShare = 4
 	// maxSessions is how many sessions of a resource are searched.
 	maxSessions = 5000
@@ -148,7 +148,7 @@ type change struct {
 // refresh reads the changes in the store, with the scope's session if own is set. Only its caller, who has one.turn, changes
 // the index.
 func (p *Past) refresh(ctx context.Context, e *Embeddings, one *resource, s session.Scope, own bool) error {
-	if one.ix.Bytes() > p.o.Bytes/ownShare || one.model != e.id() {
+	if one.model != e.id() {
 		one.put(index.New(), map[string]session.Reading{})
 		one.model, one.vectors = e.id(), map[string]uint64{}
 	}
@@ -191,10 +191,19 @@ func (p *Past) refresh(ctx context.Context, e *Embeddings, one *resource, s sess
 		delete(one.vectors, name)
 	}
 	one.apply(e, changes, read, gone)
-	if !e.stores() {
-		return nil
+	if e.stores() {
+		err = p.attach(ctx, e, one, s.Tenant, fresh)
 	}
-	return p.attach(ctx, e, one, s.Tenant, fresh)
+	p.trim(one)
+	return err
+}
+
+// trim drops the oldest statements of an index that takes more than its share. It frees a quarter of the share: an index that is
+// cut to the share alone is beyond it again after a turn. The sessions count as read, so that nothing is read again for it.
+func (p *Past) trim(one *resource) {
+	if most := p.o.Bytes / ownShare; one.ix.Bytes() > most {
+		one.put(one.ix.Newest(most/4*3), one.read)
+	}
 }
 
 // notRead is the version of a session that must be read in any case.
@@ -301,7 +310,7 @@ func (p *Past) readOn(ctx context.Context, one *resource, s session.Scope, stale
 				changes = append(changes, change{name, news[i].Said})
 			}
 		}
-		changes = newest(changes, share-one.ix.Bytes())
+		changes = newest(changes, share)
 	}
 	slices.SortFunc(changes, func(a, b change) int {
 		return cmp.Or(a.said[0].Time.Compare(b.said[0].Time), strings.Compare(a.session, b.session))
