@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"remora/memory/index"
@@ -92,8 +93,9 @@ type timePattern struct {
 	span func(m []string, today time.Time) (from, to time.Time, ok bool)
 }
 
-// patterns are tried in this order.
-func patterns() []timePattern {
+// patterns are tried in this order. The index has a reader of dates, too (index/dates.go), for what a text is about: to it, "2 weeks
+// ago" is about then, and "on Monday" no date. A query means the calendar's week, and one day.
+var patterns = sync.OnceValue(func() []timePattern {
 	one := func(d time.Time) (time.Time, time.Time, bool) { return d, d, true }
 	return []timePattern{
 		{regexp.MustCompile(`\b(\d{4}-\d\d-\d\d)\b`), func(m []string, _ time.Time) (time.Time, time.Time, bool) {
@@ -119,7 +121,7 @@ func patterns() []timePattern {
 		}},
 		{regexp.MustCompile(`(?i)\b(?:(last|next|on|this) )(monday|tuesday|wednesday|thursday|friday|saturday|sunday)\b`), weekday},
 	}
-}
+})
 
 // unitAround returns the day, week, month or year at an offset from today.
 func unitAround(unit string, today time.Time, n int) (from, to time.Time, ok bool) {
