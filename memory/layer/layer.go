@@ -178,7 +178,7 @@ type ItemAppender interface {
 
 // Appended is the result of an ItemAppender.
 type Appended struct {
-	// Items may be the input slice. Each item must be an input item, or made with wire.NewMessage or MapText.
+	// Items may be the input slice. Each item must be an input item, or made with wire.NewMessage or wire.MapTexts.
 	Items []wire.Item
 	State State
 	// Rerender asks for another Recall of this layer and of the layers in the named scope.

@@ -27,7 +27,7 @@ func ShortenResult(it wire.Item, limit int) wire.Item {
 		return it
 	}
 	s := shortener{name: it.Dialect.Rules().Result}
-	s.walk(it.Raw, func(text string) (string, bool) {
+	s.edit(it.Raw, func(text string) (string, bool) {
 		s.texts = append(s.texts, text)
 		return text, true
 	})
@@ -35,7 +35,7 @@ func ShortenResult(it wire.Item, limit int) wire.Item {
 		return it
 	}
 	i := -1
-	raw := s.walk(it.Raw, func(string) (string, bool) {
+	raw := s.edit(it.Raw, func(string) (string, bool) {
 		i++
 		return s.texts[i], s.texts[i] != ""
 	})
@@ -59,7 +59,7 @@ func ShortenResults(items []wire.Item, limit int) {
 // shortener cuts the texts of one result as if they were one.
 type shortener struct {
 	name  string   // of the member that holds them
-	texts []string // in the order that walk finds them
+	texts []string // in the order that edit finds them
 }
 
 // plan cuts texts to so much cost, and is false where they cost no more.
@@ -134,59 +134,12 @@ func suffix(text string, limit int) int {
 	return n
 }
 
-// walk rewrites a result with f applied to each of its texts; false says that nothing is left of one.
-func (s *shortener) walk(raw []byte, f func(text string) (string, bool)) []byte {
-	last, n := -1, 0 // of duplicate members the last one counts
-	for p := range wire.Children(raw) {
-		if string(p.Name) == s.name {
-			last = n
-		}
-		n++
-	}
-	return wire.Edit(raw, func(i int, p wire.Child) ([]byte, bool) {
-		if i != last {
-			return raw[p.Start:p.End], true
-		}
-		if isString(p.Value) {
-			text, _ := f(wire.Text(p.Value))
-			return with(raw, p, text), true
-		}
-		value := p.Value
-		if value[0] == '[' {
-			value = contents(value, f)
-		}
-		return append(raw[p.Start:p.End-len(p.Value):p.End-len(p.Value)], value...), true
-	})
+// edit rewrites a result with f applied to each of its texts; false says that nothing is left of one.
+func (s *shortener) edit(raw []byte, f func(text string) (string, bool)) []byte {
+	return wire.EditTexts(raw, s.name, isText, f)
 }
 
-// contents rewrites a list of parts: strings, objects with a text, and a shell's, which have two.
-func contents(list []byte, f func(text string) (string, bool)) []byte {
-	return wire.Edit(list, func(_ int, e wire.Child) ([]byte, bool) {
-		if isString(e.Value) {
-			text, ok := f(wire.Text(e.Value))
-			return with(list, e, text), ok
-		}
-		stays := true
-		out := wire.Edit(e.Value, func(_ int, p wire.Child) ([]byte, bool) {
-			name := string(p.Name)
-			if !isString(p.Value) || name != "text" && name != "stdout" && name != "stderr" {
-				return e.Value[p.Start:p.End], true
-			}
-			text, ok := f(wire.Text(p.Value))
-			stays = stays && (ok || name != "text")
-			return with(e.Value, p, text), true
-		})
-		return out, stays
-	})
-}
-
-func isString(raw []byte) bool { return len(raw) > 0 && raw[0] == '"' }
-
-// with returns a part of raw with a text as its value, the bytes that it has if that says the same.
-func with(raw []byte, p wire.Child, text string) []byte {
-	if wire.Text(p.Value) == text {
-		return raw[p.Start:p.End]
-	}
-	start := p.End - len(p.Value)
-	return wire.AppendString(raw[p.Start:start:start], text)
+// isText reports whether a member of an element has text: that of a text part, or those of a shell's output.
+func isText(_ []byte, name string) bool {
+	return name == "text" || name == "stdout" || name == "stderr"
 }

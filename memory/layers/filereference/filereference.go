@@ -101,7 +101,7 @@ func (l *Layer) AppendItems(ctx context.Context, t *layer.Turn, s layer.State, i
 	var found []string
 	next := items
 	for i, it := range items {
-		mapped := layer.MapText(it, func(text string) string { return link(text, func(ref string) { found = append(found, ref) }) })
+		mapped := wire.MapTexts(it, func(text string) string { return link(text, func(ref string) { found = append(found, ref) }) })
 		if string(mapped.Raw) == string(it.Raw) {
 			continue
 		}

@@ -1,4 +1,4 @@
-package layer_test
+package wire_test
 
 import (
 	"strings"
@@ -6,13 +6,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"remora/memory/layer"
 	"remora/wire"
 	"remora/wire/dialects"
 	"remora/wire/wiretest"
 )
 
-func TestMapText(t *testing.T) {
+func TestMapTexts(t *testing.T) {
 	upper := func(s string) string { return strings.ReplaceAll(s, "ann", `A"N`) }
 	for _, tc := range []struct {
 		name    string
@@ -38,7 +37,7 @@ func TestMapText(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			in := wiretest.Parse(t, tc.dialect, tc.in)
-			got := layer.MapText(in, upper)
+			got := wire.MapTexts(in, upper)
 			if diff := cmp.Diff(tc.out, string(got.Raw)); diff != "" {
 				t.Error(diff)
 			}
@@ -52,8 +51,8 @@ func TestMapText(t *testing.T) {
 	}
 }
 
-// FuzzMapText: any item comes back as an item of the same kind, and replaced text reads back.
-func FuzzMapText(f *testing.F) {
+// FuzzMapTexts: any item comes back as an item of the same kind, and replaced text reads back.
+func FuzzMapTexts(f *testing.F) {
 	f.Add(`{"role":"user","content":"x"}`)
 	f.Add(`{"role":"user","content":[{"type":"text"}]}`)
 	f.Add(`{"role":"user","content":[{"type":"text","text":"x"},"y",[1],{"type":"input_text","text":"\u00e9"}]}`)
@@ -63,11 +62,11 @@ func FuzzMapText(f *testing.F) {
 			if err != nil {
 				return
 			}
-			if same := layer.MapText(in, func(s string) string { return s }); string(same.Raw) != string(in.Raw) {
+			if same := wire.MapTexts(in, func(s string) string { return s }); string(same.Raw) != string(in.Raw) {
 				t.Fatal("identity changed bytes")
 			}
 			called := 0
-			out := layer.MapText(in, func(s string) string { called++; return s + "\u2603" })
+			out := wire.MapTexts(in, func(s string) string { called++; return s + "\u2603" })
 			if out.Kind != in.Kind || out.Role != in.Role {
 				t.Fatalf("kind or role changed: %s", out.Raw)
 			}
