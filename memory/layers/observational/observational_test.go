@@ -473,7 +473,7 @@ func TestForget(t *testing.T) {
 	got := read(t, layer.State(forget(s, "a")))
 	want := state{
 		Observations: []observation{{By: layer.ByUser, Text: "of both", From: []source{{Session: "b"}}}, {Text: "of none"}},
-		Buffer:       []entry{{By: layer.ByUser, Text: "heard in b", Session: "b"}}, Tokens: turn(nil).Count("heard in b"), Version: 2,
+		Buffer:       layer.Buffer{Texts: []layer.Heard{{By: layer.ByUser, Text: "heard in b", Session: "b"}}, Tokens: turn(nil).Count("heard in b")}, Version: 2,
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("left (-want +got):\n%s", d)
