@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"remora/wire"
+	"remora/wire/merge"
 	"remora/wire/sse"
 )
 
@@ -644,10 +645,4 @@ func readChoices(choices []wholeChoice, s *wire.Scanner) []wholeChoice {
 }
 
 // nothing reports whether a value says nothing.
-func nothing(raw []byte) bool {
-	switch string(raw) {
-	case "", "null", `""`, "[]", "{}":
-		return true
-	}
-	return false
-}
+func nothing(raw []byte) bool { return len(raw) == 0 || merge.Empty(raw) }

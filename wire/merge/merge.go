@@ -22,9 +22,6 @@ import (
 // maxHeld limits the bytes held back of one answer.
 const maxHeld = 16 << 20
 
-// MaxCalls bounds the calls, choices and output items that are told apart in one answer, as package wire does.
-const MaxCalls = 1024
-
 // Options select the bytes to hold back. The zero value holds the end only.
 type Options struct {
 	// Hide reports whether a tool is a layer's: the client never sees its calls. Nil hides nothing.

@@ -171,7 +171,7 @@ func (r *merger) about(h seen) *item {
 		}
 	}
 	if n < 0 {
-		n = 2*merge.MaxCalls + len(r.items) // no event names such an index
+		n = 2*wire.MaxIndex + len(r.items) // no event names such an index
 	}
 	if it := r.begin(n); it != nil {
 		it.id = h.id
@@ -181,7 +181,7 @@ func (r *merger) about(h seen) *item {
 }
 
 func (r *merger) begin(n int) *item {
-	if len(r.items) >= merge.MaxCalls {
+	if len(r.items) >= wire.MaxIndex {
 		return nil
 	}
 	it := &item{index: n, out: -1, verdict: merge.Passed}
@@ -324,7 +324,7 @@ func (r *merger) Next() {
 func (r *merger) list(raw []byte) {
 	i := 0
 	for p := range wire.Children(raw) {
-		if p.Name != nil || i == merge.MaxCalls {
+		if p.Name != nil || i == wire.MaxIndex {
 			break
 		}
 		it := r.match(i, p.Value)
@@ -347,7 +347,7 @@ func (r *merger) match(i int, raw []byte) *item {
 		})
 	}
 	if k < 0 {
-		return r.begin(merge.MaxCalls + i) // no event names such an index
+		return r.begin(wire.MaxIndex + i) // no event names such an index
 	}
 	return r.items[k]
 }
