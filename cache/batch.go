@@ -61,7 +61,7 @@ func (b *Batcher[C]) Do(ctx context.Context, call C, size int) error {
 		return nil
 	}
 	w.started = true
-	go b.drain([]*waiter[C]{w}) //nolint:contextcheck // it continues with calls of later callers
+	go b.drain([]*waiter[C]{w}) // it continues with calls of later callers
 	return b.wait(ctx, w)
 }
 
@@ -69,7 +69,7 @@ func (b *Batcher[C]) Do(ctx context.Context, call C, size int) error {
 func (b *Batcher[C]) runInline(ctx context.Context, w *waiter[C]) {
 	defer func() {
 		if next := b.take(); next != nil {
-			go b.drain(next) //nolint:contextcheck // these calls are of other callers
+			go b.drain(next) // these calls are of other callers
 		}
 	}()
 	w.alone[0] = w.call

@@ -216,16 +216,20 @@ func isForeign(err error) bool {
 
 // remove removes a group of processes that cannot be read or written.
 func (h *Heartbeat) remove(ctx context.Context, g cache.Group, why error) {
-	text := "the announcement of a process could not be read or written; it is made anew"
-	if err := h.o.Store.Delete(ctx, g); err != nil {
-		text, why = "processes that share the store cannot announce themselves; sessions are served without memory", errors.Join(why, err)
-	}
+	err := h.o.Store.Delete(ctx, g)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if now := h.o.Now(); !now.Before(h.silent) {
-		h.silent = now.Add(removalsEvery)
-		h.o.Log.Warn(text, "group", g.Name, "error", why.Error())
+	now := h.o.Now()
+	if now.Before(h.silent) {
+		return
 	}
+	h.silent = now.Add(removalsEvery)
+	if err != nil {
+		h.o.Log.Warn("processes that share the store cannot announce themselves; sessions are served without memory",
+			"group", g.Name, "error", errors.Join(why, err).Error())
+		return
+	}
+	h.o.Log.Warn("the announcement of a process could not be read or written; it is made anew", "group", g.Name, "error", why.Error())
 }
 
 // announceStart tells the others, once, that there is a process which they have not seen, or have forgotten since it was cut off: they

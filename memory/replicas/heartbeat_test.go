@@ -18,15 +18,15 @@ func TestHeldSessions(t *testing.T) {
 	began := time.UnixMilli(1_700_000_000_000)
 	a, b := cache.Group{Owner: "o", Name: "a"}, cache.Group{Owner: "o", Name: "b"}
 	ids := map[string]time.Duration{}
-	for _, after := range []time.Duration{2, 1, 3} {
-		id := turnrecord.NewID(began.Add(after * time.Second))
+	for _, after := range []time.Duration{2 * time.Second, time.Second, 3 * time.Second} {
+		id := turnrecord.NewID(began.Add(after))
 		ids[id] = after
 		h.AddTurn(a, id, true)
 	}
 	h.AddTurn(b, turnrecord.NewID(began), true)
-	for want := time.Duration(1); want <= 3; want++ {
+	for want := time.Second; want <= 3*time.Second; want += time.Second {
 		held := h.heldSessions()
-		if at := uint64(began.Add(want * time.Second).UnixMilli()); held[sessionKey(a)] != at || held[sessionKey(b)] != uint64(began.UnixMilli()) {
+		if at := uint64(began.Add(want).UnixMilli()); held[sessionKey(a)] != at || held[sessionKey(b)] != uint64(began.UnixMilli()) {
 			t.Errorf("held %v, want a turn of a from %d on", held, at)
 		}
 		for id, after := range ids {

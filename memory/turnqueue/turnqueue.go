@@ -91,8 +91,8 @@ func (q *Queue) put(rec []byte) error {
 // uncount takes a record away, the later one if it was appended again. The caller holds the lock.
 func (q *Queue) uncount(r Record) {
 	records := q.waiting[r.Group]
-	for at := len(records) - 1; at >= 0; at-- {
-		if records[at].Name != r.Name {
+	for at, o := range slices.Backward(records) {
+		if o.Name != r.Name {
 			continue
 		}
 		if q.waiting[r.Group] = slices.Delete(records, at, at+1); len(records) == 1 {

@@ -111,6 +111,7 @@ func (c *client) send(t *testing.T, items ...string) reply {
 	}
 
 	switch c.habit {
+	case onlyNew:
 	case resendsText:
 		text := ""
 		for _, f := range c.d.facts(t, r) {

@@ -136,12 +136,14 @@ var promises = map[string]func() any{ //nolint:gochecknoglobals // constants
 		}}
 	},
 	"BoundedState": func() any {
-		return &broken{init: func(stored layer.State) (layer.State, error) { return stored, nil },
+		return &broken{
+			init: func(stored layer.State) (layer.State, error) { return stored, nil },
 			store: func(s layer.State, r *layer.Response) (layer.State, error) {
 				var all []string
 				_ = json.Unmarshal(s, &all) // empty at first
 				return json.Marshal(append(all, r.Text+string(r.Input[0].Raw)))
-			}}
+			},
+		}
 	},
 	"Stateless":     func() any { return stateless{} },
 	"Deterministic": shared,

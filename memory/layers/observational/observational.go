@@ -263,7 +263,7 @@ func (l *Layer) Forget(_ context.Context, t *layer.Turn, s layer.State, gone fun
 		o.From = from
 		next.Observations = append(next.Observations, o)
 	}
-	next.Buffer.Forget(t, gone)
+	next.Forget(t, gone)
 	if gone(next.Topic.Session) {
 		next.Topic = heard{}
 	}

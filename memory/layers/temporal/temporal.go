@@ -292,7 +292,7 @@ func (*Layer) Forget(_ context.Context, t *layer.Turn, s layer.State, gone func(
 	}
 	st.Facts = nil
 	st.merge(left, limitFacts)
-	st.Buffer.Forget(t, gone)
+	st.Forget(t, gone)
 	if len(left) == 0 && len(st.Texts) == 0 {
 		return nil, nil
 	}
