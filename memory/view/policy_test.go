@@ -10,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"remora/memory/layer/layertest"
 	"remora/memory/view"
 	"remora/wire"
 	"remora/wire/dialects"
@@ -302,10 +301,11 @@ func TestPriorityTable(t *testing.T) {
 		all[i] = message(t, role, strings.Repeat("x", 40))
 	}
 	system := message(t, wire.System, "Be helpful")
+	costOf := map[wire.Role]int{wire.System: 9, wire.User: 15, wire.Assistant: 17}
 	price := func(list []wire.Item, p view.Policy) []view.Candidate {
 		entries := view.Candidates(list, p)
 		for i := range entries {
-			entries[i].Cost, entries[i].Stays = layertest.MixedItem(list[i]), false
+			entries[i].Cost, entries[i].Stays = costOf[list[i].Role], false
 		}
 		return entries
 	}

@@ -73,7 +73,6 @@ func (t *tally) check(r *reply, named bool) {
 func remembered(header []byte) bool {
 	status, rest, _ := bytes.Cut(header, []byte(";"))
 	status, _, _ = bytes.Cut(status, []byte(","))
-	status = bytes.TrimPrefix(bytes.TrimSpace(status), []byte("status="))
 	return string(status) == "ok" || string(status) == "degraded" && bytes.Contains(rest, []byte("skipped="))
 }
 

@@ -12,12 +12,15 @@ import (
 //go:embed layers/*.yaml
 var shippedLayers embed.FS
 
+// spokenMark is the first line of a configuration whose layers learn only from traffic.
+const spokenMark = "# spoken\n"
+
 // layers are a measured part of a configuration. In it ${tokens} and ${items} are budgets: a file with them is measured several
 // times.
 type layers struct {
 	name   string
 	config string
-	spoken bool // its layers learn only from traffic: conversations are sent through the proxy, not imported
+	spoken bool // it has spokenMark: conversations are sent through the proxy, not imported
 }
 
 // The budgets of runs with ${tokens} and ${items}. While one varies, the other is too large to matter.
@@ -42,7 +45,7 @@ func readLayers(names string) ([]layers, error) {
 			}
 			name = strings.TrimSuffix(filepath.Base(name), filepath.Ext(name))
 		}
-		all = append(all, layers{name: name, config: string(raw), spoken: strings.Contains(string(raw), "observational_memory")})
+		all = append(all, layers{name: name, config: string(raw), spoken: strings.HasPrefix(string(raw), spokenMark)})
 	}
 	return all, nil
 }

@@ -95,8 +95,8 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// TestThroughTheProxy is a short `make recall`: two sessions sent through the proxy, and imported ones that the default layers
-// do not recall.
+// TestThroughTheProxy is a short `make recall`: layers that learn only from traffic get the conversations in requests, the
+// default layers by import, and both recall them.
 func TestThroughTheProxy(t *testing.T) {
 	t.Parallel()
 	configs, err := readLayers("shipped,observational")

@@ -82,7 +82,8 @@ func (w words) clause() string {
 	return fmt.Sprintf("%s has to %s the %s before the %s", w.identifier(), w.pick(verbs), w.pick(nouns), w.pick(nouns))
 }
 
-func (w words) sentence() string {
+// remark returns a sentence of the user. author.sentence returns one of the model.
+func (w words) remark() string {
 	return []string{
 		"The failure comes from " + w.identifier() + ": " + w.pick(reasons) + ".",
 		"I decided to keep " + w.identifier() + " as it is, because " + w.pick(reasons) + ".",
@@ -93,10 +94,10 @@ func (w words) sentence() string {
 	}[w.IntN(6)]
 }
 
-func (w words) sentences(n int) string {
+func (w words) remarks(n int) string {
 	all := make([]string, n)
 	for i := range all {
-		all[i] = w.sentence()
+		all[i] = w.remark()
 	}
 	return strings.Join(all, " ")
 }
@@ -111,7 +112,7 @@ func (w words) task(i int) string {
 		"That is what I meant. Do the same for %s.",
 		"One more thing: %s must not block for more than 50 ms. We decided that with the operations team.",
 	}
-	return fmt.Sprintf(openings[i%len(openings)], w.identifier()) + " " + w.sentences(2)
+	return fmt.Sprintf(openings[i%len(openings)], w.identifier()) + " " + w.remarks(2)
 }
 
 // lines calls line until there are n bytes.

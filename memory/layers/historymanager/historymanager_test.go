@@ -291,7 +291,7 @@ func TestThroughThePipeline(t *testing.T) {
 	o := Options{EnableSummarization: true, EnableLongTermMemory: true, ContextWindowTokens: 50, MaxOutputTokens: 10}
 	d := Defaults(o)
 	p, err := pipeline.New([]pipeline.Layer{{ID: d.ID, Slot: d.Slot, Scope: d.Scope, Budget: d.Budget, Placement: d.Placement, Impl: open(t, o)}},
-		pipeline.Options{Count: func(_, s string) int { return layertest.Mixed(s) }, CountItem: func(_ string, it wire.Item) int { return layertest.MixedItem(it) }})
+		pipeline.Options{Count: func(_, s string) int { return mixed(s) }, CountItem: func(_ string, it wire.Item) int { return mixedItem(it) }})
 	if err != nil {
 		t.Fatal(err)
 	}

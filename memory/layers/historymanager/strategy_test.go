@@ -13,7 +13,6 @@ import (
 	"pgregory.net/rapid"
 
 	"remora/memory/layer"
-	"remora/memory/layer/layertest"
 	"remora/memory/view"
 	"remora/wire"
 	"remora/wire/dialects"
@@ -23,8 +22,8 @@ import (
 // turn returns a turn that counts tokens by length.
 func turn() *layer.Turn {
 	return &layer.Turn{
-		Thread: "A", Resource: "ann", Now: start, Dialect: dialects.Chat, Count: layertest.Mixed,
-		CountItem: layertest.MixedItem, Note: func(string, any) {},
+		Thread: "A", Resource: "ann", Now: start, Dialect: dialects.Chat, Count: mixed,
+		CountItem: mixedItem, Note: func(string, any) {},
 	}
 }
 
@@ -128,12 +127,12 @@ func pick(strategy string, available int, system, history []wire.Item) []wire.It
 	entries := view.Candidates(history, p)
 	for i := range entries {
 		entries[i].Stays = false
-		entries[i].Cost = layertest.MixedItem(history[i])
+		entries[i].Cost = mixedItem(history[i])
 	}
 	lead := []view.Candidate{{Cost: sequenceTokens}}
 	chosen := system
 	for _, it := range system {
-		lead = append(lead, view.Candidate{Cost: layertest.MixedItem(it)})
+		lead = append(lead, view.Candidate{Cost: mixedItem(it)})
 	}
 	view.Fit(lead, nil, entries, p)
 	for i, it := range history {
@@ -146,7 +145,7 @@ func pick(strategy string, available int, system, history []wire.Item) []wire.It
 
 func TestStrategies(t *testing.T) {
 	system, messages := evaluated()
-	if n := layertest.MixedItems(append([]wire.Item{system}, messages...)); n != 108 {
+	if n := mixedItems(append([]wire.Item{system}, messages...)); n != 108 {
 		t.Fatalf("all cost %d, want 108", n)
 	}
 	for _, c := range []struct {
@@ -169,7 +168,7 @@ func TestStrategies(t *testing.T) {
 			if got := labelled(pick(PriorityBased, c.available, nil, append([]wire.Item{system}, messages...))); got != c.priority {
 				t.Errorf("priority: %s, want %s", got, c.priority)
 			}
-			cost := layertest.MixedItem(system)
+			cost := mixedItem(system)
 			for strategy, want := range map[string]string{SlidingWindow: c.kept, SlidingWindowWithSummary: c.kept, PriorityBased: c.keptOurs} {
 				if got := labelled(project(t, strategy, c.available-cost, cost, messages)); got != want {
 					t.Errorf("%s with the current run: %s, want %s", strategy, got, want)
@@ -191,7 +190,7 @@ func TestPairsStayTogether(t *testing.T) {
 		item(t, dialects.Chat, m{"role": "tool", "tool_call_id": "c", "content": strings.Repeat("r", 40)}),
 		says(wire.Assistant, "a1 "+strings.Repeat("x", 37)), says(wire.User, "u2"),
 	}
-	if n := layertest.MixedItems(history); n < 65 || n > 71 {
+	if n := mixedItems(history); n < 65 || n > 71 {
 		t.Fatalf("all cost %d, about 68 wanted", n)
 	}
 	for _, available := range []int{60, 50, 44, 40, 30} {
@@ -233,10 +232,10 @@ func TestAnyHistoryStaysValid(t *testing.T) {
 		if len(got) == 0 || got[len(got)-1].Text() != "last" {
 			rt.Fatalf("the run is gone: %s", labelled(got))
 		}
-		if n := layertest.MixedItems(got); len(got) > 1 && n > available {
+		if n := mixedItems(got); len(got) > 1 && n > available {
 			rt.Fatalf("%d tokens of %d", n, available)
 		}
-		if len(got) < len(history) && layertest.MixedItems(history) <= available {
+		if len(got) < len(history) && mixedItems(history) <= available {
 			rt.Fatal("what fits was left out")
 		}
 	})
@@ -279,7 +278,7 @@ func TestLittleIsCounted(t *testing.T) {
 		if counted++; len(it.Raw) > 1<<20 {
 			t.Error("a text that cannot fit was counted")
 		}
-		return layertest.MixedItem(it)
+		return mixedItem(it)
 	}
 	l := open(t, Options{ContextWindowTokens: 2000, MaxOutputTokens: 1000})
 	got, err := l.ProjectHistory(t.Context(), tu, nil, history)
@@ -306,7 +305,7 @@ func TestCompactionStays(t *testing.T) {
 		history = append(history, wire.NewMessage(dialects.Responses, role, fmt.Sprintf("m%d %s", i, strings.Repeat("x", 37))))
 	}
 	for strategy, want := range map[string]string{SlidingWindow: " m6 m7 m8", PriorityBased: " m4 m6 m8"} {
-		if got := labelled(project(t, strategy, 3+layertest.MixedItem(history[0])+2*15+17, 0, history)); got != want {
+		if got := labelled(project(t, strategy, 3+mixedItem(history[0])+2*15+17, 0, history)); got != want {
 			t.Errorf("%s: %q, want %q", strategy, got, want)
 		}
 	}
