@@ -149,9 +149,18 @@ func ask(addr string, req []byte) (time.Time, error) {
 	return r.first, nil
 }
 
+// freeAddr returns an unused address, which is reserved until the end of the context.
+func freeAddr(ctx context.Context) (string, error) {
+	addr, release, err := process.FreeAddr()
+	if err == nil {
+		context.AfterFunc(ctx, func() { _ = release() }) // at the end
+	}
+	return addr, err
+}
+
 // launchRedis starts a new server. It writes nothing to disk, except for what the options in aof say.
 func launchRedis(ctx context.Context, dir, aof string) (*child, string, error) {
-	addr, err := process.FreeAddr(ctx)
+	addr, err := freeAddr(ctx)
 	if err != nil {
 		return nil, "", err
 	}

@@ -193,7 +193,7 @@ http {
 `
 
 func startNginx(ctx context.Context, l *lab, dir string) (*instance, error) {
-	addr, err := process.FreeAddr(ctx)
+	addr, err := freeAddr(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -228,7 +228,7 @@ memory: {layers: [{kind: working_memory}, {kind: observational_memory}, {kind: h
 // remoraOn starts the proxy. A store on disk is in the instance's folder.
 func remoraOn(store, layers string) starter {
 	return func(ctx context.Context, l *lab, dir string) (*instance, error) {
-		addr, err := process.FreeAddr(ctx)
+		addr, err := freeAddr(ctx)
 		if err != nil {
 			return nil, err
 		}

@@ -74,7 +74,7 @@ const maxTries = 5
 
 // Proxy is a proxy process of a test.
 type Proxy struct {
-	*process.Proxy // the last process
+	*process.Child // the last process
 
 	// URL is the origin of the proxy, without a path. Restarts do not change it.
 	URL string
@@ -128,9 +128,8 @@ func (p *Proxy) start() error {
 	cmd.Dir, cmd.Env = p.Dir, append(process.Environ(), p.environ...)
 	process.DieWithParent(cmd)
 
-	var err error
-	p.Proxy, err = process.Start(cmd)
-	p.running = err == nil
+	started, err := process.Start(cmd)
+	p.Child, p.running = started.Child, err == nil
 	return err
 }
 
@@ -141,7 +140,7 @@ func (p *Proxy) Stop() {
 		return
 	}
 	p.running = false
-	if err := p.Proxy.Stop(); err != nil {
+	if err := p.Child.Stop(); err != nil {
 		p.tb.Errorf("%v\n%s", err, p.Log())
 	}
 }
@@ -150,7 +149,7 @@ func (p *Proxy) Stop() {
 func (p *Proxy) Kill() {
 	p.tb.Helper()
 	p.running = false
-	if err := p.Proxy.Kill(); err != nil {
+	if err := p.Child.Kill(); err != nil {
 		p.tb.Error(err)
 	}
 }

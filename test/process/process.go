@@ -168,9 +168,10 @@ const maxLog = 4 << 20
 type Log struct {
 	listens chan string // receives the first origin in the log
 
-	mu    sync.Mutex
-	found bool
-	text  []byte
+	mu      sync.Mutex
+	found   bool
+	scanned int // bytes of text, whole lines without an origin
+	text    []byte
 }
 
 // NewLog returns an empty log.
@@ -184,14 +185,17 @@ func (l *Log) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.text = append(l.text, p...)
-	if !l.found {
-		if at := listensAt.FindSubmatch(l.text); at != nil && bytes.Contains(l.text[bytes.Index(l.text, at[0]):], []byte("\n")) {
+	// Only in new lines: most logs are not a proxy's, and never have an origin.
+	if end := bytes.LastIndexByte(l.text, '\n') + 1; !l.found && end > l.scanned {
+		if at := listensAt.FindSubmatch(l.text[l.scanned:end]); at != nil {
 			l.found = true
 			l.listens <- string(at[1])
 		}
+		l.scanned = end
 	}
 	if over := len(l.text) - maxLog; over > 0 {
 		l.text = append(l.text[:0], l.text[over:]...)
+		l.scanned = max(0, l.scanned-over)
 	}
 	return len(p), nil
 }

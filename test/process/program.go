@@ -6,8 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -61,19 +59,4 @@ func Run(ctx context.Context, binary, dir string, config []byte) (*Proxy, error)
 	cmd := exec.CommandContext(ctx, binary, "--config", file)
 	cmd.Dir, cmd.Env, cmd.WaitDelay = dir, Environ(), shutdownGrace
 	return Start(cmd)
-}
-
-// FreeAddr returns an unused address on loopback, outside of the range for outgoing connections, which come and go all the time.
-// Another program may still take it before the caller does.
-func FreeAddr(ctx context.Context) (string, error) {
-	const first, ports, tries = 10_000, 20_000, 100
-	var config net.ListenConfig
-	var err error
-	for range tries {
-		var l net.Listener
-		if l, err = config.Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", first+rand.IntN(ports))); err == nil {
-			return l.Addr().String(), l.Close()
-		}
-	}
-	return "", fmt.Errorf("find a free port: %w", err)
 }
