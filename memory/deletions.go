@@ -125,6 +125,18 @@ func (d *Deletions) forgetSessions(ctx context.Context, s Scope, resource string
 	return nil
 }
 
+// forgetTurn removes what a turn has written to shared states before it found its session deleted: each group of a commit is written
+// by itself.
+func (d *Deletions) forgetTurn(ctx context.Context, s Scope) {
+	if s.Resource == "" {
+		return
+	}
+	own := layer.Digest(s.Session)
+	if err := d.forgetSessions(ctx, s, s.Resource, func(digest string) bool { return digest == own }); err != nil {
+		d.m.o.Log.Warn("what layers learned of a deleted session is not removed", "error", err.Error())
+	}
+}
+
 // Forget deletes all sessions of a resource and all its layer states, and returns the number of sessions. A session without a
 // resource is its own; one of this name that belongs to another resource stays.
 func (d *Deletions) Forget(ctx context.Context, tenant, resource string) (sessions int, err error) {

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -429,6 +430,55 @@ func TestWhatIsLearntLateOfADeletedSession(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// quick notes for its resource which sessions have been told something new, before the client is served.
+type quick struct{}
+
+func (quick) Store(_ context.Context, t *layer.Turn, s layer.State, r *layer.Response) (layer.State, error) {
+	if r.Text != "news" {
+		return s, nil
+	}
+	var all []string
+	_ = json.Unmarshal(s, &all) // empty at first
+	return layer.Encode(append(all, layer.Digest(t.Thread)))
+}
+
+func (quick) Forget(_ context.Context, _ *layer.Turn, s layer.State, gone func(string) bool) (layer.State, error) {
+	var all []string
+	_ = json.Unmarshal(s, &all)
+	if all = slices.DeleteFunc(all, gone); len(all) == 0 {
+		return nil, nil
+	}
+	return layer.Encode(all)
+}
+
+// TestWhatATurnUnderWayTeachesOfADeletedSession: the states of the resource are written beside the turn, which finds its session gone.
+// It leaves nothing there, and what other sessions have said stays.
+func TestWhatATurnUnderWayTeachesOfADeletedSession(t *testing.T) {
+	t.Parallel()
+	for _, others := range []bool{false, true} {
+		t.Run(fmt.Sprintf("others of the resource: %t", others), func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t, memory.Options{Shape: memory.Shape{Layers: layersOf(t, pipeline.Layer{ID: "a", Kind: "test", Scope: layer.Resource, Impl: quick{}})}})
+			want := ""
+			if others {
+				l.turnOf(in("two", "ada"), "u:hi", "a:news")
+				want = fmt.Sprintf("[%q]", layer.Digest("two"))
+			}
+			c := in("one", "ada")
+			l.turnOf(c, "u:one", "a:nothing")
+			turn := l.begin(c, "u:two")
+			if err := l.m.Delete(t.Context(), c.Scope); err != nil {
+				t.Fatal(err)
+			}
+			turn.Commit(answer(t, "a:news"))
+			l.m.Close()
+			if stored := l.stateOf("u:ada", "a"); stored != want && (want != "" || stored != "none") {
+				t.Errorf("the resource has %s, want %s", stored, want)
+			}
+		})
 	}
 }
 

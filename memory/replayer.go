@@ -113,12 +113,12 @@ func (r *replayer) write(ctx context.Context, rec *spooled, at turnqueue.Record,
 	case ctx.Err() != nil:
 		return err // this process ends; the store is not to blame
 	case fault == cache.FaultCorrupt: // the session's data: waiting does not help
-		return r.giveUp(at, err)
+		return r.giveUp(rec, at, err)
 	case fault == cache.FaultKey && !errors.Is(err, cache.ErrDenied) && !errors.Is(err, cache.ErrUnserved): // nor what another program has put in its place
 		if r.tries[at.Name]++; r.tries[at.Name] < spoolTries {
 			return r.passOver(at, b, err)
 		}
-		return r.giveUp(at, err)
+		return r.giveUp(rec, at, err)
 	case own.Err() != nil:
 		return r.postpone(ctx, rec, at, b, err)
 	case fault == cache.FaultShard:
@@ -133,8 +133,9 @@ func (r *replayer) write(ctx context.Context, rec *spooled, at turnqueue.Record,
 
 // giveUp quarantines a record whose session cannot be written. Such records would fill the spool, so that other sessions lose
 // turns.
-func (r *replayer) giveUp(at turnqueue.Record, err error) error {
+func (r *replayer) giveUp(rec *spooled, at turnqueue.Record, err error) error {
 	delete(r.tries, at.Name)
+	r.seen.put(rec.Turn, nil)
 	r.m.outages.failed(err)
 	return fmt.Errorf("%w: %w", cache.ErrUnreadable, err)
 }

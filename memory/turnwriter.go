@@ -204,6 +204,7 @@ func (w *turnWriter) commit(ctx context.Context, a *Answer) error {
 		}
 		return err
 	}
+	w.m.forgetTurn(ctx, w.call.Scope)
 	return nil
 }
 
