@@ -287,7 +287,7 @@ func TestForget(t *testing.T) {
 	tu.Count = func(s string) int { return len(s) }
 	left, err := l.Forget(t.Context(), tu, s, func(digest string) bool { return digest == "a" })
 	want := `{"facts":{"2026-03-01 10:00":[{"text":"of both","from":["b"]}],"2026-03-02 10:00":[{"text":"of none"}]},` +
-		`"buffer":[{"text":"heard in b","session":"b","by":"","at":0}],"bufferTokens":10,"version":2}`
+		`"buffer":[{"by":"","text":"heard in b","session":"b"}],"bufferTokens":10,"version":2}`
 	if err != nil || string(left) != want {
 		t.Errorf("left %s, %v\nwant %s", left, err, want)
 	}
