@@ -102,6 +102,7 @@ type talker struct {
 	said     []string   // user texts of its complete turns
 	calls    []exchange // all of its calls, in order
 	tries    int
+	settled  bool // its last answer came after all was over, and is not degraded
 }
 
 // exchange is one call of a client, for reports of errors.

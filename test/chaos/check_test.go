@@ -208,15 +208,13 @@ func (a *archive) check(clients []*talker) (w wrongs) {
 	return w
 }
 
-// last compares the client's last view with the session's line: whatever was missed before, its turns are there in the end.
+// last compares the last view of a client that has settled with the session's line: whatever was missed before, its turns are there
+// in the end.
 func (w *wrongs) last(c *talker, s stored, line map[uint64]int) {
-	if len(c.calls) == 0 {
+	if !c.settled {
 		return
 	}
 	e := c.calls[len(c.calls)-1]
-	if e.err != nil || e.degraded() {
-		return
-	}
 	seen := strings.Fields(e.seen)
 	for _, text := range c.said {
 		at := s.at[message{"user", text}]
@@ -224,7 +222,7 @@ func (w *wrongs) last(c *talker, s stored, line map[uint64]int) {
 			continue // lost or doubled
 		}
 		if _, onLine := line[at[0]]; onLine && !slices.Contains(seen, text) {
-			w.add(&w.gone, c, text, "is stored, but is not in the last view")
+			w.add(&w.gone, c, text, fmt.Sprintf("is stored, but is not in the last view: %s, of %d calls", e, len(c.calls)))
 		}
 	}
 }
@@ -331,7 +329,7 @@ func TestCheckFinds(t *testing.T) {
 	s := stored{at: map[message][]uint64{{"user", "1"}: {1}, {"user", "2"}: {2}, {"user", "3"}: {3}}}
 	for seen, want := range map[string]int{"1 2": 0, "2": 1, "3": 2} {
 		var w wrongs
-		w.last(&talker{said: []string{"1", "2", "3"}, calls: []exchange{{memory: "ok", seen: seen}}}, s, map[uint64]int{1: 0, 2: 1})
+		w.last(&talker{settled: true, said: []string{"1", "2", "3"}, calls: []exchange{{memory: "ok", seen: seen}}}, s, map[uint64]int{1: 0, 2: 1})
 		if w.gone != want { // the third one stands beside the line
 			t.Errorf("last view with %s: %d turns are gone, want %d", seen, w.gone, want)
 		}

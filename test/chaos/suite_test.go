@@ -179,7 +179,7 @@ func (c *crowd) see() {
 					c.t.Errorf("client %s, after it was over: %v", client.name, err)
 					return
 				}
-				if !client.degraded() {
+				if client.settled = !client.degraded(); client.settled {
 					return
 				}
 				time.Sleep(pause)
