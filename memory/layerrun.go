@@ -48,14 +48,11 @@ func visitSession(ctx context.Context, m *Memory, s Scope) (*layerRun, error) {
 	return beginLayers(ctx, t, &lt, newStates(t, s, &lt, ""))
 }
 
-// wasDeleted reports whether the session, or its resource, was deleted since the turn began: then nothing that layers have learned
-// of it is written, since nothing would find it again. An error of the store is not one: a write that fails likewise changes
-// nothing.
+// wasDeleted is turnInfo.wasDeleted, within the time for writing the states.
 func (r *layerRun) wasDeleted(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, flushWait)
 	defer cancel()
-	deleted, err := r.m.tombstones.deleted(ctx, r.call.Scope, r.ID)
-	return deleted && err == nil
+	return r.turnInfo.wasDeleted(ctx)
 }
 
 // flushWait is the time limit for writing the states of a turn's layers.

@@ -202,7 +202,7 @@ func (st *states) puts(ctx context.Context) (p session.Puts) {
 	return p
 }
 
-// groupWrite is what to write to one group.
+// groupWrite are the values that are written to one group.
 type groupWrite struct {
 	group *stateGroup
 	puts  []cache.Put

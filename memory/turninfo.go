@@ -27,6 +27,13 @@ type turnInfo struct {
 	group   cache.Group // of the session, in the store
 }
 
+// wasDeleted reports whether the session, or its resource, was deleted since the turn began: then nothing of the turn is written,
+// since nothing would find it again. An error of the store is not one: a write that fails likewise changes nothing.
+func (t *turnInfo) wasDeleted(ctx context.Context) bool {
+	deleted, err := t.m.tombstones.deleted(ctx, t.call.Scope, t.ID)
+	return deleted && err == nil
+}
+
 // newTurnInfo returns what is known of a turn but for its base.
 func newTurnInfo(m *Memory, id string, started time.Time, c Call) turnInfo {
 	return turnInfo{m: m, ID: id, shape: m.shape.Load(), started: started, call: c, group: c.Scope.Group()}

@@ -196,7 +196,7 @@ func (w *turnWriter) commit(ctx context.Context, a *Answer) error {
 		}
 		done, err := w.entry.Commit(ctx, a, p)
 		if w.reread(err) {
-			w.deleted = w.wasDeleted(ctx)
+			w.deleted = w.entry.Gone() && w.wasDeleted(ctx)
 			continue
 		}
 		if err == nil && a != nil && w.states != nil && done.Version != 0 {
@@ -206,16 +206,6 @@ func (w *turnWriter) commit(ctx context.Context, a *Answer) error {
 	}
 	w.m.forgetTurn(ctx, w.call.Scope)
 	return nil
-}
-
-// wasDeleted reports whether the session, or its resource, was deleted since the turn began. It asks the store only where the
-// session is gone.
-func (w *turnWriter) wasDeleted(ctx context.Context) bool {
-	if !w.entry.Gone() {
-		return false
-	}
-	deleted, err := w.m.tombstones.deleted(ctx, w.call.Scope, w.ID)
-	return deleted && err == nil
 }
 
 // valuePuts returns the session values to write with a resumed turn, unless a later turn was written first: the values

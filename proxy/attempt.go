@@ -211,27 +211,22 @@ func (a *attempt) peek() ([]byte, error) {
 }
 
 // readAll reads the rest of an answer that is not streamed. With errLarge and errNoRoom it returns what it has read so far.
-func (a *attempt) readAll() ([]byte, error) {
-	body := []byte{}
-	for {
-		p, err := a.next()
-		if errors.Is(err, io.EOF) {
-			return body, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		if body = append(body, p...); len(body) > foldLimit {
-			return body, errLarge
-		}
-		if !a.held.hold(len(p)) {
-			return body, errNoRoom
-		}
+func (a *attempt) readAll() ([]byte, error) { return a.readUpTo(foldLimit, a.held.hold) }
+
+// readRefusal reads the body of an error answer. Of one that is larger than refusalLimit it takes nothing, and returns nil. It is
+// too small to count as held.
+func (a *attempt) readRefusal() ([]byte, error) {
+	body, err := a.readUpTo(refusalLimit, func(int) bool { return true })
+	if errors.Is(err, errLarge) {
+		a.first = body
+		return nil, nil
 	}
+	return body, err
 }
 
-// readRefusal reads the body of an error answer. Of one that is larger than refusalLimit it takes nothing, and returns nil.
-func (a *attempt) readRefusal() ([]byte, error) {
+// readUpTo reads the rest of the body. With errLarge, for more than limit bytes, and errNoRoom, where hold refuses a piece, it
+// returns what it has read so far.
+func (a *attempt) readUpTo(limit int, hold func(n int) bool) ([]byte, error) {
 	body := []byte{}
 	for {
 		p, err := a.next()
@@ -241,9 +236,11 @@ func (a *attempt) readRefusal() ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if body = append(body, p...); len(body) > refusalLimit {
-			a.first = body
-			return nil, nil
+		if body = append(body, p...); len(body) > limit {
+			return body, errLarge
+		}
+		if !hold(len(p)) {
+			return body, errNoRoom
 		}
 	}
 }

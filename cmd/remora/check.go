@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -88,7 +87,7 @@ func writable(dir string) error {
 
 // checkFiles checks that the folder of a bolt file exists. It may not on another machine than the one that will serve.
 func (o storeOptions) checkFiles() error {
-	path, ok := strings.CutPrefix(o.URL.Reveal(), "bolt:")
+	path, ok := boltPath(o.URL.Reveal())
 	if !ok || path == "" {
 		return nil
 	}

@@ -313,13 +313,16 @@ func (o storeOptions) validate() error {
 	return errors.Join(errs...)
 }
 
+// boltPath returns the path in the URL of a bolt store.
+func boltPath(url string) (path string, ok bool) { return strings.CutPrefix(url, "bolt:") }
+
 // shared reports whether other processes may use the store too.
 func (o *storeOptions) shared() bool { return strings.HasPrefix(o.URL.Reveal(), "redis") }
 
 // checkStoreURL checks that a store could be opened, without opening it: a check must not create a file, nor fail because a
 // running proxy has locked it.
 func checkStoreURL(raw string, t cache.TLS) error {
-	if path, ok := strings.CutPrefix(raw, "bolt:"); ok && path != "" {
+	if path, ok := boltPath(raw); ok && path != "" {
 		if t != (cache.TLS{}) {
 			return errors.New("store.tls: has no use unless store.url begins with rediss")
 		}

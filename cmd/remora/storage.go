@@ -119,8 +119,11 @@ func pingStore(ctx context.Context, store *encrypted.Guarded, log *slog.Logger) 
 // warnOfEmptyFile logs that the file of a store is there and has no content, as after a truncation: it begins as a new store, like a
 // missing one.
 func warnOfEmptyFile(url string, log *slog.Logger) {
-	path, ok := strings.CutPrefix(url, "bolt:")
-	if info, err := os.Stat(path); ok && err == nil && info.Mode().IsRegular() && info.Size() == 0 {
+	path, ok := boltPath(url)
+	if !ok {
+		return
+	}
+	if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Size() == 0 {
 		log.Warn("the file of store.url is empty and begins as a new store; if it held sessions, stop and restore a backup", "file", path)
 	}
 }
@@ -176,7 +179,7 @@ func (s *storage) close() error {
 
 // wantFile returns an error for a bolt file that does not exist: opening it to read would create it.
 func wantFile(url string) error {
-	path, ok := strings.CutPrefix(url, "bolt:")
+	path, ok := boltPath(url)
 	if !ok {
 		return nil
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -37,7 +36,7 @@ func (s *storeCommand) boltFile(verb string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path, ok := strings.CutPrefix(c.Store.URL.Reveal(), "bolt:")
+	path, ok := boltPath(c.Store.URL.Reveal())
 	if !ok {
 		return "", fmt.Errorf("store %s: store.url is %s, want bolt:PATH", verb, showStoreURL(c.Store.URL.Reveal()))
 	}

@@ -202,7 +202,7 @@ func (f *transcriptFlags) open(cmd *cobra.Command, p console, call archiveCall) 
 		a.in = file
 	}
 
-	if path, ok := strings.CutPrefix(c.Store.URL.Reveal(), "bolt:"); ok {
+	if path, ok := boltPath(c.Store.URL.Reveal()); ok {
 		if err := askArchive(cmd.Context(), path, a); !errors.Is(err, errNoProxy) {
 			return err
 		}

@@ -95,8 +95,8 @@ func (p *Peers) poll(ctx context.Context) {
 	p.pollAgain()
 }
 
-// checkStarts removes startsGroup after an error, if it is what cannot be read: all requests read it. Without it, others are found a
-// moment later. The groups of processes are replaced by their owners.
+// checkStarts removes startsGroup if a read has failed because of it: all requests read it. Without it, others are found a moment
+// later. The groups of processes are replaced by their owners.
 func (p *Peers) checkStarts(ctx context.Context, err error) {
 	if !isForeign(err) {
 		return

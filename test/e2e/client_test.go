@@ -22,7 +22,7 @@ type client struct {
 	// members are added to each request. They replace model and stream.
 	members map[string]any
 	habit   habit
-	// history is sent before new items. edit, if set, changes what is sent and not the history.
+	// history is sent before new items, as edit returns it if that is set; history itself stays.
 	history []json.RawMessage
 	edit    func(history []json.RawMessage) []json.RawMessage
 	// checked requires that upstream gets what the client sends.

@@ -7,14 +7,12 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
-	"slices"
-	"strings"
 	"sync"
 	"testing"
 
 	"remora/memory/layer"
 	"remora/memory/layer/layertest"
+	"remora/test/kit"
 )
 
 // counter is a layer that counts its turns and tells the model.
@@ -163,14 +161,5 @@ func TestBroken(t *testing.T) {
 // TestBrokenLayersFail: a layer that breaks a promise fails in the subtest of that promise.
 func TestBrokenLayersFail(t *testing.T) {
 	t.Parallel()
-	for _, name := range slices.Sorted(maps.Keys(promises)) {
-		t.Run(name, func(t *testing.T) {
-			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.timeout=4m", "-test.run=^TestBroken$/^"+name+"$")
-			cmd.Env = append(os.Environ(), brokenEnv+"="+name)
-			out, err := cmd.CombinedOutput()
-			if err == nil || !strings.Contains(string(out), "--- FAIL: TestBroken/"+name) {
-				t.Errorf("the suite does not find it: %v\n%s", err, out)
-			}
-		})
-	}
+	kit.WantFailures(t, brokenEnv, maps.Keys(promises))
 }
