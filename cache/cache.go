@@ -39,6 +39,14 @@ type Group struct {
 	Owner, Name string
 }
 
+// LowHalf and HighHalf begin the names of owners whose groups and index are in one slot of a cluster each. The two slots are half of
+// all slots apart. So what is written for an owner of each half can still be read after one server was lost, unless that one had more
+// than half of the slots.
+const (
+	LowHalf  = "\x01l"
+	HighHalf = "\x01h"
+)
+
 // Query asks for some values of one group.
 type Query struct {
 	Group Group

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -807,10 +808,15 @@ func (s *replaced) Read(ctx context.Context, q []cache.Query) ([]cache.Result, e
 }
 
 func (s *replaced) Commit(ctx context.Context, b []cache.Batch) []cache.Outcome {
-	if err := s.check(b[0].Group); err != nil {
-		return cache.AllFailed(len(b), err)
+	out := make([]cache.Outcome, len(b))
+	for i := range b {
+		if err := s.check(b[i].Group); err != nil {
+			out[i].Err = err
+			continue
+		}
+		out[i] = s.Store.Commit(ctx, b[i:i+1])[0]
 	}
-	return s.Store.Commit(ctx, b)
+	return out
 }
 
 func (s *replaced) Delete(ctx context.Context, g cache.Group) error {
@@ -822,7 +828,6 @@ func (s *replaced) Delete(ctx context.Context, g cache.Group) error {
 
 // TestForeignAnnouncements: what another program stores under the keys of processes takes the memory of sessions for a moment only.
 func TestForeignAnnouncements(t *testing.T) {
-	const processes = "\x00processes"
 	for _, n := range []int{1, 2} {
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // as in withReplicas
 		synctest.Test(t, func(t *testing.T) {
@@ -836,14 +841,20 @@ func TestForeignAnnouncements(t *testing.T) {
 				list = append(list, startReplica(t, store, &link{Store: store}, &queue{}))
 			}
 			time.Sleep(3500 * time.Millisecond)
-			names, _, err := mem.List(t.Context(), processes, "", 10)
-			if err != nil || len(names) != n {
-				t.Fatalf("processes %q, %v, want %d", names, err, n)
+			var groups []cache.Group
+			for _, processes := range []string{cache.LowHalf + "processes", cache.HighHalf + "processes"} {
+				names, _, err := mem.List(t.Context(), processes, "", 10)
+				if err != nil || len(names) != n {
+					t.Fatalf("processes %q, %v, want %d", names, err, n)
+				}
+				for _, name := range append(names, "starts") {
+					groups = append(groups, cache.Group{Owner: processes, Name: name})
+				}
 			}
 
 			view := ""
-			for i, name := range append(names, "starts") {
-				store.replace(cache.Group{Owner: processes, Name: name})
+			for i, g := range groups {
+				store.replace(g)
 				time.Sleep(2500 * time.Millisecond)
 				for j, r := range list {
 					words := fmt.Sprintf("u:%d%d", i, j)
@@ -851,6 +862,124 @@ func TestForeignAnnouncements(t *testing.T) {
 					r.wantAnswer(words, "a:1", view, memory.StatusOK)
 					view += " a:1"
 				}
+			}
+			for _, r := range list {
+				r.m.Close()
+			}
+			if err := mem.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// cluster is a store of two servers: one has all groups of [cache.LowHalf], the other all others. The first can be lost.
+type cluster struct {
+	cache.Store
+
+	lost   atomic.Bool
+	silent bool // calls of a lost server hang
+}
+
+func (s *cluster) Shard(g cache.Group) string {
+	if strings.HasPrefix(g.Owner, cache.LowHalf) {
+		return "low"
+	}
+	return "high"
+}
+
+func (s *cluster) check(ctx context.Context, owner string) error {
+	if !s.lost.Load() || s.Shard(cache.Group{Owner: owner}) != "low" {
+		return nil
+	}
+	if s.silent {
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		<-ctx.Done()
+		return cache.OnShard("low", ctx.Err())
+	}
+	return cache.OnShard("low", errors.New("connection refused"))
+}
+
+func (s *cluster) Read(ctx context.Context, q []cache.Query) ([]cache.Result, error) {
+	for _, query := range q {
+		if err := s.check(ctx, query.Group.Owner); err != nil {
+			return nil, err
+		}
+	}
+	return s.Store.Read(ctx, q)
+}
+
+func (s *cluster) Commit(ctx context.Context, b []cache.Batch) []cache.Outcome {
+	out := make([]cache.Outcome, len(b))
+	var wg sync.WaitGroup
+	for i := range b {
+		wg.Go(func() {
+			if out[i].Err = s.check(ctx, b[i].Group.Owner); out[i].Err == nil {
+				out[i] = s.Store.Commit(ctx, b[i:i+1])[0]
+			}
+		})
+	}
+	wg.Wait()
+	return out
+}
+
+func (s *cluster) List(ctx context.Context, owner, after string, limit int) ([]string, string, error) {
+	if err := s.check(ctx, owner); err != nil {
+		return nil, "", err
+	}
+	return s.Store.List(ctx, owner, after, limit)
+}
+
+// TestServerOfAnnouncementsIsLost: the sessions of a cluster's other servers keep their memory while one is lost on which processes
+// announce their turns, and a turn that is not stored yet is still waited for.
+func TestServerOfAnnouncementsIsLost(t *testing.T) {
+	for _, silent := range []bool{false, true} {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // as in withReplicas
+		synctest.Test(t, func(t *testing.T) {
+			mem, err := stores.Open("memory:", cache.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			store := &cluster{Store: mem, silent: silent}
+			var list []*replica
+			for range 3 {
+				l := &link{Store: store}
+				list = append(list, startReplica(t, store, l, &queue{}))
+			}
+			time.Sleep(3500 * time.Millisecond)
+			view := ""
+			say := func(n int, status memory.Status) {
+				t.Helper()
+				words := fmt.Sprint("u:", n)
+				view = strings.TrimSpace(view + " " + words)
+				list[n%3].wantAnswer(words, "a:1", view, status)
+				view += " a:1"
+			}
+			say(0, memory.StatusOK)
+			for round := range 2 { // lost again after it was back
+				store.lost.Store(true)
+				if silent {
+					time.Sleep(5 * time.Second) // until all have noticed
+				}
+				for n := range 6 {
+					say(10*round+n+1, memory.StatusOK)
+				}
+
+				a, b := list[0], list[1]
+				a.link.hold(ofSession)
+				turn := a.open("u:1")
+				time.Sleep(300 * time.Millisecond) // its question is on disk
+				turn.Commit(answer(t, "a:1"))
+				b.wantAnswer("u:2", "a:2", view+" u:2", memory.StatusDegraded)
+				a.link.hold(nil)
+				time.Sleep(10 * time.Second)
+				view += " u:1 a:1 u:2 a:2"
+				say(10*round+7, memory.StatusOK)
+
+				store.lost.Store(false)
+				time.Sleep(5 * time.Second)
+				say(10*round+8, memory.StatusOK)
 			}
 			for _, r := range list {
 				r.m.Close()

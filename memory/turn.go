@@ -258,9 +258,15 @@ func (t *Turn) find(ctx context.Context, want session.Want) (extra session.Extra
 // that are not stored, or were not when it was read.
 func (t *Turn) enter(ctx context.Context, want session.Want) (extra session.Extra, held bool, err error) {
 	peers := t.m.peers
-	inquiry := peers.Inquire()
-	want.First = inquiry.Queries
+	inquiry, queries := peers.Inquire()
+	want.First = queries
 	entry, extra, err := t.m.log.Enter(ctx, t.ID, t.started, t.call.inSession(), want)
+	if err != nil {
+		var ok bool
+		if inquiry, want.First, ok = peers.InquireAgain(inquiry, err); ok {
+			entry, extra, err = t.m.log.Enter(ctx, t.ID, t.started, t.call.inSession(), want)
+		}
+	}
 	if err != nil {
 		return extra, false, err
 	}

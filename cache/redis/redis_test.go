@@ -37,6 +37,17 @@ func TestKeysAreInjective(t *testing.T) {
 	})
 }
 
+// TestHalves: the slot of a key is that of what its first braces contain.
+func TestHalves(t *testing.T) {
+	for half, tag := range map[string]string{cache.LowHalf: "{b}", cache.HighHalf: "{fn}"} {
+		for _, key := range []string{indexKey(half + "a"), groupKey(cache.Group{Owner: half + "a", Name: "n"}), groupKey(cache.Group{Owner: half})} {
+			if at := strings.Index(key, "{"); !strings.HasPrefix(key[at:], tag) {
+				t.Errorf("%q is not in the slot of %s", key, tag)
+			}
+		}
+	}
+}
+
 // TestShortIDsCanBeReadBack: ids that are not hashed can be decoded, so they do not collide.
 func TestShortIDsCanBeReadBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -35,8 +35,11 @@ type Options struct {
 // New returns the heartbeat of this process, which Run begins, and its peers.
 func New(o Options) (*Heartbeat, *Peers) {
 	h := &Heartbeat{
-		o: o, kick: make(chan struct{}, 1), spoke: make(chan struct{}),
+		o: o, spoke: make(chan struct{}),
 		turns: make(map[cache.Group]map[string]bool), adopted: make(map[uint64]time.Time),
+	}
+	for b := range h.posts {
+		h.posts[b].kick = make(chan struct{}, 1)
 	}
 	if o.Shared {
 		h.self = rand.Uint64() | 1 //nolint:gosec // unique, not secret
@@ -50,34 +53,43 @@ func New(o Options) (*Heartbeat, *Peers) {
 }
 
 // Heartbeat announces to the other processes that share a store that this one lives, and for which sessions it has turns that
-// they cannot see. It writes a group of its own in the store.
+// they cannot see. It writes a group of its own on each board.
 type Heartbeat struct {
 	o     Options
 	peers *Peers
-	self  uint64        // see Self
-	place uint64        // Options.Place, hashed; 0 is unknown
-	kick  chan struct{} // beats at once
+	self  uint64 // see Self
+	place uint64 // Options.Place, hashed; 0 is unknown
 
-	mu sync.Mutex
+	mu    sync.Mutex
+	posts [boards]post
 	// turns are turns that the others may not see, by session and id: true for running turns that began without the store,
 	// false for those in the spool.
 	turns   map[cache.Group]map[string]bool
 	adopted map[uint64]time.Time // dead processes whose turns on disk this one has taken over; see removeAdopted
 	silent  time.Time            // until when no further removal is logged
-	failing bool                 // the last beat failed
-	begun   bool                 // see announceStart
-	beats   uint64               // the number of begun beats
-	said    uint64               // the last beat that succeeded
 	spoke   chan struct{}        // closed and replaced after each beat
+}
+
+// post is what a process does on one board.
+type post struct {
+	kick    chan struct{} // beats at once
+	begun   bool          // see announceStart
+	failing bool          // the last beat failed
+	beats   uint64        // the number of begun beats
+	said    uint64        // the last beat that succeeded
 }
 
 // Beat is the interval of heartbeats.
 const Beat = time.Second
 
+// board is a place of the store where processes announce themselves. There are two, on different servers of a cluster: every process
+// writes both and reads one of them, the other one if it fails. So the loss of a server concerns only the sessions that it holds.
+type board int
+
 const (
-	// processOwner owns the groups of processes, which are named after them.
-	processOwner = "\x00processes"
-	processName  = "s"
+	boards = 2
+
+	processName = "s"
 	// processTTL is how long a process is taken to live after it has said so.
 	processTTL = 15 * time.Second
 	// leftTTL is how long the note is kept that a dead process has left turns on its disk.
@@ -91,12 +103,21 @@ const (
 // Self names this process; it is 0 where no other one uses the store.
 func (h *Heartbeat) Self() uint64 { return h.self }
 
-func processGroup(id uint64) cache.Group {
-	return cache.Group{Owner: processOwner, Name: strconv.FormatUint(id, 16)}
+// owner owns the groups of a board.
+func (b board) owner() string {
+	return [boards]string{cache.LowHalf + "processes", cache.HighHalf + "processes"}[b]
 }
 
-// startsGroup is written by each process that begins. It expires when all others have long looked for it.
-var startsGroup = cache.Group{Owner: processOwner, Name: "starts"} //nolint:gochecknoglobals // constant
+// process is the group of a process.
+func (b board) process(id uint64) cache.Group {
+	return cache.Group{Owner: b.owner(), Name: strconv.FormatUint(id, 16)}
+}
+
+// starts is written by each process that begins. It expires when all others have long looked for it.
+func (b board) starts() cache.Group { return cache.Group{Owner: b.owner(), Name: "starts"} }
+
+// other is the board to read if this one fails.
+func (b board) other() board { return 1 - b }
 
 // sessionKey is the key of a session in a heartbeat.
 func sessionKey(g cache.Group) uint64 {
@@ -110,14 +131,25 @@ func sessionKey(g cache.Group) uint64 {
 func (h *Heartbeat) Begin(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, Beat)
 	defer cancel()
-	h.beat(ctx)
+	onBoards(func(b board) { h.beat(ctx, b) })
 	if !h.isCutOff() {
 		h.peers.poll(ctx)
 	}
 }
 
-// Run sends a heartbeat each second, and new turns at once, until ctx ends.
-func (h *Heartbeat) Run(ctx context.Context) { EachBeat(ctx, h.kick, h.beat) }
+// Run sends a heartbeat each second, and new turns at once, until ctx ends. One board does not wait for the other: its server may hang.
+func (h *Heartbeat) Run(ctx context.Context) {
+	onBoards(func(b board) { EachBeat(ctx, h.posts[b].kick, func(ctx context.Context) { h.beat(ctx, b) }) })
+}
+
+// onBoards calls do for all boards at once, and waits for the calls.
+func onBoards(do func(board)) {
+	var wg sync.WaitGroup
+	for b := range board(boards) {
+		wg.Go(func() { do(b) })
+	}
+	wg.Wait()
+}
 
 // EachBeat calls do each second, and when wake says so, until ctx ends.
 func EachBeat(ctx context.Context, wake <-chan struct{}, do func(context.Context)) {
@@ -137,23 +169,32 @@ func EachBeat(ctx context.Context, wake <-chan struct{}, do func(context.Context
 // Stop announces that the process has ended, or that it has left turns on its disk. Run must have returned.
 func (h *Heartbeat) Stop(ctx context.Context) {
 	if len(h.heldSessions()) > 0 {
-		h.announce(ctx, leftTTL)
+		onBoards(func(b board) { h.announce(ctx, b, leftTTL) })
 		return
 	}
-	if err := h.o.Store.Delete(ctx, processGroup(h.self)); err != nil {
+	if err := h.removeProcess(ctx, h.self); err != nil {
 		h.o.Log.Debug("process is still listed", "error", err.Error())
 	}
 }
 
-// beat sends a heartbeat with the process's turns.
-func (h *Heartbeat) beat(ctx context.Context) {
+// removeProcess removes a process from all boards.
+func (h *Heartbeat) removeProcess(ctx context.Context, id uint64) error {
+	var errs []error
+	for b := range board(boards) {
+		errs = append(errs, h.o.Store.Delete(ctx, b.process(id)))
+	}
+	return errors.Join(errs...)
+}
+
+// beat writes the process's turns on a board.
+func (h *Heartbeat) beat(ctx context.Context, b board) {
 	ctx, cancel := context.WithTimeout(ctx, 2*Beat)
 	defer cancel()
 	h.mu.Lock()
-	h.beats++
-	now := h.beats
+	h.posts[b].beats++
+	now := h.posts[b].beats
 	h.mu.Unlock()
-	ok := h.announce(ctx, processTTL) && h.announceStart(ctx)
+	ok := h.announce(ctx, b, processTTL) && h.announceStart(ctx, b)
 	if ok {
 		h.removeAdopted(ctx)
 	}
@@ -163,22 +204,28 @@ func (h *Heartbeat) beat(ctx context.Context) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	p := &h.posts[b]
 	if ok {
-		h.said = now
+		p.said = now
 	}
-	h.failing, h.begun = !ok, ok
+	p.failing, p.begun = !ok, ok
 	close(h.spoke)
 	h.spoke = make(chan struct{})
 }
 
-// isCutOff reports whether the last heartbeat failed.
+// isCutOff reports whether the last heartbeat failed on all boards.
 func (h *Heartbeat) isCutOff() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.failing
+	for _, p := range h.posts {
+		if !p.failing {
+			return false
+		}
+	}
+	return true
 }
 
-func (h *Heartbeat) announce(ctx context.Context, ttl time.Duration) bool {
+func (h *Heartbeat) announce(ctx context.Context, b board, ttl time.Duration) bool {
 	held := h.heldSessions()
 	value := []byte{0}
 	if len(held) > maxHeld {
@@ -189,13 +236,13 @@ func (h *Heartbeat) announce(ctx context.Context, ttl time.Duration) bool {
 	}
 	value = binary.BigEndian.AppendUint64(value, h.place)
 	_, ok := h.write(ctx, cache.Batch{
-		Group: processGroup(h.self), Expect: cache.AnyVersion, TTL: ttl, Listed: true, Puts: []cache.Put{{Name: processName, Data: value}},
+		Group: b.process(h.self), Expect: cache.AnyVersion, TTL: ttl, Listed: true, Puts: []cache.Put{{Name: processName, Data: value}},
 	})
 	return ok
 }
 
-// write writes a group of processes. If another program has stored something else under its key, all sessions would lose their memory
-// until it is deleted: only announcements belong there, which are repeated, so write replaces it.
+// write writes a group of a board. If another program has stored something else under its key, sessions would lose their memory until
+// it is deleted: only announcements belong there, which are repeated, so write replaces it.
 func (h *Heartbeat) write(ctx context.Context, b cache.Batch) (version uint64, ok bool) {
 	out := h.o.Store.Commit(ctx, []cache.Batch{b})[0]
 	if isForeign(out.Err) {
@@ -232,26 +279,22 @@ func (h *Heartbeat) remove(ctx context.Context, g cache.Group, why error) {
 	h.o.Log.Warn("the announcement of a process could not be read or written; it is made anew", "group", g.Name, "error", why.Error())
 }
 
-// announceStart tells the others, once, that there is a process which they have not seen, or have forgotten since it was cut off: they
-// look for others each second, which is too late for its first turns.
-func (h *Heartbeat) announceStart(ctx context.Context) bool {
+// announceStart tells the others on a board, once, that there is a process which they have not seen, or have forgotten since it was cut
+// off: they look for others each second, which is too late for its first turns.
+func (h *Heartbeat) announceStart(ctx context.Context, b board) bool {
 	h.mu.Lock()
-	begun := h.begun
+	begun := h.posts[b].begun
 	h.mu.Unlock()
 	if begun {
 		return true
 	}
 	version, ok := h.write(ctx, cache.Batch{
-		Group: startsGroup, Expect: cache.AnyVersion, TTL: processTTL, Puts: []cache.Put{{Name: processName, Data: []byte{}}},
+		Group: b.starts(), Expect: cache.AnyVersion, TTL: processTTL, Puts: []cache.Put{{Name: processName, Data: []byte{}}},
 	})
-	if !ok {
-		return false
+	if ok {
+		h.peers.noteOwnStart(b, version)
 	}
-	h.peers.noteOwnStart(version)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.begun = true
-	return true
+	return ok
 }
 
 // isElsewhere reports whether a heartbeat is of a process in another place than this one, as far as both places are known.
@@ -269,24 +312,32 @@ func (h *Heartbeat) BeatNow() {
 	if h.self == 0 {
 		return
 	}
-	select {
-	case h.kick <- struct{}{}:
-	default:
+	for b := range h.posts {
+		select {
+		case h.posts[b].kick <- struct{}{}:
+		default:
+		}
 	}
 }
 
-// AwaitBeat waits until the others can see the present turns of this process, until the store fails or ctx ends.
+// AwaitBeat waits until the others can see the present turns of this process on all boards that do not fail, or until ctx ends.
 func (h *Heartbeat) AwaitBeat(ctx context.Context) {
 	if !h.peers.Any() {
 		return
 	}
+	var next [boards]uint64
 	h.mu.Lock()
-	next := h.beats + 1
+	for b, p := range h.posts {
+		next[b] = p.beats + 1
+	}
 	h.mu.Unlock()
 	h.BeatNow()
 	for {
 		h.mu.Lock()
-		spoke, done := h.spoke, h.failing || h.said >= next
+		spoke, done := h.spoke, true
+		for b, p := range h.posts {
+			done = done && (p.failing || p.said >= next[b])
+		}
 		h.mu.Unlock()
 		if done {
 			return
@@ -406,7 +457,7 @@ func (h *Heartbeat) removeAdopted(ctx context.Context) {
 	}
 	h.mu.Unlock()
 	for _, owner := range known {
-		if err := h.o.Store.Delete(ctx, processGroup(owner)); err != nil {
+		if err := h.removeProcess(ctx, owner); err != nil {
 			h.o.Log.Debug("a process that has ended is still listed", "error", err.Error())
 			continue
 		}

@@ -24,17 +24,18 @@ type Peers struct {
 
 	mu        sync.Mutex
 	others    map[uint64]*peer
-	polled    bool      // the others were looked for
-	newest    uint64    // the last known version of startsGroup
-	listed    uint64    // that before the others were looked for; if it is another one, a process has begun since
-	recovered time.Time // when this process's heartbeats succeeded again
+	polled    bool           // the others were looked for
+	board     board          // is read
+	newest    [boards]uint64 // the last known version of the group starts
+	listed    [boards]uint64 // that before the others were looked for; if it is another one, a process has begun since
+	recovered time.Time      // when this process's heartbeats succeeded again
 
 	kick chan struct{} // looks for others at once
 }
 
 // peer is one of them, as it was seen last.
 type peer struct {
-	version uint64
+	version [boards]uint64    // of what it has announced, as far as it was read
 	heard   int               // how often it has said something, up to heardAfter
 	other   bool              // it is not this process's predecessor: it appeared later, or runs elsewhere
 	same    int               // polls in a row that have found nothing new
@@ -60,14 +61,62 @@ func (p *Peers) Run(ctx context.Context) { EachBeat(ctx, p.kick, p.poll) }
 func (p *Peers) poll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*Beat)
 	defer cancel()
+	b := p.reads()
+	err := p.pollOn(ctx, b)
+	if err != nil {
+		p.removeForeignStarts(ctx, b, err)
+		if p.leave(b, err) {
+			p.turnTo(b.other())
+			err = p.pollOn(ctx, b.other())
+		}
+	}
+	if err != nil {
+		p.o.Log.Debug("other processes cannot be looked at", "error", err.Error())
+	}
+}
+
+// reads returns the board that is read.
+func (p *Peers) reads() board {
 	p.mu.Lock()
-	newest := p.newest
+	defer p.mu.Unlock()
+	return p.board
+}
+
+// turnTo makes b the board that is read. What it says of processes that have begun may be news.
+func (p *Peers) turnTo(b board) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.board = b
+	p.pollAgain(b)
+}
+
+// leave reports whether what failed on a board may succeed on the other one. If the server of the board has failed, the other one is
+// read from now on. If a key has, it may be another one than the board's: the next poll finds out.
+func (p *Peers) leave(b board, err error) bool {
+	switch fault, shards := cache.FaultOf(err); fault {
+	case cache.FaultShard, cache.FaultTimeout:
+		if !slices.Contains(shards, p.o.Store.Shard(b.starts())) {
+			return false
+		}
+		p.turnTo(b.other())
+		return true
+	case cache.FaultKey:
+		return true
+	default:
+		return false
+	}
+}
+
+// pollOn looks for the other processes on a board.
+func (p *Peers) pollOn(ctx context.Context, b board) error {
+	p.mu.Lock()
+	newest := p.newest[b]
 	p.mu.Unlock()
 	found := make(map[uint64]bool)
 	for after := ""; ; {
-		names, next, err := p.o.Store.List(ctx, processOwner, after, maxProcesses)
+		names, next, err := p.o.Store.List(ctx, b.owner(), after, maxProcesses)
 		if err != nil {
-			return
+			return err //nolint:wrapcheck // only leave and the log see it
 		}
 		for _, name := range names {
 			id, err := strconv.ParseUint(name, 16, 64)
@@ -84,38 +133,40 @@ func (p *Peers) poll(ctx context.Context) {
 		maps.DeleteFunc(p.others, func(id uint64, _ *peer) bool { return !found[id] })
 	}
 	p.mu.Unlock()
-	if _, err := p.read(ctx, slices.Collect(maps.Keys(found)), true); err != nil {
-		p.o.Log.Debug("other processes cannot be looked at", "error", err.Error())
-		p.checkStarts(ctx, err)
-		return
+	q := Inquiry{board: b, ids: slices.Collect(maps.Keys(found))}
+	results, err := p.o.Store.Read(ctx, q.queries())
+	if err != nil {
+		return err //nolint:wrapcheck // only leave and the log see it
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.polled, p.listed = true, newest
-	p.pollAgain()
+	p.update(q, results, true)
+	p.polled, p.listed[b] = true, newest
+	p.pollAgain(b)
+	return nil
 }
 
-// checkStarts removes startsGroup if a read has failed because of it: all requests read it. Without it, others are found a moment
-// later. The groups of processes are replaced by their owners.
-func (p *Peers) checkStarts(ctx context.Context, err error) {
+// removeForeignStarts removes the group starts of a board if a poll has failed because of it: all requests read it. Without it, others
+// are found a moment later. The groups of processes are replaced by their owners.
+func (p *Peers) removeForeignStarts(ctx context.Context, b board, err error) {
 	if !isForeign(err) {
 		return
 	}
-	if _, err := p.o.Store.Read(ctx, queriesOf(nil)); isForeign(err) {
-		p.heartbeat.remove(ctx, startsGroup, err)
+	if _, err := p.o.Store.Read(ctx, Inquiry{board: b}.queries()); isForeign(err) {
+		p.heartbeat.remove(ctx, b.starts(), err)
 	}
 }
 
-// noteOwnStart records the version of startsGroup that this process has written. It looks for others next.
-func (p *Peers) noteOwnStart(version uint64) {
+// noteOwnStart records the version of the group starts that this process has written. It looks for others next.
+func (p *Peers) noteOwnStart(b board, version uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.newest = version
+	p.newest[b] = version
 }
 
 // pollAgain looks for the others at once if one has begun since. The caller holds the lock.
-func (p *Peers) pollAgain() {
-	if p.newest == p.listed {
+func (p *Peers) pollAgain(b board) {
+	if p.newest[b] == p.listed[b] {
 		return
 	}
 	select {
@@ -126,38 +177,32 @@ func (p *Peers) pollAgain() {
 
 // read reads the groups of other processes, and returns those that have ended, or may have ended before this one knew
 // of them.
-func (p *Peers) read(ctx context.Context, ids []uint64, poll bool) (ended []uint64, err error) {
-	if len(ids) == 0 && !poll {
+func (p *Peers) read(ctx context.Context, ids []uint64) (ended []uint64, err error) {
+	if len(ids) == 0 {
 		return nil, nil
 	}
-	results, err := p.o.Store.Read(ctx, queriesOf(ids))
+	q := Inquiry{p.reads(), ids}
+	results, err := p.o.Store.Read(ctx, q.queries())
+	if err != nil && p.leave(q.board, err) {
+		q.board = q.board.other()
+		results, err = p.o.Store.Read(ctx, q.queries())
+	}
 	if err != nil {
-		return nil, err
+		return nil, err //nolint:wrapcheck // of the store
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.update(ids, results, poll), nil
+	return p.update(q, results, false), nil
 }
 
-// queriesOf asks for the groups of processes, and first whether others have begun.
-func queriesOf(ids []uint64) []cache.Query {
-	queries := make([]cache.Query, 1, 1+len(ids))
-	queries[0] = cache.Query{Group: startsGroup}
-	for _, id := range ids {
-		queries = append(queries, cache.Query{Group: processGroup(id), Names: []string{processName}})
-	}
-	return queries
-}
-
-// update records what queriesOf has asked for, and returns the processes that have ended, or may have. The caller holds the
-// lock.
-func (p *Peers) update(ids []uint64, results []cache.Result, poll bool) (ended []uint64) {
-	if begun := results[0].Version; begun != 0 && begun != p.newest {
-		p.newest = begun
-		p.pollAgain()
+// update records what an inquiry has found, and returns the processes that have ended, or may have. The caller holds the lock.
+func (p *Peers) update(q Inquiry, results []cache.Result, poll bool) (ended []uint64) {
+	if begun := results[0].Version; begun != 0 && begun != p.newest[q.board] {
+		p.newest[q.board] = begun
+		p.pollAgain(q.board)
 	}
 	for i, r := range results[1:] {
-		id, value := ids[i], r.Values[0]
+		id, value := q.ids[i], r.Values[0]
 		if r.Version == 0 || len(value) == 0 {
 			if !p.unsettled() {
 				delete(p.others, id)
@@ -170,9 +215,12 @@ func (p *Peers) update(ids []uint64, results []cache.Result, poll bool) (ended [
 			o = &peer{other: p.polled || p.heartbeat.isElsewhere(value)}
 			p.others[id] = o
 		}
+		before := o.version[q.board]
+		o.version[q.board] = r.Version
 		switch {
-		case o.version != r.Version:
-			o.version, o.same, o.heard, o.news = r.Version, 0, min(o.heard+1, heardAfter), min(o.news+1, heardAfter)
+		case before == 0 && o.heard > 0: // on the other board
+		case before != r.Version:
+			o.same, o.heard, o.news = 0, min(o.heard+1, heardAfter), min(o.news+1, heardAfter)
 		case poll:
 			o.same++
 		}
@@ -187,19 +235,39 @@ func (p *Peers) update(ids []uint64, results []cache.Result, poll bool) (ended [
 	return ended
 }
 
-// Inquiry asks other processes which turns they hold. Its queries are for [session.Want].First.
+// Inquiry asks other processes, by one board, which turns they hold.
 type Inquiry struct {
-	Queries []cache.Query
-	ids     []uint64
+	board board
+	ids   []uint64
 }
 
-// Inquire returns an inquiry of the processes that were seen last. It has no queries if the store cannot be shared.
-func (p *Peers) Inquire() Inquiry {
-	if p.heartbeat.self == 0 {
-		return Inquiry{}
+// queries asks first whether others have begun.
+func (q Inquiry) queries() []cache.Query {
+	queries := make([]cache.Query, 1, 1+len(q.ids))
+	queries[0] = cache.Query{Group: q.board.starts()}
+	for _, id := range q.ids {
+		queries = append(queries, cache.Query{Group: q.board.process(id), Names: []string{processName}})
 	}
-	ids := p.ids()
-	return Inquiry{queriesOf(ids), ids}
+	return queries
+}
+
+// Inquire returns an inquiry of the processes that were seen last, and its queries for [session.Want].First: none if the store cannot
+// be shared.
+func (p *Peers) Inquire() (Inquiry, []cache.Query) {
+	if p.heartbeat.self == 0 {
+		return Inquiry{}, nil
+	}
+	q := Inquiry{p.reads(), p.ids()}
+	return q, q.queries()
+}
+
+// InquireAgain returns the inquiry to make in place of one whose read has failed. ok is false if that would fail, too.
+func (p *Peers) InquireAgain(q Inquiry, err error) (again Inquiry, queries []cache.Query, ok bool) {
+	if p.heartbeat.self == 0 || !p.leave(q.board, err) {
+		return q, nil, false
+	}
+	q.board = q.board.other()
+	return q, q.queries(), true
 }
 
 // MayHold takes the results of an inquiry and reports whether others may hold turns of a session.
@@ -209,7 +277,7 @@ func (p *Peers) MayHold(g cache.Group, q Inquiry, results []cache.Result) bool {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.update(q.ids, results, false)
+	p.update(q, results, false)
 	return p.mayBeCutOff() || p.held(sessionKey(g)).some()
 }
 
@@ -289,7 +357,7 @@ func (p *Peers) AreUnknown() bool {
 
 // areUnknown is AreUnknown for a caller that holds the lock.
 func (p *Peers) areUnknown() bool {
-	return p.heartbeat.self != 0 && (!p.polled || p.newest != p.listed || len(p.others) > 0 && p.unsettled())
+	return p.heartbeat.self != 0 && (!p.polled || p.newest[p.board] != p.listed[p.board] || len(p.others) > 0 && p.unsettled())
 }
 
 // MayHoldEarlier reports whether another process holds a turn of a session that belongs before one and is not stored: any, or, for
@@ -299,7 +367,7 @@ func (p *Peers) MayHoldEarlier(ctx context.Context, g cache.Group, turn string, 
 	if len(ids) == 0 && !p.AreUnknown() {
 		return false
 	}
-	if _, err := p.read(ctx, ids, false); err != nil {
+	if _, err := p.read(ctx, ids); err != nil {
 		return true
 	}
 	p.mu.Lock()
@@ -345,7 +413,7 @@ func (p *Peers) held(key uint64) (h Holding) {
 
 // Holding reads the others' unstored turns of a session, and adds those of this process.
 func (p *Peers) Holding(ctx context.Context, g cache.Group) (h Holding, err error) {
-	if _, err := p.read(ctx, p.ids(), false); err != nil {
+	if _, err := p.read(ctx, p.ids()); err != nil {
 		return h, err
 	}
 	p.mu.Lock()
@@ -374,7 +442,7 @@ func (p *Peers) Ended(ctx context.Context, turns []session.Pending) ([]uint64, e
 			owners = append(owners, t.Owner)
 		}
 	}
-	return p.read(ctx, owners, false)
+	return p.read(ctx, owners)
 }
 
 // MarkEnded lets the entry know which of the processes have ended that had earlier turns open, and reports whether there are any.

@@ -131,7 +131,7 @@ Limits:
   replaced, also in a planned failover, loses the writes that it accepts until it learns of that: about a second of turns. Clients
   that resend their history restore them with their next turn. [redis.md](redis.md) has the settings that avoid it:
   ` + "`min-replicas-to-write 1`" + ` and ` + "`appendfsync always`" + `, which the suite uses.
-- If a cluster loses a master without a replica, the sessions of the other masters keep their memory at a single Remora, but not at several replicas; see [redis.md](redis.md).
+- If a cluster loses a master without a replica, its sessions are ` + "`degraded`" + ` until it is back, those of the other masters keep their memory; see [redis.md](redis.md).
 - While the store is down, turns wait in the spool of their replica, and other replicas cannot see them. If only one replica loses
   the store, it cannot announce its turns either: the others answer without them, unmarked, for as long as the line below the
   table says, and these turns are then stored after those that were answered meanwhile. Closing this gap would delay the end of
