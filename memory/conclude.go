@@ -137,13 +137,13 @@ func newSettling(life context.Context, log *slog.Logger) *settling {
 	return &settling{life: life, log: log, slots: make(chan struct{}, maxSettling)}
 }
 
-// begin begins work of a turn; base is the context of its request, without cancellation.
-func (s *settling) begin(base context.Context, work func(context.Context)) {
+// begin begins work of a turn, unless too many do; base is the context of its request, without cancellation.
+func (s *settling) begin(base context.Context, work func(context.Context)) bool {
 	select {
 	case s.slots <- struct{}{}:
 	default:
 		s.log.Warn("too many turns are settling; layers do not learn from one", "limit", maxSettling)
-		return
+		return false
 	}
 	s.work.Go(func() {
 		defer func() { <-s.slots }()
@@ -152,4 +152,5 @@ func (s *settling) begin(base context.Context, work func(context.Context)) {
 		defer context.AfterFunc(s.life, cancel)() //nolint:contextcheck // the end of the process cuts the work off
 		work(ctx)
 	})
+	return true
 }

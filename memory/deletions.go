@@ -60,11 +60,16 @@ func (d *Deletions) Delete(ctx context.Context, s Scope) error {
 	if err := d.m.tombstones.write(ctx, tombstone); err != nil {
 		return err
 	}
-	groups := []cache.Group{s.Group(), past.VectorsGroup(s.Tenant, s.Session)}
+	groups := []cache.Group{past.VectorsGroup(s.Tenant, s.Session)}
 	for _, id := range responses {
 		groups = append(groups, session.ResponseGroup(s.Tenant, id))
 	}
-	for _, g := range groups {
+	for _, resource := range resources {
+		if err := d.m.log.Index.Remove(ctx, s.Tenant, resource, s.Session); err != nil {
+			return fmt.Errorf("delete session: %w", err)
+		}
+	}
+	for _, g := range append(groups, s.Group()) { // the session itself is the last: it names all others, if this has to be done again
 		if err := d.m.store.Delete(ctx, g); err != nil {
 			return fmt.Errorf("delete session: %w", err)
 		}
@@ -72,9 +77,6 @@ func (d *Deletions) Delete(ctx context.Context, s Scope) error {
 	d.m.past.Forget(s)
 	for _, resource := range resources {
 		d.m.past.Forget(Scope{Tenant: s.Tenant, Session: s.Session, Resource: resource})
-		if err := d.m.log.Index.Remove(ctx, s.Tenant, resource, s.Session); err != nil {
-			return fmt.Errorf("delete session: %w", err)
-		}
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,7 +26,9 @@ import (
 	"remora/memory/layer"
 	"remora/memory/layers/historymanager"
 	"remora/memory/layers/observational"
+	"remora/memory/past"
 	"remora/memory/pipeline"
+	"remora/memory/session"
 	"remora/memory/view"
 	"remora/test/kit"
 	"remora/wire"
@@ -339,6 +342,11 @@ func TestTurnUnderWayIsForgotten(t *testing.T) {
 			_, err := l.m.Forget(t.Context(), "tenant", "ada")
 			return err
 		}, ""},
+		"session deleted, and begun again": {func(l *lab) error {
+			err := l.m.Delete(t.Context(), in("one", "ada").Scope)
+			l.turnOf(in("one", "ada"), "u:new", "a:new")
+			return err
+		}, "u:new a:new"},
 		"evicted": {func(l *lab) error { return l.store.Delete(t.Context(), in("one", "ada").Scope.Group()) }, "u:two a:more"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -359,6 +367,91 @@ func TestTurnUnderWayIsForgotten(t *testing.T) {
 				t.Errorf("recalled: %s", said)
 			}
 		})
+	}
+}
+
+// TestFirstTurnUnderWayIsForgotten: a session that is not stored yet is forgotten with its resource.
+func TestFirstTurnUnderWayIsForgotten(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, memory.Options{Shape: memory.Shape{Layers: layersOf(t, recaller(t))}})
+	turn := l.begin(in("one", "ada"), "u:one")
+	if _, err := l.m.Forget(t.Context(), "tenant", "ada"); err != nil {
+		t.Fatal(err)
+	}
+	turn.Commit(answer(t, "a:one"))
+	if err := l.m.Walk(t.Context(), in("one", "ada").Scope, func(memory.Line) error { return nil }); !errors.Is(err, memory.ErrNoSession) {
+		t.Errorf("walk: %v, want no session", err)
+	}
+}
+
+// unwilling is a store that cannot delete certain groups.
+type unwilling struct {
+	cache.Store
+
+	kept atomic.Pointer[cache.Group]
+}
+
+func (s *unwilling) Delete(ctx context.Context, g cache.Group) error {
+	if kept := s.kept.Load(); kept != nil && *kept == g {
+		return errors.New("no")
+	}
+	return s.Store.Delete(ctx, g)
+}
+
+// TestDeleteAgain: a deletion that has failed in the middle can be repeated, whatever it has not reached.
+func TestDeleteAgain(t *testing.T) {
+	t.Parallel()
+	c := in("one", "ada")
+	for _, kept := range []cache.Group{c.Scope.Group(), session.ResponseGroup("tenant", "resp_1"), past.VectorsGroup("tenant", "one")} {
+		mem, err := stores.Open("memory:", cache.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		store := &unwilling{Store: mem}
+		m := memory.New(store, nil, patient(memory.Options{}))
+		l := &lab{t: t, m: m, store: store}
+		turn := l.begin(c, "u:one")
+		a := answer(t, "a:one")
+		a.Reply.ID = "resp_1"
+		turn.Commit(a)
+		for _, g := range []cache.Group{session.ResponseGroup("tenant", "resp_1"), past.VectorsGroup("tenant", "one")} {
+			store.Commit(t.Context(), []cache.Batch{{Group: g, Expect: cache.AnyVersion, Puts: []cache.Put{{Name: "x", Data: []byte("x")}}}})
+		}
+		store.kept.Store(&kept)
+		if err := m.Delete(t.Context(), c.Scope); err == nil {
+			t.Errorf("%v: deleted", kept)
+		}
+		store.kept.Store(nil)
+		if err := m.Delete(t.Context(), c.Scope); err != nil {
+			t.Errorf("%v: again: %v", kept, err)
+		}
+		for _, g := range []cache.Group{c.Scope.Group(), session.ResponseGroup("tenant", "resp_1"), past.VectorsGroup("tenant", "one")} {
+			if r, err := mem.Read(t.Context(), []cache.Query{{Group: g}}); err != nil || r[0].Version != 0 {
+				t.Errorf("%v failed: %v is left, %v", kept, g, err)
+			}
+		}
+		m.Close()
+		if err := mem.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestSessionConflictTeachesOnce: a turn whose session another turn has changed does not write again what it has written to the states
+// of its resource: layers would learn twice from one turn.
+func TestSessionConflictTeachesOnce(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, memory.Options{Shape: memory.Shape{Layers: layersOf(t, pipeline.Layer{ID: "a", Kind: "test", Scope: layer.Resource, Impl: quick{}})}})
+	c := in("one", "ada")
+	l.turnOf(c, "u:one", "a:nothing")
+	turn := l.begin(c, "u:two")
+	title := c
+	title.Side = "title"
+	l.turnOf(title, "u:title?", "a:nothing")
+	turn.Commit(answer(t, "a:news"))
+	l.m.Close()
+	if stored, want := l.stateOf("u:ada", "a"), fmt.Sprintf("[%q]", layer.Digest("one")); stored != want {
+		t.Errorf("the resource has %s, want %s", stored, want)
 	}
 }
 

@@ -106,7 +106,7 @@ func (p *parkedTurns) writeNext(ctx context.Context, s Scope) (left int, more bo
 		return left, false, err
 	}
 	if records[next] == nil {
-		return left, true, nil // written meanwhile
+		return left, false, nil // written meanwhile
 	}
 	if err := p.writeOne(ctx, records[next], ended); err != nil {
 		return left, false, fmt.Errorf("turn %s: %w", list[next].Turn, err)

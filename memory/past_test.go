@@ -271,6 +271,7 @@ func TestRecallForgets(t *testing.T) {
 		if _, err := m.Forget(t.Context(), "tenant", "ada"); err != nil {
 			t.Fatal(err)
 		}
+		time.Sleep(time.Millisecond) // later than the deletion
 		ask("Fido", false)
 		m.Close()
 		other.Close()

@@ -1,6 +1,7 @@
 package memory_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -726,6 +727,35 @@ func TestReadyTurnOfASilentStore(t *testing.T) {
 		a.link.arriveLate(0)
 		time.Sleep(20 * time.Second)
 		a.wantLine(scope, "u:1 a:1 u:2 a:2")
+	})
+}
+
+// TestImportOfASessionWithWaitingTurns: the turns that wait for an earlier one are not exported, so nothing waits for them in the copy.
+func TestImportOfASessionWithWaitingTurns(t *testing.T) {
+	withReplicas(t, 2, func(r []*replica) {
+		a, b := r[0], r[1]
+		b.wantAnswer("u:0", "a:0", "u:0", memory.StatusOK)
+		first := a.open("u:1")
+		time.Sleep(300 * time.Millisecond) // its question is stored
+		b.wantAnswer("u:2", "a:2", "u:0 a:0 u:2", memory.StatusDegraded)
+		var exported bytes.Buffer
+		if err := b.m.Export(context.Background(), scope, &exported); err != nil {
+			t.Fatal(err)
+		}
+		copied := memory.Scope{Tenant: scope.Tenant, Session: "copy"}
+		if err := b.m.Import(context.Background(), copied, &exported); err != nil {
+			t.Fatal(err)
+		}
+		for n := range 2 {
+			began := time.Now()
+			b.turnOf(memory.Call{Scope: copied}, fmt.Sprint("u:", n), "a:ok")
+			if took := time.Since(began); took > 100*time.Millisecond {
+				t.Errorf("a turn of the copy waited for %s", took)
+			}
+		}
+		first.Commit(answer(t, "a:1"))
+		time.Sleep(10 * time.Second)
+		a.wantLine(scope, "u:0 a:0 u:1 a:1 u:2 a:2")
 	})
 }
 

@@ -94,7 +94,7 @@ func (r *replayer) write(ctx context.Context, rec *spooled, at turnqueue.Record,
 	own, cancel := context.WithTimeout(ctx, r.m.replayWait(len(b)))
 	defer cancel()
 	var deleted bool
-	if deleted, err = r.m.tombstones.deleted(own, rec.scope(), rec.Turn); deleted {
+	if deleted, err = r.m.tombstones.deleted(own, rec.scope(), rec.Time); deleted {
 		r.wrote(rec, at)
 		return nil
 	}

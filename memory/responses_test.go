@@ -2,14 +2,18 @@ package memory_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"remora/cache"
+	"remora/cache/stores"
 	"remora/memory"
 	"remora/memory/layer"
 	"remora/memory/pipeline"
@@ -451,4 +455,65 @@ func TestAnswerMadeInTheBackground(t *testing.T) {
 			})
 		})
 	}
+}
+
+// partly is a store that writes a session's other groups, but not the session, while that is lost.
+type partly struct {
+	cache.Store
+
+	lost atomic.Bool
+}
+
+func (s *partly) Commit(ctx context.Context, b []cache.Batch) []cache.Outcome {
+	out := make([]cache.Outcome, len(b))
+	for i := range b {
+		if s.lost.Load() && b[i].Group == scope.Group() {
+			out[i].Err = cache.OnShard("a", errors.New("connection refused"))
+			continue
+		}
+		out[i] = s.Store.Commit(ctx, b[i:i+1])[0]
+	}
+	return out
+}
+
+// TestAnswerMadeInTheBackgroundIsFetchedAgain: where its session could not be written, the next fetch stores the answer.
+func TestAnswerMadeInTheBackgroundIsFetchedAgain(t *testing.T) {
+	mem, err := stores.Open("memory:", cache.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := &partly{Store: mem}
+	l := &lab{t: t, m: memory.New(store, nil, patient(memory.Options{})), store: store}
+	defer func() {
+		l.m.Close()
+		if err := mem.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	req, err := wire.Parse(dialects.Responses, []byte(`{"model":"m","background":true,"input":"1"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	turn, err := l.m.Begin(t.Context(), memory.Call{Scope: scope, Request: req})
+	if err != nil {
+		t.Fatal(err)
+	}
+	turn.Commit(memory.Answer{HTTPStatus: 200, Reply: wire.Reply{ID: "resp_1", Finish: "queued"}})
+	it, err := wire.ParseItem(dialects.Responses, []byte(`{"type":"message","role":"assistant","content":"1"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, lost := range []bool{true, false} {
+		store.lost.Store(lost)
+		known, err := l.m.Response(t.Context(), scope.Tenant, "resp_1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		late := l.m.Late(scope.Tenant, "resp_1", known)
+		if late == nil {
+			t.Fatal("the answer is not waited for any more")
+		}
+		late.Commit(memory.Answer{HTTPStatus: 200, Reply: wire.Reply{ID: "resp_1", Finish: "completed", Complete: true, Choices: [][]wire.Item{{it}}}})
+	}
+	l.wantLine(scope, "u:1 a:1")
 }

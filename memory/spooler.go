@@ -95,16 +95,19 @@ func (s *spooler) run(ctx context.Context) {
 
 // adopt takes over the turns of dead processes, and counts them by session: these sessions wait until the turns are written.
 func (s *spooler) adopt() {
+	var taken []*spooled
 	found, err := s.queue.Adopt(func(b []byte) (turnqueue.Record, bool) {
 		rec, err := decodeSpooled(b)
 		if err != nil {
 			return turnqueue.Record{}, false
 		}
-		at := rec.waits()
-		s.m.heartbeat.AddTurn(at.Group, rec.Turn, false)
-		s.m.heartbeat.Adopt(rec.Owner)
-		return at, true
+		taken = append(taken, rec)
+		return rec.waits(), true
 	})
+	for _, rec := range taken { // once the queue counts them: a heartbeat forgets turns that it does not
+		s.m.heartbeat.AddTurn(rec.waits().Group, rec.Turn, false)
+		s.m.heartbeat.Adopt(rec.Owner)
+	}
 
 	log := s.m.o.Log
 	if found.Records > 0 {

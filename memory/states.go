@@ -29,6 +29,7 @@ type states struct {
 	found  map[pipeline.Cell]layer.State // as read
 	// pending was read after hooks had run; they run again on it.
 	pending map[pipeline.Cell]layer.State
+	tried   map[pipeline.Cell]layer.State // as puts has returned them last: each group is written by itself
 	values  sessionValues // of the session
 }
 
@@ -167,9 +168,18 @@ func (st *states) load(extra session.Extra) {
 		g.version, g.known = r.Version, true
 		g.take(r.Values, fresh)
 	}
-	if st.begun && len(fresh) > 0 {
-		st.pending = fresh
+	if st.begun {
+		st.pending = withoutOwn(fresh, st.tried)
 	}
+}
+
+// withoutOwn leaves out of the read states those that are this turn's own writes: hooks would make their changes twice.
+func withoutOwn(fresh, tried map[pipeline.Cell]layer.State) map[pipeline.Cell]layer.State {
+	maps.DeleteFunc(fresh, func(c pipeline.Cell, s layer.State) bool {
+		next, ok := tried[c]
+		return ok && bytes.Equal(next, s)
+	})
+	return fresh
 }
 
 func (g *stateGroup) take(values [][]byte, into map[pipeline.Cell]layer.State) {
@@ -186,11 +196,10 @@ func (st *states) rebase(ctx context.Context, fresh map[pipeline.Cell]layer.Stat
 
 // puts returns the values to write with the answer.
 func (st *states) puts(ctx context.Context) (p session.Puts) {
-	if st.pending != nil {
+	if len(st.pending) > 0 {
 		st.rebase(ctx, st.pending)
-		st.pending = nil
 	}
-	st.sent = nil
+	st.pending, st.sent, st.tried = nil, nil, st.changedStates()
 	for _, w := range st.changes() {
 		if w.group == &st.groups[0] {
 			p.Values = w.puts
@@ -200,6 +209,15 @@ func (st *states) puts(ctx context.Context) (p session.Puts) {
 	}
 	p.Values = append(p.Values, st.values.changes()...)
 	return p
+}
+
+// changedStates returns the states that hooks have changed and that are not known to be stored.
+func (st *states) changedStates() map[pipeline.Cell]layer.State {
+	all := make(map[pipeline.Cell]layer.State)
+	for _, ch := range st.run.Changes() {
+		all[ch.Cell] = ch.State
+	}
+	return all
 }
 
 // groupWrite are the values that are written to one group.
@@ -301,10 +319,7 @@ func (st *states) flush(ctx context.Context) error {
 // flush to write.
 func (st *states) reread(ctx context.Context) error {
 	st.pending = nil
-	tried := make(map[pipeline.Cell]layer.State)
-	for _, ch := range st.run.Changes() {
-		tried[ch.Cell] = ch.State
-	}
+	tried := st.changedStates()
 	for i := range st.groups {
 		st.groups[i].known = false
 	}
@@ -312,11 +327,7 @@ func (st *states) reread(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	maps.DeleteFunc(fresh, func(c pipeline.Cell, s layer.State) bool {
-		next, ok := tried[c]
-		return ok && bytes.Equal(next, s)
-	})
-	st.rebase(ctx, fresh)
+	st.rebase(ctx, withoutOwn(fresh, tried))
 	st.run.Written()
 	return nil
 }

@@ -10,7 +10,6 @@ import (
 
 	"remora/cache"
 	"remora/memory/layer"
-	"remora/memory/turnrecord"
 )
 
 // tombstones record deletions of sessions and resources in the store, so that turns that began before are not written
@@ -34,7 +33,7 @@ func tombstonesOf(s Scope) (session, resource cache.Group) {
 
 // write records that a session or a resource is deleted now.
 func (t *tombstones) write(ctx context.Context, g cache.Group) error {
-	at := strconv.FormatInt(t.now().UnixMilli(), 10)
+	at := strconv.FormatInt(t.now().UnixNano(), 10)
 	out := t.store.Commit(ctx, []cache.Batch{{
 		Group: g, Expect: cache.AnyVersion, TTL: tombstoneTTL, Puts: []cache.Put{{Name: tombstoneName, Data: []byte(at)}},
 	}})
@@ -45,11 +44,7 @@ func (t *tombstones) write(ctx context.Context, g cache.Group) error {
 }
 
 // deleted reports whether a session or its resource was deleted after a turn of it had begun.
-func (t *tombstones) deleted(ctx context.Context, s Scope, turnID string) (bool, error) {
-	began, ok := turnrecord.Began(turnID)
-	if !ok {
-		return false, nil
-	}
+func (t *tombstones) deleted(ctx context.Context, s Scope, began time.Time) (bool, error) {
 	session, resource := tombstonesOf(s)
 	results, err := t.store.Read(ctx, []cache.Query{
 		{Group: session, Names: []string{tombstoneName}}, {Group: resource, Names: []string{tombstoneName}},
@@ -59,6 +54,6 @@ func (t *tombstones) deleted(ctx context.Context, s Scope, turnID string) (bool,
 	}
 	return slices.ContainsFunc(results, func(r cache.Result) bool {
 		at, err := strconv.ParseInt(string(r.Values[0]), 10, 64)
-		return err == nil && began.UnixMilli() <= at
+		return err == nil && began.UnixNano() <= at
 	}), nil
 }

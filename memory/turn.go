@@ -375,6 +375,8 @@ func (t *Turn) Commit(a Answer) {
 		}
 		t.m.sweepSoon(l)
 	case after != nil || l.states != nil && !l.run.Empty():
-		t.m.settling.begin(t.base, l.afterOutage(after))
+		if !t.m.settling.begin(t.base, l.afterOutage(after)) {
+			t.m.spool.seen.put(t.ID, nil) // layers get the items again that the window has cut off
+		}
 	}
 }

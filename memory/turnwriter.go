@@ -185,6 +185,9 @@ func (w *turnWriter) store(ctx context.Context, a *Answer) error {
 
 // commit writes the turn, with the states of layers and the session values for next views, until no other turn is faster.
 func (w *turnWriter) commit(ctx context.Context, a *Answer) error {
+	if a != nil && w.entry.First() && w.call.Scope.Resource != "" {
+		w.deleted = w.wasDeleted(ctx) // a session that is not stored yet is not found when its resource is forgotten
+	}
 	for !w.deleted {
 		var p session.Puts
 		switch {
@@ -196,7 +199,7 @@ func (w *turnWriter) commit(ctx context.Context, a *Answer) error {
 		}
 		done, err := w.entry.Commit(ctx, a, p)
 		if w.reread(err) {
-			w.deleted = w.entry.Gone() && w.wasDeleted(ctx)
+			w.deleted = w.wasDeleted(ctx) // and maybe begun again
 			continue
 		}
 		if err == nil && a != nil && w.states != nil && done.Version != 0 {

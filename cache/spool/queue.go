@@ -167,9 +167,7 @@ func (s *Queue) Adopt(f func(rec []byte)) (Adopted, error) {
 	}
 
 	found, err := s.adopt()
-	if err == nil {
-		err = found.each(f)
-	}
+	err = errors.Join(err, found.each(f)) // what was taken over before an error is in the queue
 	if err != nil {
 		return found, fmt.Errorf("adopt spools: %w", err)
 	}

@@ -75,6 +75,7 @@ func (im *importer) line(l Line) error {
 			return errors.New("head and items are not those of the state")
 		}
 		im.head = h
+		h.Pending = nil // the records of turns that wait for others are not exported
 		if b := l.Session.Amendments; b != nil {
 			if _, err := decodeAmendments(b); err != nil {
 				return fmt.Errorf("amendments: %w", err)

@@ -46,19 +46,21 @@ func (l *lateAnswer) commit(ctx context.Context) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	out := l.store.Commit(ctx, []cache.Batch{
-		{Group: l.group, Expect: st.version, TTL: l.log.ttl, Puts: c.puts},
-		{
-			Group: ResponseGroup(l.scope.Tenant, l.answer.Reply.ID), Expect: cache.AnyVersion, TTL: l.log.ttl,
-			Puts: []cache.Put{{Name: sessionName, Data: []byte(l.scope.Session)}}, Deletes: []string{lateName},
-		},
-	})[0]
+	out := l.store.Commit(ctx, []cache.Batch{{Group: l.group, Expect: st.version, TTL: l.log.ttl, Puts: c.puts}})[0]
 	c.release()
 	l.log.recent.drop(l.group)
 	if errors.Is(out.Err, cache.ErrConflict) {
 		return false, nil
 	}
-	return true, out.Err
+	if out.Err != nil {
+		return true, out.Err
+	}
+	// Only now: otherwise no later fetch would store the answer. If this fails, the next one finds that it is stored.
+	l.store.Commit(ctx, []cache.Batch{{
+		Group: ResponseGroup(l.scope.Tenant, l.answer.Reply.ID), Expect: cache.AnyVersion, TTL: l.log.ttl,
+		Puts: []cache.Put{{Name: sessionName, Data: []byte(l.scope.Session)}}, Deletes: []string{lateName},
+	}})
+	return true, nil
 }
 
 // prepare returns the commit of the answer, with its turn's record.
