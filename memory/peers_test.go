@@ -730,6 +730,30 @@ func TestReadyTurnOfASilentStore(t *testing.T) {
 	})
 }
 
+// TestNoRoomToWait: a turn that can wait for an earlier one neither in its session nor in the spool is stored at once.
+func TestNoRoomToWait(t *testing.T) {
+	withReplicas(t, 1, func(r []*replica) {
+		a := r[0]
+		b := startReplica(t, a.store, &link{Store: a.store}, &queue{full: true})
+		defer b.m.Close()
+		time.Sleep(3500 * time.Millisecond)
+		first := a.open("u:0")
+		time.Sleep(300 * time.Millisecond) // its question is stored
+		const turns = 20
+		for n := range turns {
+			b.ask(fmt.Sprint("u:", n+1), "a:1")
+		}
+		first.Commit(answer(t, "a:0"))
+		time.Sleep(30 * time.Second)
+		line, _ := a.transcript(scope)
+		for n := range turns {
+			if question := fmt.Sprintf("u:%d a:1", n+1); strings.Count(line+" ", question+" ") != 1 {
+				t.Errorf("%q is stored %d times", question, strings.Count(line+" ", question+" "))
+			}
+		}
+	})
+}
+
 // TestImportOfASessionWithWaitingTurns: the turns that wait for an earlier one are not exported, so nothing waits for them in the copy.
 func TestImportOfASessionWithWaitingTurns(t *testing.T) {
 	withReplicas(t, 2, func(r []*replica) {

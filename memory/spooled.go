@@ -33,9 +33,10 @@ type spooled struct {
 	Body      []byte              `json:"body"`
 	View      turnrecord.View     `json:"view"`
 	Notes     *session.SavedNotes `json:"notes,omitempty"`
-	Values    map[string][]byte   `json:"kept,omitempty"`   // of the session, by name
-	Answer    *spooledReply       `json:"answer,omitempty"` // nil: still to come when this was written
-	Unread    bool                `json:"unread,omitempty"` // the store could not be read when the turn began
+	Values    map[string][]byte   `json:"kept,omitempty"`    // of the session, by name
+	Answer    *spooledReply       `json:"answer,omitempty"`  // nil: still to come when this was written
+	Unread    bool                `json:"unread,omitempty"`  // the store could not be read when the turn began
+	Partial   bool                `json:"partial,omitempty"` // its view may lack earlier turns
 	// NewItems are the new items of a turn that waits for an earlier one: other views show them meanwhile.
 	NewItems [][]byte `json:"said,omitempty"`
 }
@@ -69,7 +70,8 @@ func newSpooled(w *turnWriter, a *Answer) (rec *spooled, seen []byte) {
 		Turn: w.ID, Owner: w.m.heartbeat.Self(), Time: w.started,
 		Dialect: dialects.CodeOf(req.Dialect), Provider: w.call.Provider, Body: req.Body,
 		History: w.entry.SpoolMode(), Side: []byte(w.call.Side), Standing: uint8(w.entry.StandingFound()),
-		View: w.entry.View.Save(), Notes: w.entry.Notes.Save(), Unread: w.entry.Unread() && !w.late && !w.backlog,
+		View: w.entry.View.Save(), Notes: w.entry.Notes.Save(), Unread: w.entry.Unread() && !w.entry.Order.Resumed() && !w.backlog,
+		Partial: w.entry.Order.Partial(),
 	}
 	if a == nil {
 		return rec, nil

@@ -30,7 +30,7 @@ type states struct {
 	// pending was read after hooks had run; they run again on it.
 	pending map[pipeline.Cell]layer.State
 	tried   map[pipeline.Cell]layer.State // as puts has returned them last: each group is written by itself
-	values  sessionValues // of the session
+	values  sessionValues                 // of the session
 }
 
 // stateGroup is a group of the store that holds states.

@@ -131,7 +131,7 @@ func (t *Turn) begin(ctx context.Context) error {
 	if t.writer.entry.Forgotten() {
 		t.m.missing.log(t.m, t.call.Scope)
 	}
-	if !t.writer.partial {
+	if !t.writer.entry.Order.Partial() {
 		return assemble(read, ctx, t)
 	}
 
@@ -246,7 +246,6 @@ func (t *Turn) find(ctx context.Context, want session.Want) (extra session.Extra
 		extra, held = more, hold
 	}
 
-	w.partial = true
 	w.entry.Order.MarkPartial()
 	late, cancel := context.WithTimeout(t.base, t.m.o.ReadWait) // the request's own time has gone into waiting
 	defer cancel()
@@ -289,7 +288,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 // degrade serves a turn with only the client's items.
 func (t *Turn) degrade(ctx context.Context) error {
 	w := &t.writer
-	w.entry, w.states, w.partial, t.Tools = t.m.log.Detached(t.ID, t.started, t.call.inSession()), nil, true, nil
+	w.entry, w.states, t.Tools = t.m.log.Detached(t.ID, t.started, t.call.inSession()), nil, nil
 	var err error
 	if t.layers, err = t.guard(ctx, t.writer.entry); err != nil {
 		return err

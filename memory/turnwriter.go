@@ -27,9 +27,7 @@ type turnWriter struct {
 
 	states  *states           // what is read and written with the session; nil for nothing
 	values  map[string][]byte // session values of a turn that is resumed from its record
-	late    bool              // it is resumed from its record
 	backlog bool              // its session was not read since earlier turns of it waited in the spool
-	partial bool              // an earlier turn that may have been answered is not in the view
 	parked  bool              // its record waits for an earlier turn of another process
 	deleted bool              // its session was deleted since it began: nothing of it is kept
 
@@ -47,12 +45,15 @@ func resumeTurn(m *Memory, rec *spooled, values map[string][]byte) (*turnWriter,
 	t := newTurnInfo(m, rec.Turn, rec.Time, Call{
 		Scope: rec.scope(), Request: req, History: rec.History, Side: string(rec.Side), Provider: rec.Provider,
 	})
-	w := &turnWriter{values: values, late: true, turnInfo: &t}
+	w := &turnWriter{values: values, turnInfo: &t}
 	t.base = context.Background()
 	c := t.call.inSession()
 	c.Standing = session.Standing(rec.Standing)
 	if w.entry, err = m.log.Resumed(w.ID, w.started, c, rec.View, rec.Notes); err != nil {
 		return nil, nil, fmt.Errorf("read recorded notes of turn %s: %w", rec.Turn, err)
+	}
+	if rec.Partial {
+		w.entry.Order.MarkPartial()
 	}
 	if rec.Answer == nil {
 		if rec.Owner != m.heartbeat.Self() {
@@ -135,14 +136,20 @@ func (w *turnWriter) write(ctx context.Context, a *Answer) (stored bool) {
 			w.m.outages.failed(err)
 		}
 	}
-	if err := w.m.spool.add(w, a); err != nil { //nolint:contextcheck // what the store has not got in time must reach the spool
+	if refused := w.m.spool.add(w, a); refused != nil { //nolint:contextcheck // what the store has not got in time must reach the spool
 		if a == nil {
 			return false // it is lost only if its end cannot be written either, which has its input
+		}
+		if errors.Is(err, session.ErrNoRoom) { // the store works: out of order is better than lost
+			w.entry.Order.GoAhead()
+			if w.store(ctx, a) == nil {
+				return true
+			}
 		}
 		if w.m.o.Lost != nil {
 			w.m.o.Lost(1)
 		}
-		w.m.o.Log.Error("turn lost: neither the store nor the spool took it", "turn", w.ID, "error", err.Error())
+		w.m.o.Log.Error("turn lost: neither the store nor the spool took it", "turn", w.ID, "error", refused.Error())
 		return false
 	}
 
@@ -164,8 +171,9 @@ func (w *turnWriter) store(ctx context.Context, a *Answer) error {
 	defer func() { <-held }()
 
 	before := w.entry.Gone()
-	if a != nil && (w.late || w.partial || w.entry.Unread()) && w.m.peers.MayHoldEarlier(ctx, w.group, w.ID, w.late) {
-		w.entry.Order.Wait()
+	o := &w.entry.Order
+	if a != nil && (o.Resumed() || o.Partial() || w.entry.Unread()) && w.m.peers.MayHoldEarlier(ctx, w.group, w.ID, o.Resumed()) {
+		o.Wait()
 	}
 	err = w.commit(ctx, a)
 	if errors.Is(err, session.ErrEarlierOpen) && w.m.peers.MarkEnded(ctx, w.entry) {
@@ -194,7 +202,7 @@ func (w *turnWriter) commit(ctx context.Context, a *Answer) error {
 		case a == nil:
 		case w.states != nil:
 			p = w.states.puts(ctx)
-		case w.late:
+		case w.entry.Order.Resumed():
 			p.Values = w.valuePuts()
 		}
 		done, err := w.entry.Commit(ctx, a, p)

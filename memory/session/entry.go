@@ -32,7 +32,6 @@ type Entry struct {
 	want    Want
 	values  [][]byte // the session's values of want.Names
 
-	degraded   bool   // its view was made without the store
 	unanswered bool   // nothing in the session had been answered when the view was built
 	gone       bool   // the session existed then, but not when the turn was written
 	resent     bool   // see findResent
@@ -138,7 +137,7 @@ func (log *Log) Enter(ctx context.Context, id string, started time.Time, c Call,
 // Detached returns the entry of a call whose session cannot be read: its place is found when it is committed.
 func (log *Log) Detached(id string, started time.Time, c Call) *Entry {
 	e := log.newEntry(id, started, c)
-	e.degraded, e.Order.partial = true, true
+	e.Order.partial = true
 	p := plan{relation: relRoot, standing: InConversation}
 	if c.Side != "" {
 		p.standing = Side
@@ -153,7 +152,7 @@ func (log *Log) Detached(id string, started time.Time, c Call) *Entry {
 // fails if the notes are unreadable.
 func (log *Log) Resumed(id string, started time.Time, c Call, v turnrecord.View, n *SavedNotes) (*Entry, error) {
 	e := log.newEntry(id, started, c)
-	e.degraded, e.Order.resumed, e.View.view = true, true, v
+	e.Order.resumed, e.View.view = true, v
 	return e, e.Notes.restore(n, c.Request.Dialect)
 }
 

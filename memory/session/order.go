@@ -41,8 +41,8 @@ type Order struct {
 	owner uint64 // this process, 0 if no other uses the store
 
 	seen      []string // turns that the head listed when the view was made
-	resumed   bool     // the turn waited in the spool: the head may have moved on since
-	partial   bool     // the view lacks turns that may have ended before this one began
+	resumed   bool     // the turn waited, in the spool or in its session: the head may have moved on since
+	partial   bool     // the view lacks turns that may have ended before this one began, or was made without the store
 	ended     []uint64 // dead processes: turns do not wait for theirs
 	abandoned bool     // the process that served the turn has ended
 	waits     bool     // see Wait
@@ -95,6 +95,12 @@ func (o *Order) Abandon() { o.abandoned = true }
 
 // MarkPartial marks a view that was made without a turn that may have been answered before.
 func (o *Order) MarkPartial() { o.partial = true }
+
+// Partial reports whether the view is marked so.
+func (o *Order) Partial() bool { return o.partial }
+
+// Resumed reports whether the turn waited, in the spool or in its session, and its record was read.
+func (o *Order) Resumed() bool { return o.resumed }
 
 // OpensAtOnce reports whether the head should list the turn as soon as it is sent: the client's next request may go to another
 // process, which relies on the store.
