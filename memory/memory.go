@@ -90,7 +90,8 @@ func New(store cache.Store, spool Spool, o Options) *Memory {
 	m.heartbeat, m.peers = replicas.New(replicas.Options{Store: store, Shared: o.Shared, Place: o.Place, Waiting: queue, Log: o.Log, Now: o.Now})
 	m.log.Owner = m.heartbeat.Self()
 	m.outages = newOutages(m, queue)
-	m.spool = newSpooler(m.life, m, queue)
+	m.spool = newSpooler(m, queue)
+	m.spool.begin(m.life)
 
 	if o.Shared {
 		m.heartbeat.Begin(m.life)

@@ -108,10 +108,25 @@ func (p *parkedTurns) writeNext(ctx context.Context, s Scope) (left int, more bo
 	if records[next] == nil {
 		return left, false, nil // written meanwhile
 	}
-	if err := p.writeOne(ctx, records[next], ended); err != nil {
-		return left, false, fmt.Errorf("turn %s: %w", list[next].Turn, err)
+	turn, record := list[next].Turn, records[next]
+	w, a, err := p.resume(record)
+	if err != nil {
+		p.m.o.Log.Error("a turn that waited in its session cannot be read; its record is set aside", "turn", turn, "error", err.Error())
+		return left, true, p.m.log.SetAside(ctx, s, turn, record)
+	}
+	if err := p.writeOne(ctx, w, a, ended, len(record)); err != nil {
+		return left, false, fmt.Errorf("turn %s: %w", turn, err)
 	}
 	return left, true, nil
+}
+
+// resume reads the record of a turn.
+func (p *parkedTurns) resume(record []byte) (*turnWriter, *Answer, error) {
+	rec, err := decodeSpooled(record)
+	if err != nil {
+		return nil, nil, err
+	}
+	return resumeTurn(p.m, rec, rec.Values)
 }
 
 // writeFirst is write before a complete read of the session, which reports other errors.
@@ -165,19 +180,11 @@ func (p *parkedTurns) waited(turn string) time.Duration {
 	return now.Sub(first)
 }
 
-// writeOne writes a turn of which the record is stored.
-func (p *parkedTurns) writeOne(ctx context.Context, b []byte, ended []uint64) error {
-	rec, err := decodeSpooled(b)
-	if err != nil {
-		return err
-	}
-	w, a, err := resumeTurn(p.m, rec, rec.Values)
-	if err != nil {
-		return err
-	}
+// writeOne writes a turn that was resumed from a record of size bytes.
+func (p *parkedTurns) writeOne(ctx context.Context, w *turnWriter, a *Answer, ended []uint64, size int) error {
 	w.entry.Order.Ended(ended...)
 	w.entry.Order.GoAhead()
-	ctx, cancel := context.WithTimeout(ctx, p.m.replayWait(len(b))) // other turns of the session wait meanwhile
+	ctx, cancel := context.WithTimeout(ctx, p.m.replayWait(size)) // other turns of the session wait meanwhile
 	defer cancel()
 	held, err := p.m.locks.lock(ctx, w.group)
 	if err != nil {
@@ -189,6 +196,6 @@ func (p *parkedTurns) writeOne(ctx context.Context, b []byte, ended []uint64) er
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.since, rec.Turn)
+	delete(p.since, w.ID)
 	return nil
 }

@@ -730,6 +730,42 @@ func TestReadyTurnOfASilentStore(t *testing.T) {
 	})
 }
 
+// TestWaitingTurnThatCannotBeRead: the record is set aside, and the turns behind it are stored.
+func TestWaitingTurnThatCannotBeRead(t *testing.T) {
+	withReplicas(t, 2, func(r []*replica) {
+		a, b := r[0], r[1]
+		first := a.open("u:1")
+		time.Sleep(300 * time.Millisecond) // its question is stored
+		second := "" // the name of its record
+		b.link.hold(func(batches []cache.Batch) bool {
+			if p := batches[0].Puts; ofSession(batches) && second == "" && strings.HasPrefix(p[0].Name, "j") {
+				second = strings.Clone(p[0].Name)
+			}
+			return false
+		})
+		b.wantAnswer("u:2", "a:2", "u:2", memory.StatusDegraded)
+		b.link.hold(nil)
+		b.wantAnswer("u:3", "a:3", "u:2 a:2 u:3", memory.StatusDegraded)
+		read := func(name string) []byte {
+			t.Helper()
+			res, err := a.store.Read(context.Background(), []cache.Query{{Group: scope.Group(), Names: []string{name}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return res[0].Values[0]
+		}
+		nonsense := []byte(`{"turn":7}`)
+		a.store.Commit(context.Background(), []cache.Batch{{Group: scope.Group(), Expect: cache.AnyVersion, Puts: []cache.Put{{Name: second, Data: nonsense}}}})
+		first.Commit(answer(t, "a:1"))
+		time.Sleep(10 * time.Second)
+		a.wantLine(scope, "u:1 a:1 u:3 a:3")
+		if kept := read("jaside " + strings.TrimPrefix(second, "j")); !bytes.Equal(kept, nonsense) || read(second) != nil {
+			t.Errorf("%q is set aside", kept)
+		}
+		b.wantAnswer("u:4", "a:4", "u:1 a:1 u:3 a:3 u:4", memory.StatusOK)
+	})
+}
+
 // TestNoRoomToWait: a turn that can wait for an earlier one neither in its session nor in the spool is stored at once.
 func TestNoRoomToWait(t *testing.T) {
 	withReplicas(t, 1, func(r []*replica) {

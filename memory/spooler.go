@@ -41,7 +41,8 @@ type spooler struct {
 	trouble string // the worker's last error of the spool itself, "" for none
 }
 
-func newSpooler(ctx context.Context, m *Memory, queue *turnqueue.Queue) *spooler {
+// newSpooler returns the spooler of m, with the turns that its queue has of ended processes. begin begins its worker.
+func newSpooler(m *Memory, queue *turnqueue.Queue) *spooler {
 	s := &spooler{
 		m: m, wake: make(chan struct{}, 1), drained: make(chan struct{}), seen: spooledSeen{byTurn: make(map[string][]byte)},
 		large: session.NewLargeTurns(),
@@ -54,9 +55,15 @@ func newSpooler(ctx context.Context, m *Memory, queue *turnqueue.Queue) *spooler
 	if n, _ := queue.Len(); n > 0 {
 		s.wakeWorker()
 	}
-	s.ended.Add(1)
-	go s.run(ctx)
 	return s
+}
+
+// begin begins the worker. All parts of m exist, which it calls.
+func (s *spooler) begin(ctx context.Context) {
+	if s.queue != nil {
+		s.ended.Add(1)
+		go s.run(ctx)
+	}
 }
 
 // stop ends the worker; spooled turns stay there for the next process.

@@ -140,6 +140,23 @@ func (log *Log) Records(ctx context.Context, s Scope, list []Pending) ([][]byte,
 	return log.transcript(s).readyRecords(ctx, list)
 }
 
+// SetAside removes a ready turn whose record makes no sense from those that wait, so that no other turn waits for it. The record is
+// kept under another name. Its error is cache.ErrConflict if the session has changed: it may be tried again.
+func (log *Log) SetAside(ctx context.Context, s Scope, turn string, record []byte) error {
+	stored := log.transcript(s)
+	st, _, err := stored.head(ctx)
+	if err != nil {
+		return err
+	}
+	h := st.head.clone(0)
+	h.Pending.remove(turn)
+	log.recent.drop(stored.group)
+	return log.store.Commit(ctx, []cache.Batch{{
+		Group: stored.group, Expect: st.version, TTL: log.ttl, Deletes: []string{journalPrefix + turn},
+		Puts: []cache.Put{{Name: asidePrefix + turn, Data: record}, {Name: headName, Data: h.encode()}},
+	}})[0].Err
+}
+
 // Versions returns the versions of sessions in the store, 0 for one that is not stored. They change with every turn.
 func (log *Log) Versions(ctx context.Context, tenant string, sessions []string) ([]uint64, error) {
 	versions := make([]uint64, 0, len(sessions))

@@ -23,6 +23,8 @@ const (
 	maxPending = 16
 	// journalPrefix and a turn's id name the record of a turn that is ready.
 	journalPrefix = "j"
+	// asidePrefix and a turn's id name a record that makes no sense.
+	asidePrefix = journalPrefix + "aside "
 	// steadyTurns is the number of turns of one process after which the next one is expected there, too.
 	steadyTurns = 8
 )
