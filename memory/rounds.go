@@ -80,6 +80,10 @@ func (rs *rounds) take(prefix *prefixValue, a *Answer) {
 
 // review judges a complete answer of the model, runs the layers' tools that it calls, and decides how the turn continues.
 func (rs *rounds) review(ctx context.Context, t *Turn, r wire.Reply) Next {
+	if len(r.Choices) == 0 { // the model has nothing to add, or has failed
+		rs.last, rs.lastID = nil, r.ID
+		return Next{}
+	}
 	rs.n++
 	rs.last, rs.lastID = r.Choices[0], r.ID
 	t.layers.states.sessionValues().prefix.observe(&r)
@@ -349,12 +353,15 @@ func (rs *rounds) carry(e *session.Entry, r *wire.Request, id string) {
 		e.Notes.LastID = rs.lastID
 	}
 	from, ok := rs.known[id]
+	_, extended := rs.known[rs.lastID] // what followed was broken off
 	switch {
 	case r.Dialect.Rules().Previous == "":
+	case ok && extended:
+		e.Notes.Carry(rs.extra[from:])
+	case ok:
+		e.Notes.Carry(slices.Concat(rs.extra[from:], rs.lastSendable(), rs.unsent))
 	case id == rs.lastID && len(rs.unsent) > 0:
 		e.Notes.Carry(rs.unsent)
-	case id != rs.lastID && ok:
-		e.Notes.Carry(slices.Concat(rs.extra[from:], rs.lastSendable(), rs.unsent))
 	}
 }
 

@@ -325,7 +325,7 @@ func (t *Turn) Forwarded() {
 
 // Review judges a whole answer of the model, runs the layers' tools that it calls, and decides how the turn goes on.
 func (t *Turn) Review(ctx context.Context, r wire.Reply) Next {
-	if t.layers == nil || len(r.Choices) == 0 {
+	if t.layers == nil {
 		return Next{}
 	}
 	return t.layers.rounds.review(ctx, t, r)
