@@ -39,7 +39,7 @@ func (m *modelSet) close() {
 }
 
 // openModels opens the layers and their models. before is the set that a reload replaces, nil at the start: the new set takes
-// over its token counter, its HTTP client and the states of agent runs in progress.
+// over its token counter, its HTTP client, the context lengths of models and the states of agent runs in progress.
 func openModels(c *Config, upstreams *providers.Set, log *slog.Logger, t *telemetry.Telemetry, before *modelSet) (*modelSet, error) {
 	m := &modelSet{routes: upstreams}
 	o := pipeline.Options{Policy: c.Memory.Policy.policy(), AtomicOnly: c.Memory.AtomicRecall, Log: log, Now: time.Now}
@@ -56,6 +56,9 @@ func openModels(c *Config, upstreams *providers.Set, log *slog.Logger, t *teleme
 		m.counter, m.client = tokens.New(), providers.NewClient(c.Server.Upstream)
 	}
 	m.catalog = models.New(m.client, upstreams, c.Models, log, time.Now)
+	if before != nil {
+		m.catalog.TakeOver(before.catalog)
+	}
 	o.Count, o.CountItem = m.counter.Count, m.counter.CountItem
 	if err := m.open(c, upstreams, o); err != nil {
 		if before == nil {

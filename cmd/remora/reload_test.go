@@ -1,15 +1,21 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"remora/test/kit"
 )
 
 // replace writes or replaces a file in the workspace's folder atomically: a file that is written in parts is read in parts.
@@ -129,6 +135,43 @@ func TestHangupReloads(t *testing.T) {
 	}
 	if strings.Contains(d.proxy.Log(), "key-") {
 		t.Errorf("the log holds a key:\n%s", d.proxy.Log())
+	}
+}
+
+// TestWindowByShareSurvivesAReload: the first request after a reload is cut like those before it, although the new configuration
+// has not read the provider's list of models yet.
+func TestWindowByShareSurvivesAReload(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int32
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case r.Method == http.MethodPost:
+			_, _ = io.WriteString(w, `{"choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":"Yes."}}]}`)
+		case asked.Add(1) == 1:
+			_, _ = io.WriteString(w, `{"data":[{"id":"m","max_model_len":1000}]}`)
+		default:
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
+	t.Cleanup(up.Close)
+	d := &workspace{t: t, dir: t.TempDir()}
+	d.start(d.configFor("memory:", up.URL) + "memory: {layers: [{kind: history_window, max_share: 0.5}]}\n")
+	long := chat("user: "+strings.Repeat("word ", 900), "assistant: Yes.", "user: Short?")
+	cut := func(session string) error { // a new one has no earlier cut
+		res, _, err := d.send("chat/completions", long, "X-Session-Id: "+session)
+		if err == nil && strings.Contains(res.Header.Get("X-Memory"), "windowed=0") {
+			err = errors.New("the whole history was sent")
+		}
+		return err
+	}
+	kit.Eventually(t, func() error { return cut("before") })
+	if err := syscall.Kill(d.proxy.PID(), syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	d.proxy.Logged("configuration reloaded", 1)
+	if err := cut("after"); err != nil {
+		t.Errorf("after the reload %v", err)
 	}
 }
 

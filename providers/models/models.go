@@ -107,6 +107,27 @@ func New(client *providers.Client, set *providers.Set, o Options, log *slog.Logg
 	return c
 }
 
+// TakeOver keeps what before knows of providers at the same address, so that a reload of the configuration does not switch off
+// windows by a share of the context until the lists are there again. It must be called before the first use of c.
+func (c *Catalog) TakeOver(before *Catalog) {
+	if c.o.Refresh == 0 {
+		return // nothing would correct it
+	}
+	for name, s := range c.lists {
+		old := before.lists[name]
+		if old == nil || !sameAddress(old.provider.Upstream(), s.provider.Upstream()) {
+			continue
+		}
+		old.mu.Lock()
+		s.lengths = old.lengths
+		old.mu.Unlock()
+	}
+}
+
+func sameAddress(a, b providers.Upstream) bool {
+	return a.Kind == b.Kind && a.TLS == b.TLS && a.Addr == b.Addr && a.Path == b.Path
+}
+
 // Close ends requests under way and waits for them.
 func (c *Catalog) Close() {
 	c.mu.Lock()

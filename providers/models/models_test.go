@@ -289,6 +289,32 @@ func TestModelsThatALaterListLacks(t *testing.T) {
 	}
 }
 
+// A new configuration keeps the lengths of providers that it has not moved, and asks them again.
+func TestLengthsSurviveAReload(t *testing.T) {
+	u := newUpstream(t, list(`{"data":[{"id":"m","max_model_len":4096}]}`))
+	up := providers.Options{Name: "up", Kind: "compatible", BaseURL: u.URL + "/v1"}
+	before := newBench(t, Options{Refresh: time.Hour}, up)
+	before.settled("up", "m")
+	f := func(name string, want int, o Options, p providers.Options) {
+		t.Helper()
+		after := newBench(t, o, p)
+		after.TakeOver(before.Catalog)
+		if got := after.Context("up", "m"); got != want {
+			t.Errorf("%s: %d, want %d", name, got, want)
+		}
+	}
+	f("same", 4096, Options{Refresh: time.Hour}, up)
+	f("never asked", 0, Options{}, up)
+	f("moved", 0, Options{Refresh: time.Hour}, providers.Options{Name: "up", Kind: "compatible", BaseURL: u.URL + "/v2"})
+
+	u.answer = list(`{"data":[{"id":"m","max_model_len":8192}]}`)
+	after := newBench(t, Options{Refresh: time.Hour}, up)
+	after.TakeOver(before.Catalog)
+	if got := after.settled("up", "m"); got != 8192 {
+		t.Errorf("asked again: %d", got)
+	}
+}
+
 // Close does not wait for a provider that is silent, and nothing is asked after it.
 func TestClose(t *testing.T) {
 	arrived, release := make(chan struct{}), make(chan struct{})
