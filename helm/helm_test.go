@@ -232,11 +232,7 @@ func TestSchemaTakesWhatTheProxyTakes(t *testing.T) {
 		}
 		values += "  " + line
 	}
-	file := filepath.Join(t.TempDir(), "values.yaml")
-	if err := os.WriteFile(file, []byte(values), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := render(t, "-f", file); err != nil {
+	if _, err := renderValues(t, values); err != nil {
 		t.Errorf("the defaults: %v", err)
 	}
 	for _, set := range []string{
@@ -252,6 +248,47 @@ func TestSchemaTakesWhatTheProxyTakes(t *testing.T) {
 			t.Errorf("%s: %v", set, err)
 		}
 	}
+}
+
+// Sections without a key, as when all their lines are comments, are as if they were not there, and a tool's parameters are a
+// schema of the operator's, whose names are no keys.
+func TestOrdinaryConfigurationsRender(t *testing.T) {
+	t.Parallel()
+	plain, err := render(t, "--set", "admin.token=a-token-of-sixteen")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, config := range []string{"config:", "config: {store: , server: , session: }", "config: {store: {spool: }}"} {
+		got, err := renderValues(t, "admin: {token: a-token-of-sixteen}\n"+config+"\n")
+		if err != nil {
+			t.Errorf("%s: %v", config, err)
+		} else if diff := cmp.Diff(string(plain), string(got)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", config, diff)
+		}
+	}
+	const layer = `{kind: http, url: "http://search", tools: [{name: look, parameters: {type: object, properties: {city: {type: string}}}}]}`
+	if _, err := renderValues(t, "config: {memory: {layers: ["+layer+"]}}\n"); err != nil {
+		t.Error(err)
+	}
+}
+
+// Kubernetes refuses rollingUpdate beside another type, and the values have one by default.
+func TestRecreateStandsAlone(t *testing.T) {
+	t.Parallel()
+	out, err := render(t, "--set", "strategy.type=Recreate", "--set", "store.url=redis://h")
+	if err != nil || !bytes.Contains(out, []byte("strategy: {type: Recreate}\n")) || bytes.Contains(out, []byte("rollingUpdate:")) {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// renderValues is helm template with a file of values.
+func renderValues(t *testing.T, values string) ([]byte, error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "values.yaml")
+	if err := os.WriteFile(file, []byte(values), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return render(t, "-f", file)
 }
 
 func TestSecretsStayOutOfTheConfigMap(t *testing.T) {

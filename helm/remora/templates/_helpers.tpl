@@ -88,7 +88,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- /* merge prefers its first argument: the spool's folder is the operator's to move, the addresses are not. */}}
 {{- $own := dict "server" $server -}}
-{{- toYaml (merge $own (deepCopy .Values.config) (dict "store" $store)) }}
+{{- toYaml (merge $own (deepCopy (default dict .Values.config)) (dict "store" $store)) }}
 {{- end }}
 
 {{- /* Fails for what would start but not do what was meant. */}}
@@ -97,11 +97,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- $known := .Files.Get "files/config.yaml" -}}
 {{- include "remora.knownKeys" (dict "value" $v.config "path" "config" "known" $known) -}}
 {{- range list "listen" "admin_listen" "admin_token" "shutdown_grace" "tls_cert" "tls_key" -}}
-{{- if hasKey (default dict $v.config.server) . -}}
+{{- if hasKey (default dict ($v.config).server) . -}}
 {{- fail (printf "config.server.%s: the chart sets it; see the values admin, shutdownGraceSeconds and tls" .) -}}
 {{- end -}}
 {{- end -}}
-{{- if hasKey (default dict $v.config.store) "url" -}}
+{{- if hasKey (default dict ($v.config).store) "url" -}}
 {{- fail "config.store.url: use store.url or store.existingSecret, which keep it out of the ConfigMap" -}}
 {{- end -}}
 {{- $stores := list -}}
@@ -137,7 +137,9 @@ the pod does not start. */}}
 {{- if not (regexMatch (printf "(?m)(^|[ {,#])%s:" (regexQuoteMeta $key)) $in.known) -}}
 {{- fail (printf "%s.%s: no key of Remora is called so; files/config.yaml has them all" $in.path $key) -}}
 {{- end -}}
+{{- if ne $key "parameters" }}{{- /* a JSON schema of the operator's */ -}}
 {{- include "remora.knownKeys" (dict "value" $value "path" (printf "%s.%s" $in.path $key) "known" $in.known) -}}
+{{- end -}}
 {{- end -}}
 {{- else if kindIs "slice" .value -}}
 {{- range $i, $value := .value -}}
