@@ -185,7 +185,7 @@ func (o *SessionOptions) Validate() error {
 func nameProblem(name string, header bool) string {
 	switch {
 	case name == "" || len(name) > maxName || strings.ContainsAny(name, " \t\r\n:\""):
-		return fmt.Sprintf("must be a name of 1 to %d characters", maxName)
+		return fmt.Sprintf("must be a name of 1 to %d characters, without spaces, colons and quotation marks", maxName)
 	case header && !httpguts.ValidHeaderFieldName(name):
 		return "must be the name of a header: letters, digits and any of !#$%&'*+-.^_`|~"
 	case header && reservedHeader(name):

@@ -63,10 +63,6 @@ func convert(from, to reflect.Type, v any) (any, error) {
 	switch v := v.(type) {
 	case string:
 		return fromText(v, to)
-	case map[string]any, []any:
-		if to.Kind() == reflect.Slice && from.Kind() == reflect.Map {
-			return nil, errors.New("want a list, have a mapping" + listHint(v))
-		}
 	case float64:
 		if isInt(to.Kind()) {
 			if v != math.Trunc(v) || math.Abs(v) > 1<<53 {
@@ -74,10 +70,9 @@ func convert(from, to reflect.Type, v any) (any, error) {
 			}
 			return int64(v), nil
 		}
-	case int, bool:
-		if to.Kind() == reflect.Slice {
-			return nil, fmt.Errorf("want a list, have %s", layer.Describe(v))
-		}
+	}
+	if to.Kind() == reflect.Slice && from.Kind() != reflect.Slice {
+		return nil, fmt.Errorf("want a list, have %s%s", layer.Describe(v), listHint(v))
 	}
 	return v, nil
 }

@@ -184,6 +184,8 @@ func TestProblems(t *testing.T) {
 	f("empty mapping", "server: {listen: {}}", "server.listen: want a value, have a mapping (line 1)")
 	f("number as text", "server: {listen: 8080}", "server.listen: want text, have a number: put it in quotes (line 1)")
 	f("list of text wanted", "server: {names: {a: b}}", "server.names: want a list, have a mapping: each entry begins with a dash (line 1)")
+	f("list, not a fraction", "server: {names: 0.5}", "server.names: want a list, have a number (line 1)")
+	f("list, not a date", "server: {names: 2026-01-01}", "server.names: want a list, have something else (line 1)")
 	f("negative duration", "server: {read_timeout: -1s}", "server.read_timeout: want a duration of zero or more, have -1s (line 1)")
 	f("too large", "server: {max_body: 9999999TiB}", `server.max_body: "9999999TiB" is too large (line 1)`)
 
