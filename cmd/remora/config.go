@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -43,13 +44,14 @@ type Config struct {
 	Log       logOptions           `mapstructure:"log"`
 	Telemetry telemetry.Options    `mapstructure:"telemetry"`
 
-	goLimit int64 // of sources
+	goLimit int64             // of sources
+	sum     [sha256.Size]byte // hash of the file that it was read from
 }
 
 // load reads the configuration. Its error is of type [problems].
 func (s sources) load() (Config, error) {
 	c := Config{goLimit: s.goLimit}
-	found := s.into(&c, remora.Config, func(found *problems) {
+	sum, found := s.into(&c, remora.Config, func(found *problems) {
 		c.Server.Session = c.Session
 		c.Memory.layers = decodeLayers(c.Memory.Layers, found)
 		found.addErrors("",
@@ -69,6 +71,7 @@ func (s sources) load() (Config, error) {
 		found.addErrors("memory.policy", c.Memory.Policy.validate(c.upstreams())...)
 		found.addErrors("memory.prompt_cache", c.Memory.PromptCache.Validate()...)
 	})
+	c.sum = sum
 	return c, found.err()
 }
 

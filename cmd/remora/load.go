@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
@@ -28,8 +29,8 @@ type sources struct {
 
 // into decodes all sources over defaults, which are YAML, into target, a pointer to a struct, and then calls check. It returns all
 // problems, each with the path of its key; the struct is incomplete then. Each load uses a new viper, so a reload that fails
-// changes nothing.
-func (s sources) into(target any, defaults []byte, check func(found *problems)) problems {
+// changes nothing. sum is the hash of the file's content, of none without a file.
+func (s sources) into(target any, defaults []byte, check func(found *problems)) (sum [sha256.Size]byte, found problems) {
 	schema := schemaOf(reflect.TypeOf(target))
 	c := &cleaner{lookup: lookupIn(s.environ), referenced: map[string]bool{}, root: schema}
 	v := viper.NewWithOptions(viper.KeyDelimiter(keySeparator))
@@ -37,7 +38,12 @@ func (s sources) into(target any, defaults []byte, check func(found *problems)) 
 	if err != nil {
 		panic(fmt.Sprintf("BUG: parse built-in config.yaml: %v", err))
 	}
-	file, lines, err := s.readFile()
+	data, err := s.readFile()
+	var file map[string]any
+	var lines keyLines
+	if err == nil {
+		file, lines, err = parseYAML(data)
+	}
 	if err != nil {
 		c.found.add(s.file, "%v", err)
 	}
@@ -55,19 +61,19 @@ func (s sources) into(target any, defaults []byte, check func(found *problems)) 
 	c.found.addDecodeErrors("", v.UnmarshalExact(target, strict))
 	check(&c.found)
 	slices.SortStableFunc(c.found, func(a, b problem) int { return strings.Compare(a.path, b.path) })
-	return c.found.withOrigins(origins, lines)
+	return sha256.Sum256(data), c.found.withOrigins(origins, lines)
 }
 
-// readFile returns the content of the file and the lines of its keys.
-func (s sources) readFile() (map[string]any, keyLines, error) {
+// readFile returns the content of the file, nil without one.
+func (s sources) readFile() ([]byte, error) {
 	if s.file == "" {
-		return map[string]any{}, nil, nil
+		return nil, nil
 	}
 	data, err := os.ReadFile(s.file)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read configuration: %w", cmp.Or(errors.Unwrap(err), err))
+		return nil, fmt.Errorf("read configuration: %w", cmp.Or(errors.Unwrap(err), err))
 	}
-	return parseYAML(data)
+	return data, nil
 }
 
 // lookupIn returns a function that looks up environment variables. An empty variable counts as not set.

@@ -63,7 +63,7 @@ func loadSample(t *testing.T, file string, environ []string, flags ...setting) (
 	}
 	var got sample
 	text := ""
-	if p := s.into(&got, []byte(sampleDefaults), noCheck); len(p) > 0 {
+	if _, p := s.into(&got, []byte(sampleDefaults), noCheck); len(p) > 0 {
 		text = p.Error()
 	}
 	if file != "" {
@@ -226,7 +226,8 @@ func TestProblems(t *testing.T) {
 func TestMissingFile(t *testing.T) {
 	t.Parallel()
 	s := sources{file: "no-such.yaml"}
-	if got, want := s.into(&sample{}, []byte(sampleDefaults), noCheck).Error(), "no-such.yaml: read configuration: no such file or directory"; got != want {
+	_, found := s.into(&sample{}, []byte(sampleDefaults), noCheck)
+	if got, want := found.Error(), "no-such.yaml: read configuration: no such file or directory"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }

@@ -21,8 +21,7 @@ const failedPollsLogged = 2
 // watch reloads the configuration on each hangup, and when its file has changed. It stops when ctx ends, and then closes the
 // channel that it returned.
 func (l *live) watch(ctx context.Context, hangup <-chan os.Signal) <-chan struct{} {
-	l.poll()
-	l.loaded, l.empty = l.polled, l.polled == emptyFile
+	l.loaded, l.polled, l.empty = l.c.sum, l.c.sum, l.c.sum == emptyFile
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -33,7 +32,6 @@ func (l *live) watch(ctx context.Context, hangup <-chan os.Signal) <-chan struct
 			case <-ctx.Done():
 				return
 			case <-hangup:
-				l.poll()
 				l.reloadCertificate()
 				l.reload(ctx)
 			case <-tick.C:
@@ -88,9 +86,9 @@ var errEmptied = errors.New("the file is empty now: restart to use the built-in 
 
 // reload reads the configuration and applies it. An invalid configuration changes nothing.
 func (l *live) reload(ctx context.Context) {
-	l.loaded = l.polled
 	c, err := l.load()
-	if err == nil && l.polled == emptyFile && !l.empty {
+	l.loaded = c.sum
+	if err == nil && c.sum == emptyFile && !l.empty {
 		err = fmt.Errorf("%s: %w", l.file, errEmptied)
 	}
 	if err == nil {
@@ -100,7 +98,7 @@ func (l *live) reload(ctx context.Context) {
 		l.log.Error("configuration not reloaded; the old one stays", "problems", strings.Split(err.Error(), "\n"))
 		return
 	}
-	l.empty = l.polled == emptyFile
+	l.empty = c.sum == emptyFile
 	level, left := slog.LevelInfo, l.c.differs(c)
 	if len(left) > 0 {
 		level = slog.LevelWarn

@@ -173,7 +173,7 @@ type live struct {
 	measured  *telemetry.Telemetry
 
 	// State of watch.
-	loaded      [sha256.Size]byte // hash of the file when the configuration was loaded
+	loaded      [sha256.Size]byte // hash of the file that the last configuration was read from
 	polled      [sha256.Size]byte // hash of the file at the last poll
 	empty       bool              // the configuration in use is that of an empty file
 	failedPolls int               // consecutive polls that could not read the file

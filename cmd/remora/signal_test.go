@@ -62,7 +62,7 @@ func (r *running) says(t *testing.T, mark string) {
 	t.Helper()
 	for deadline := time.Now().Add(waitLimit); !strings.Contains(r.Log(), mark); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("the signal had no effect:\n%s", r.Log())
+			t.Fatalf("no %q in the log:\n%s", mark, r.Log())
 		}
 	}
 }
@@ -70,12 +70,32 @@ func (r *running) says(t *testing.T, mark string) {
 // TestHangupWhileStarting: SIGHUP does not end a proxy that still waits for its store; it reloads once it serves.
 func TestHangupWhileStarting(t *testing.T) {
 	t.Parallel()
+	reloadWhileStarting(t, "", func(r *running, _ string) error { return r.Signal(syscall.SIGHUP) }, `"msg":"configuration reloaded"`)
+}
+
+// TestChangeWhileStarting: a proxy that still waits for its store has read its file; a change of the file is loaded once it serves.
+func TestChangeWhileStarting(t *testing.T) {
+	t.Parallel()
+	change := func(text string) func(*running, string) error {
+		return func(_ *running, file string) error { return os.WriteFile(file, []byte(text), 0o600) }
+	}
+	reloadWhileStarting(t, "log: {level: info}", change("log: {level: warn}"), `"needs_restart":["log.level"]`)
+	reloadWhileStarting(t, "log: {level: info}", change(""), "the file is empty now")
+}
+
+// reloadWhileStarting starts a proxy with the file, and acts while it waits for its store. The running proxy must log mark.
+func reloadWhileStarting(t *testing.T, file string, act func(r *running, file string) error, mark string) {
+	t.Helper()
 	store, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", kit.FreeAddr(t)) // its own until the end of the test
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	r, err := launchProxy(t.TempDir(), []string{"REMORA_STORE_URL=redis://" + store.Addr().String()}, nil)
+	config := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(config, []byte(file), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, err := launchProxy(t.TempDir(), []string{"REMORA_STORE_URL=redis://" + store.Addr().String()}, []string{"--config", config})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,14 +104,14 @@ func TestHangupWhileStarting(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Signal(syscall.SIGHUP); err != nil {
+	if err := act(r, config); err != nil {
 		t.Fatal(err)
 	}
 	_, _ = conn.Close(), store.Close()
 	if _, err := r.Await(); err != nil {
 		t.Fatal(err)
 	}
-	r.says(t, `"msg":"configuration reloaded"`)
+	r.says(t, mark)
 	r.stopping(t)
 	if code := r.wait(t); code != 0 {
 		t.Errorf("exit code %d", code)
