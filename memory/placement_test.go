@@ -132,6 +132,9 @@ func clientShapes() []shape {
 		{client: "SDK", name: "a history from elsewhere", said: newSaid(), asks: "| s:be u:x a:y u:z", place: "ALONE foreign_answer"},
 		{client: "Responses", name: "previous_response_id", said: newSaid(), asks: "previous=resp_2 | u:3", place: "LINE upstream", only: dialects.Responses},
 		{client: "Responses", name: "an approval", said: []string{"| s:be u:1 -> may:mcpr_1"}, asks: "| ok:mcpr_1", place: "BEFORE results", view: "s:be u:1 may:mcpr_1 ok:mcpr_1", only: dialects.Responses},
+		{client: "Responses", name: "an item of a type to come", said: newSaid(), asks: "| s:be new:screen u:3", place: "BEFORE only_new", view: "s:be u:1 a:1 u:2 a:2 new:screen u:3", only: dialects.Responses},
+		{client: "Responses", name: "a result of a type to come", said: newSaid(), asks: "| new:scan_call_output", place: "BEFORE only_new", view: "s:be u:1 a:1 u:2 a:2 new:scan_call_output", only: dialects.Responses},
+		{client: "Responses", name: "a call of a type to come, resent", said: newSaid(), asks: "| s:be u:3 new:scan_call new:scan_call_output", place: "ALONE foreign_answer", only: dialects.Responses},
 		{client: "AI SDK", name: "answers by reference", said: []string{"| u:1 -> a:1"}, asks: "| u:1 ref:msg_1 u:2", place: "LINE known_history", only: dialects.Responses},
 
 		// Agent frameworks.
@@ -175,6 +178,8 @@ func spell(d wire.Dialect, word string) string {
 		return fmt.Sprintf(`{"type":"item_reference","id":%q}`, text)
 	case "may":
 		return fmt.Sprintf(`{"type":"mcp_approval_request","id":%q,"server_label":"files","name":"f","arguments":"{}"}`, text)
+	case "new":
+		return fmt.Sprintf(`{"type":%q}`, text)
 	case "ok":
 		return fmt.Sprintf(`{"type":"mcp_approval_response","approval_request_id":%q,"approve":true}`, text)
 	}
@@ -208,6 +213,8 @@ func toldIn(t *testing.T, d wire.Dialect, items []wire.Item) string {
 			words = append(words, "may:"+m.ID)
 		case "mcp_approval_response":
 			words = append(words, "ok:"+m.Request)
+		case "screen", "scan_call", "scan_call_output":
+			words = append(words, "new:"+m.Type)
 		default:
 			words = append(words, m.Role[:1]+":"+it.Text())
 		}

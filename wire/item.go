@@ -315,13 +315,15 @@ func NewToolResult(c Call, d Dialect, text string) Item {
 	return NewDecoder(d).Item(d.Codec().Result(c, text))
 }
 
-// FromClient reports whether an item of kind Other is of a type that clients make, not models.
+// FromClient reports whether an item of kind Other is of a type that clients make, not models. Of a type that is not known, it is
+// a client's if it has no id, which upstream gives to all that a model makes, and is not named as a call.
 func (it Item) FromClient() bool {
 	types := it.Dialect.Rules().ClientTypes
 	if types == nil {
 		return true // a role of its own
 	}
-	return slices.Contains(types, Text(Member(it.Raw, "type")))
+	typ := Text(Member(it.Raw, "type"))
+	return slices.Contains(types, typ) || it.ID == "" && !strings.HasSuffix(typ, "_call")
 }
 
 // Approves reports whether the item answers a model's request for approval.
