@@ -32,6 +32,8 @@ type Rules struct {
 	// all members by which upstream itself puts items before those of the request.
 	Previous, Conversation string
 	Holds                  []string
+	// Template names a template that upstream puts before the items.
+	Template string
 	// Kept: upstream stores an answer unless the request forbids it. References: a request may refer to items of a stored
 	// answer by their ids.
 	Kept, References bool

@@ -244,9 +244,16 @@ func (r *Request) InConversation() bool {
 	return name != "" && r.sets(name)
 }
 
-// Continues reports whether upstream itself holds what comes before the request's items.
+// Continues reports whether upstream itself holds what comes before the request's items. A template without items asks by itself:
+// nothing of a conversation can stand before its question.
 func (r *Request) Continues() bool {
-	return slices.ContainsFunc(r.Dialect.Rules().Holds, r.sets)
+	return slices.ContainsFunc(r.Dialect.Rules().Holds, r.sets) || r.Templated() && len(r.Items()) == 0
+}
+
+// Templated reports whether upstream puts a template before the items, which may have calls.
+func (r *Request) Templated() bool {
+	name := r.Dialect.Rules().Template
+	return name != "" && r.sets(name)
 }
 
 // sets reports whether a member has a value other than null and the empty string.

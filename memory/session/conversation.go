@@ -71,7 +71,7 @@ func (r *HistoryReader) Conversation(ctx context.Context, units uint64) (Convers
 	p, in := &r.place.plan, r.place.in
 	c := Conversation{
 		System: in.system, Items: in.items, Offset: p.offset, Stored: p.before, Side: p.standing == Side,
-		Opaque: in.stateful || in.unresolved(), Continues: in.stateful, systemPrompt: in.systemPrompt, hasSystemPrompt: in.hasSystemPrompt,
+		Opaque: in.stateful || in.unresolved() || !p.before && in.answersTemplate(), Continues: in.stateful, systemPrompt: in.systemPrompt, hasSystemPrompt: in.hasSystemPrompt,
 	}
 	if carried := r.place.state.carried; c.Continues && len(carried) > 0 {
 		c.Carried = len(carried)

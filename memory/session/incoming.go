@@ -15,8 +15,9 @@ type incoming struct {
 	marks           []mark
 	ends            []position // after each item
 	base            position   // where items[0] begins: the beginning of the conversation, or of a run (see merger.run)
-	// stateful: upstream itself has the earlier items (previous_response_id, conversation, prompt).
+	// stateful: upstream itself has the earlier items (previous_response_id, conversation). templated: it puts a template before them.
 	stateful        bool
+	templated       bool
 	refs            map[string]reference
 	hashes          *hashCache
 	systemPromptHex string        // systemPrompt in hex, "" if there is none
@@ -60,7 +61,7 @@ func (in *incoming) read(req *wire.Request, st *state, known *hashCache) *incomi
 	if in.systemPrompt, in.hasSystemPrompt = systemPromptHash(in.system, req.Instructions(), known); in.hasSystemPrompt {
 		in.systemPromptHex = hexText(in.systemPrompt[:])
 	}
-	in.stateful = req.Continues()
+	in.stateful, in.templated = req.Continues(), req.Templated()
 	in.marks, in.ends = inRoom(in.markRoom[:], len(in.items)), inRoom(in.endRoom[:], len(in.items))
 	in.hash()
 	return in
@@ -116,6 +117,23 @@ func (in *incoming) unresolved() bool {
 			if _, ok := in.refs[it.ID]; !ok {
 				return true
 			}
+		}
+	}
+	return false
+}
+
+// answersTemplate reports whether a result has its call outside of the request, so that a template may have it.
+func (in *incoming) answersTemplate() bool {
+	if !in.templated {
+		return false
+	}
+	calls := make(map[string]bool)
+	for _, it := range in.items {
+		for _, c := range it.Calls() {
+			calls[c.Key()] = true
+		}
+		if it.Kind == wire.ToolResult && !calls[it.Answers().Key()] {
+			return true
 		}
 	}
 	return false
