@@ -48,7 +48,7 @@ func (l *live) watch(ctx context.Context, hangup <-chan os.Signal) <-chan struct
 // poll reads the file and reports whether it is unchanged since the previous poll: a file that is still being written must not
 // be loaded, and an empty one would be valid. It returns false for a file that it cannot read.
 func (l *live) poll() bool {
-	if l.file == "" {
+	if l.file == "" || l.readOnce() {
 		return false
 	}
 	data, err := os.ReadFile(l.file)
@@ -62,6 +62,13 @@ func (l *live) poll() bool {
 	before := l.polled
 	l.polled = sha256.Sum256(data)
 	return l.polled == before
+}
+
+// readOnce reports whether the file is a pipe, as with --config <(decrypt config.yaml). Its content is gone after the start: a second
+// read finds an empty file, which would mean the built-in defaults, or blocks for ever.
+func (l *live) readOnce() bool {
+	info, err := os.Stat(l.file)
+	return err == nil && !info.Mode().IsRegular()
 }
 
 // reloadCertificate loads a replaced certificate. The old one stays in use until the new key and certificate match.
@@ -84,13 +91,12 @@ var emptyFile = sha256.Sum256(nil) //nolint:gochecknoglobals // never changed
 // and callers' keys would go to another provider.
 var errEmptied = errors.New("the file is empty now: restart to use the built-in defaults")
 
+var errReadOnce = errors.New("want a regular file to reload; a pipe can be read only once: restart to change the configuration")
+
 // reload reads the configuration and applies it. An invalid configuration changes nothing.
 func (l *live) reload(ctx context.Context) {
-	c, err := l.load()
+	c, err := l.loadAgain()
 	l.loaded = c.sum
-	if err == nil && c.sum == emptyFile && !l.empty {
-		err = fmt.Errorf("%s: %w", l.file, errEmptied)
-	}
 	if err == nil {
 		err = l.apply(c)
 	}
@@ -104,6 +110,17 @@ func (l *live) reload(ctx context.Context) {
 		level = slog.LevelWarn
 	}
 	l.log.Log(ctx, level, "configuration reloaded", "needs_restart", left)
+}
+
+// loadAgain is load, for a file that must still have its content.
+func (l *live) loadAgain() (c Config, err error) {
+	if l.readOnce() {
+		return c, fmt.Errorf("%s: %w", l.file, errReadOnce)
+	}
+	if c, err = l.load(); err == nil && c.sum == emptyFile && !l.empty {
+		err = fmt.Errorf("%s: %w", l.file, errEmptied)
+	}
+	return c, err
 }
 
 func (l *live) apply(c Config) error {

@@ -78,6 +78,22 @@ func TestReload(t *testing.T) {
 	await("the configuration's file cannot be read")
 }
 
+// TestPipeIsNotReadAgain: a pipe, as of --config <(decrypt config.yaml), has no content after the start, and reading a named one
+// would block for ever.
+func TestPipeIsNotReadAgain(t *testing.T) {
+	t.Parallel()
+	d := newWorkspace(t)
+	if err := errors.Join(os.Remove(d.config), syscall.Mkfifo(d.config, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(d.proxy.PID(), syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	d.proxy.Logged("config.yaml: want a regular file to reload; a pipe can be read only once", 1)
+	d.say("chat/completions", chat("user: Hello"))
+	d.proxy.Stop()
+}
+
 // TestHalfWrittenFile: a file that is still being written is not loaded.
 func TestHalfWrittenFile(t *testing.T) {
 	t.Parallel()
