@@ -187,6 +187,7 @@ func TestRefusesWhatWouldNotWork(t *testing.T) {
 	f("url", "store.url=bolt:/data/x.db") // not for several replicas, so not an URL to give
 	f("token", "admin.token=short")
 	f("runAsUser", "runAsUser=0") // root
+	f("value", "env[0].name=A", "env[0].value=5")
 	f("targetCPU", "redis.enabled=true", "autoscaling.enabled=true", "autoscaling.targetCPU=0")
 	// Values of the configuration, which the pods would refuse.
 	for _, c := range []struct{ key, value string }{
