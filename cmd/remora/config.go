@@ -401,10 +401,19 @@ func checkAdminAddr(addr, clients string) error {
 	if err := checkAddr(key, addr); err != nil {
 		return err
 	}
-	if _, port, _ := net.SplitHostPort(addr); addr == clients && port != "0" {
+	if overlap(addr, clients) {
 		return fmt.Errorf("%s: want another address than that of server.listen, have %q", key, addr)
 	}
 	return nil
+}
+
+// overlap reports whether two servers cannot have these addresses: one port, and the same host or all hosts. The system chooses
+// another port for each 0.
+func overlap(a, b string) bool {
+	hostA, portA, _ := net.SplitHostPort(a)
+	hostB, portB, _ := net.SplitHostPort(b)
+	all := func(host string) bool { return host == "" || host == "0.0.0.0" || host == "::" }
+	return portA == portB && portA != "0" && (hostA == hostB || all(hostA) || all(hostB))
 }
 
 func isPort(s string) bool {

@@ -263,7 +263,7 @@ func TestLayerProblems(t *testing.T) {
 	f("[{kind: observational_memory, model: gpt-5-mini}]", "memory.layers[0].model: want a mapping, have text: its keys are model, provider")
 	f("[x]", "memory.layers[0]: want a mapping, have text: its first key is kind")
 	f("[{kind: history_window, max_items: 1.5}]",
-		"memory.layers[0].max_items: INVALID_HISTORY_WINDOW_MAX_ITEMS: want a whole number from 2 to 10000, have 1.5")
+		"memory.layers[0].max_items: INVALID_HISTORY_WINDOW_MAX_ITEMS: want a whole number from 2 to 10000, or 0 beside a limit by tokens, have 1.5")
 	f("[{kind: history_window, max_items: many}]", `memory.layers[0].max_items: want a number, have "many"`)
 	f("[{kind: history_window, max_items: '${NONE}'}]", "memory.layers[0].max_items: environment variable NONE is not set")
 	f("[{kind: history_window, evict_batch: 40}]", "memory.layers[0].evict_batch: want 1 to max_items-1, have 40")
