@@ -53,7 +53,12 @@ func valueSets(t *testing.T) []string {
 // render is helm template.
 func render(t *testing.T, args ...string) (stdout []byte, err error) {
 	t.Helper()
-	args = append([]string{"template", "r", chart, "-n", "llm", "--kube-version", kubernetes}, args...)
+	return renderChart(t, chart, args...)
+}
+
+func renderChart(t *testing.T, dir string, args ...string) (stdout []byte, err error) {
+	t.Helper()
+	args = append([]string{"template", "r", dir, "-n", "llm", "--kube-version", kubernetes}, args...)
 	cmd := exec.CommandContext(t.Context(), tool(t, "helm"), args...)
 	// A developer's own plugins and repositories have no say.
 	home := t.TempDir()
@@ -279,6 +284,29 @@ func TestRecreateStandsAlone(t *testing.T) {
 	out, err := render(t, "--set", "strategy.type=Recreate", "--set", "store.url=redis://h")
 	if err != nil || !bytes.Contains(out, []byte("strategy: {type: Recreate}\n")) || bytes.Contains(out, []byte("rollingUpdate:")) {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// The notes name the base URL once /v1 is in it. Helm shows notes only with a cluster, so a manifest has them here.
+func TestNotesNameTheBaseURL(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(chart)); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"notes.txt":            readFile(t, chart+"/templates/NOTES.txt"),
+		"templates/notes.yaml": `notes: {{ tpl (.Files.Get "notes.txt") . | toJson }}`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range []string{"/", "/v1", "/v1/"} {
+		out, err := renderChart(t, dir, "--set", "ingress.enabled=true", "--set", "ingress.hosts[0].host=h", "--set", "ingress.hosts[0].path="+path)
+		if err != nil || !bytes.Contains(out, []byte(`  http://h/v1\n`)) {
+			t.Errorf("%s: %v\n%s", path, err, out)
+		}
 	}
 }
 
