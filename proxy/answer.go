@@ -176,7 +176,7 @@ func (a *answer) replyWhole() error {
 // answer that is too large to be buffered, keep upstream's ids.
 func (a *answer) replyStored() error {
 	body, err := a.attempt.readAll()
-	if errors.Is(err, errLarge) {
+	if isLarge(err) {
 		a.stream.held, a.stream.tooBig, a.stream.mode = body, true, foldWhole
 		return a.startStream(int(a.attempt.upstream.Length()))
 	}
@@ -282,6 +282,16 @@ func (a *answer) commit(r wire.Reply, aborted memory.Aborted) {
 		a.turn.ender.Commit(end)
 	}
 	step.End(nil)
+}
+
+// abandon ends the turn of a request that has got no answer. It survives a panic: its callers run after the one place that does.
+func (a *answer) abandon(aborted memory.Aborted) {
+	defer func() {
+		if v := recover(); v != nil {
+			a.s.recovered(v)
+		}
+	}()
+	a.commit(wire.Reply{}, aborted)
 }
 
 // commitGate limits how many large answers that were cut off are committed at once. A commit takes several times the memory of

@@ -77,7 +77,7 @@ func (a *attempt) send(head *providers.Head) error {
 }
 
 // goOn sends the continuation of the view for the next round of an answer, to the same provider, and reads the head of what
-// comes. It ignores an open circuit: the client has a part of the answer already.
+// comes.
 func (a *attempt) goOn(head *providers.Head) error {
 	a.upstream.Close()
 	a.first = nil
@@ -87,15 +87,26 @@ func (a *attempt) goOn(head *providers.Head) error {
 	if err := a.out.goOn(); err != nil {
 		return err
 	}
+	return a.stay(head, true)
+}
 
+// sendAgain sends the view of a turn that was begun anew to the same provider and model, and reads the head of the answer.
+func (a *attempt) sendAgain(head *providers.Head) error {
+	a.out.encode(a.out.shapeNow())
+	a.out.adaptBody()
+	return a.stay(head, false)
+}
+
+// stay calls the same provider again, with its retries. It ignores an open circuit.
+func (a *attempt) stay(head *providers.Head, goesOn bool) error {
 	var plan retry.Plan
 	if a.resilience != nil {
-		plan = a.resilience.Stay(a.out.provider)
+		plan = a.resilience.Stay(a.out.provider, a.out.model)
 	}
 	if _, err := plan.Begin(); err != nil {
 		plan = retry.Plan{}
 	}
-	return a.try(head, plan, true)
+	return a.try(head, plan, goesOn)
 }
 
 // try calls upstream until there is an answer for the client. If upstream refuses the shape of the request, one corrective try

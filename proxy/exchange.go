@@ -81,7 +81,7 @@ func (x *exchange) run() error {
 		return err
 	}
 
-	if err := x.forward(); err != nil { // view -> body, send it and wait for the head of the answer
+	if err := x.forward(a.send); err != nil { // view -> body, send it and wait for the head of the answer
 		return err
 	}
 	if a.tooLong {
@@ -111,7 +111,7 @@ func (x *exchange) shorten() error {
 	if x.ending.over() {
 		return providers.ErrAborted
 	}
-	return x.forward()
+	return x.forward(a.sendAgain)
 }
 
 // recall begins the turn of a request that names a session, or whose answer rules must judge.
@@ -125,7 +125,8 @@ func (x *exchange) recall() error {
 		x.answer.late, x.answer.dialect = r.late.turn, r.late.dialect // the request passes as it came
 		return nil
 	}
-	if !r.remember || !r.nameSession(x.attempt.out.provider.Upstream()) {
+	again := x.session != (sessionName{}) // the session stays, though another provider may be meant by now
+	if !again && (!r.remember || !r.nameSession(x.attempt.out.provider.Upstream())) {
 		return x.guard()
 	}
 	if id.doubtful && o.Tenancy == TenancyCredential {
@@ -210,16 +211,16 @@ func (x *exchange) begin(t *turn) {
 	x.attempt.out.turn, x.answer.turn, x.answer.committed, x.answer.dialect = t, t, false, x.request.dialect
 }
 
-// forward sends the request and reads the head of the answer into the client's response.
-func (x *exchange) forward() error {
+// forward sends the request by send, and reads the head of the answer into the client's response.
+func (x *exchange) forward(send func(*providers.Head) error) error {
 	a := &x.attempt
 	if a.out.turn == nil {
 		defer x.releaseBody() // the answer may stream for minutes
-		return a.send(&x.answer.head.Head)
+		return send(&x.answer.head.Head)
 	}
 	a.upstream.Sent = a.sent
 	begun := x.s.now()
-	err := a.send(&x.answer.head.Head)
+	err := send(&x.answer.head.Head)
 	x.trace.spent.upstream = x.s.now().Sub(begun)
 	return err
 }
@@ -245,7 +246,7 @@ func (x *exchange) fail(err error) {
 		x.trace.failed(x.attempt.status, err)
 		x.s.logUpstream(x.attempt.out.provider, e)
 	}
-	a.commit(wire.Reply{}, memory.AbortedByUpstream)
+	a.abandon(memory.AbortedByUpstream)
 	a.head.Reset()
 	e.write(&x.ctx.Response, x.request.dialect)
 	a.report()
@@ -290,7 +291,7 @@ func past() time.Time { return time.Unix(1, 0) }
 // close ends the exchange. A turn that is not committed by now is committed as cut off.
 func (x *exchange) close() {
 	defer func() {
-		// Even if the commit panics, the watcher must let go of the connection before the server uses it again.
+		// Whatever panics, the watcher must let go of the connection before the server uses it again.
 		x.s.watcher.remove(&x.watch)
 		x.attempt.upstream.Close()
 		x.releaseBody()
@@ -298,7 +299,7 @@ func (x *exchange) close() {
 		x.s.exchanges.Put(x)
 	}()
 	aborted := x.ending.cut()
-	x.answer.commit(wire.Reply{}, aborted)
+	x.answer.abandon(aborted)
 	x.trace.ended(x.ctx.Response.StatusCode(), x.attempt.status, aborted == memory.AbortedByClient)
 	x.request.body.ticket.Leave()
 }

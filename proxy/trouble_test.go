@@ -663,3 +663,71 @@ func TestFallbackNeedsAPortableRequest(t *testing.T) {
 		}
 	}
 }
+
+// TestFallbackIsShortened: a fallback that finds the request too long gets it again, with its own model, and nobody else is asked.
+func TestFallbackIsShortened(t *testing.T) {
+	for name, elsewhere := range map[string]bool{"at another provider": true, "another model": false} {
+		t.Run(name, func(t *testing.T) {
+			b := newBook()
+			begin := func(ctx context.Context, c memory.Call) (*turn, error) {
+				turn, err := b.begin(ctx, c)
+				if turn.shaper = (shapes{turn.shaper.Sent, 9000}); c.MaxTokens > 0 {
+					turn.view = turn.view[1:]
+				}
+				return turn, err
+			}
+			u := &refuser{refuse: func(body string) string {
+				switch {
+				case !strings.Contains(body, `"small"`):
+					return refused(503, "busy")
+				case strings.Contains(body, `"x"`):
+					return refused(400, `{"error":{"code":"context_length_exceeded"}}`)
+				}
+				return ""
+			}}
+			addr := answering(t, u.answer)
+			entry := func(name string) retry.Entry {
+				return retry.Entry{Provider: providers.Options{Name: name, Kind: "compatible", BaseURL: "http://" + addr + "/v1", APIKey: "k"}}
+			}
+			list := []retry.Entry{entry("first"), entry("second")}
+			target := retry.Target{Model: "small"}
+			if elsewhere {
+				target.Provider = "second"
+			}
+			list[0].Resilience = retry.Options{Fallback: []retry.Target{target}}
+			set, err := providers.NewSet([]providers.Options{list[0].Provider, list[1].Provider})
+			if err != nil {
+				t.Fatal(err)
+			}
+			policy, err := retry.New(retry.Config{Set: set, Entries: list, Now: time.Now, Rand: func() float64 { return 0 }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := start(t, rigOptions{upstream: addr, memory: begin})
+			r.Route(set, policy)
+			resp := ask(t, r, plainChat)
+			_ = bodyText(t, resp)
+			sent := u.sent()
+			if resp.StatusCode != http.StatusOK || len(sent) != 3 || !strings.Contains(sent[2], `"small"`) {
+				t.Errorf("status %d, upstream got %q", resp.StatusCode, sent)
+			}
+		})
+	}
+}
+
+// TestPanicInTheLastCommit: the turn of a client that has left is committed last of all; a panic in it ends nothing else.
+func TestPanicInTheLastCommit(t *testing.T) {
+	addr, arrived, gone := hanging(t, "")
+	r := start(t, rigOptions{upstream: addr, memory: func(_ context.Context, c memory.Call) (*turn, error) {
+		return newTurn("T1", c.Request.Items(), memory.Summary{}, &fakeTurn{commit: func(memory.Answer) { panic("secret content") }}), nil
+	}})
+	c, _ := r.dial(t)
+	write(c, chatIn("s", chatBody))
+	await(t, arrived, "the request")
+	c.Close()
+	await(t, gone, "end of the upstream request")
+	r.stop(t)
+	if r.panics() != 1 {
+		t.Errorf("log %s", r.log)
+	}
+}

@@ -2,6 +2,7 @@ package retry
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"remora/providers"
@@ -145,11 +146,15 @@ func (p *Policy) Plan(first *providers.Provider, portable func() bool) Plan {
 	return Plan{policy: p, first: first, steps: p.routes[first.Name()], portable: portable}
 }
 
-// Stay begins a later round of an answer that the provider at has begun: no other provider or model can continue it. The
-// retries and the circuit of at apply.
-func (p *Policy) Stay(at *providers.Provider) Plan {
-	steps := p.routes[at.Name()]
-	return Plan{policy: p, first: at, steps: steps[:min(len(steps), 1)]}
+// Stay begins a later call of a request that the provider at has answered: no other provider or model can continue it. The
+// retries and the circuit of at apply. model is that of its attempts.
+func (p *Policy) Stay(at *providers.Provider, model string) Plan {
+	steps := slices.Clone(p.routes[at.Name()])
+	steps = steps[:min(len(steps), 1)]
+	for i := range steps {
+		steps[i].model = model
+	}
+	return Plan{policy: p, first: at, steps: steps}
 }
 
 // Begin is the first attempt. The error is an *[OpenError], or nil.

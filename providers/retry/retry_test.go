@@ -165,10 +165,10 @@ func TestPlan(t *testing.T) {
 
 	stays := setUp(t, three(both), nil)
 	busy := []retry.Outcome{answer(503), answer(503), answer(503)}
-	if diff := cmp.Diff("a 0s, a 500ms, a 1s, end", strings.Join(play(t, stays.policy.Stay(stays.set.All()[0]), busy...), ", ")); diff != "" {
+	if diff := cmp.Diff("a 0s, a 500ms, a 1s, end", strings.Join(play(t, stays.policy.Stay(stays.set.All()[0], ""), busy...), ", ")); diff != "" {
 		t.Errorf("an answer that has begun: %s", diff)
 	}
-	if diff := cmp.Diff("b 0s, end", strings.Join(play(t, stays.policy.Stay(stays.set.All()[1]), busy...), ", ")); diff != "" {
+	if diff := cmp.Diff("b 0s, end", strings.Join(play(t, stays.policy.Stay(stays.set.All()[1], ""), busy...), ", ")); diff != "" {
 		t.Errorf("an answer that a fallback without options of its own has begun: %s", diff)
 	}
 	p, asked := setUp(t, three(both), nil).pinned()
