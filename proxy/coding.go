@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"slices"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
@@ -48,8 +49,9 @@ func coding(encoding []byte) string {
 	return ""
 }
 
-// decode undoes a Content-Encoding. Without one it returns its input.
-func decode(encoding, b []byte, limit int) ([]byte, error) {
+// decode undoes a Content-Encoding. Without one it returns its input. hold counts the memory of what it returns; where it refuses a
+// piece, the error is errNoRoom.
+func decode(encoding, b []byte, limit int, hold func(n int) bool) ([]byte, error) {
 	if isPlain(encoding) {
 		return b, nil
 	}
@@ -59,11 +61,25 @@ func decode(encoding, b []byte, limit int) ([]byte, error) {
 	}
 	defer func() { _ = r.Close() }() // it has no error of its own
 	// Return what was decoded before an error, too: an answer that was cut off is stored as far as it came.
-	plain, err := io.ReadAll(io.LimitReader(r, int64(limit)+1))
-	if err == nil && len(plain) > limit {
-		err = errEncoding
+	var plain []byte
+	for {
+		if room := cap(plain); len(plain) == room {
+			plain = slices.Grow(plain, min(max(room, perRead), limit+1-room))
+			if !hold(cap(plain) - room) {
+				return plain, errNoRoom
+			}
+		}
+		n, err := r.Read(plain[len(plain):cap(plain)])
+		plain = plain[:len(plain)+n]
+		switch {
+		case len(plain) > limit:
+			return plain, errEncoding
+		case errors.Is(err, io.EOF):
+			return plain, nil
+		case err != nil:
+			return plain, err
+		}
 	}
-	return plain, err
 }
 
 // decoder returns a reader that undoes a Content-Encoding. It refuses a zstd frame that claims more than limit bytes.

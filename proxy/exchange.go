@@ -70,7 +70,9 @@ func (x *exchange) run() error {
 	if err := r.read(); err != nil { // the body, once
 		return err
 	}
-	r.parse(a.upstreams)               // body -> items, where they are needed
+	if err := r.parse(a.upstreams); err != nil { // body -> items, where they are needed
+		return err
+	}
 	if err := a.choose(); err != nil { // model -> provider
 		return err
 	}

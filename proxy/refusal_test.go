@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -8,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/klauspost/compress/gzip"
 
 	"remora/memory"
 	"remora/proxy/limit"
@@ -146,5 +149,32 @@ func TestHeldAnswersShareTheBudget(t *testing.T) {
 				t.Errorf("bytes are still held: %v", err)
 			}
 		})
+	}
+}
+
+// TestUnpackedBodiesShareTheBudget: what a packed body unpacks to counts as much as a body that came so.
+func TestUnpackedBodiesShareTheBudget(t *testing.T) {
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	fmt.Fprintf(z, `{"model":"m","messages":[{"role":"user","content":%q}]}`, strings.Repeat("hello there, ", 60<<10))
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for budget, want := range map[int64]int{256 << 10: 503, 4 << 20: 200} {
+		limits := limit.New(limit.Config{Options: limit.Options{Global: limit.Global{BodyBytes: budget}}, Now: fixed})
+		b := newBook()
+		r := start(t, rigOptions{
+			memory: b.begin, upstream: answering(t, func(*http.Request, []byte) string { return sized(chatAnswer) }),
+			tune: func(o *Options) { o.Limits = limits },
+		})
+		got := r.exchange(t, chatIn("s", packed.String(), "Content-Encoding: gzip\r\nConnection: close\r\n"))
+		if !strings.HasPrefix(got, fmt.Sprintf("HTTP/1.1 %d ", want)) || want == 503 && !strings.Contains(got, "\r\nRetry-After: ") {
+			t.Errorf("a budget of %d: %.300s", budget, got)
+		}
+		r.stop(t)
+		next, err := limits.Enter(func() string { return "next" })
+		if err := errors.Join(err, next.Hold(budget)); err != nil {
+			t.Errorf("bytes are still held: %v", err)
+		}
 	}
 }

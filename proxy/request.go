@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 
 	"remora/memory"
 	"remora/providers"
+	"remora/proxy/limit"
 	"remora/wire"
 )
 
@@ -119,23 +121,26 @@ func (r *request) admit() (err error) {
 // read takes the whole body.
 func (r *request) read() error { return r.body.read(r.s, r.ctx, r.head.length) }
 
-// parse parses the body if memory or the choice of a provider needs it.
-func (r *request) parse(up *providers.Set) {
+// parse parses the body if memory or the choice of a provider needs it. It fails if there is no room for an unpacked one.
+func (r *request) parse(up *providers.Set) error {
 	guarded := r.guarded()
 	follows := r.mayFollow()
 	needed := r.remember || guarded || follows || up.NeedsModel()
 	if !needed || len(r.body.bytes) == 0 || !guarded && !follows && r.namesNoSession(up) {
 		r.bypass("the body is empty")
-		return
+		return nil
 	}
 	plain, err := r.decoded()
+	if _, crowded := errors.AsType[*limit.Refusal](err); crowded {
+		return err
+	}
 	if err != nil {
 		r.unreadable("the Content-Encoding of the body is unknown, or it unpacks to more than is read")
-		return
+		return nil
 	}
 	if !startsObject(plain) {
 		r.unreadable("the body is not a JSON object")
-		return
+		return nil
 	}
 
 	parsed, err := wire.Parse(r.dialect, plain)
@@ -147,7 +152,7 @@ func (r *request) parse(up *providers.Set) {
 	}
 	if err != nil {
 		r.unreadable("the body cannot be read " + whereWrong(err))
-		return
+		return nil
 	}
 
 	r.body.plain, r.parsed = plain, parsed
@@ -156,11 +161,17 @@ func (r *request) parse(up *providers.Set) {
 		r.head.id.readFields(&r.s.o.Session, parsed)
 		r.bypass("")
 	}
+	return nil
 }
 
-// decoded undoes the Content-Encoding of the body.
-func (r *request) decoded() ([]byte, error) {
-	return decode(r.head.encoded, r.body.bytes, min(int(r.s.o.MaxBody), max(minDecoded, maxRatio*len(r.body.bytes))))
+// decoded undoes the Content-Encoding of the body. What it unpacks to counts as the body does.
+func (r *request) decoded() (plain []byte, err error) {
+	var refused error
+	plain, err = decode(r.head.encoded, r.body.bytes, min(int(r.s.o.MaxBody), max(minDecoded, maxRatio*len(r.body.bytes))), func(n int) bool {
+		refused = r.body.ticket.Hold(int64(n))
+		return refused == nil
+	})
+	return plain, cmp.Or(refused, err)
 }
 
 // startsObject reports whether a body may be a JSON object, as all remembered bodies are, rather than a form or a file.

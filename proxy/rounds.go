@@ -161,7 +161,11 @@ func (r *rounds) judgeWhole(body []byte) ([]byte, error) {
 
 // legible decodes and parses a whole answer. Its error is errUnread.
 func (r *rounds) legible(encoding, body []byte) (plain []byte, reply wire.Reply, err error) {
-	if plain, err = decode(encoding, body, foldLimit); err != nil {
+	plain, err = decode(encoding, body, foldLimit, r.answer.attempt.held.hold)
+	if errors.Is(err, errNoRoom) {
+		return nil, wire.Reply{}, err
+	}
+	if err != nil {
 		return nil, wire.Reply{}, errUnread(unknownEncoding)
 	}
 	d := r.answer.req.dialect

@@ -235,7 +235,7 @@ func (st *stream) folded() wire.Reply {
 	case len(st.copied) == 0:
 		return wire.Reply{}
 	}
-	plain, err := decode(st.encoding, st.copied, foldLimit)
+	plain, err := decode(st.encoding, st.copied, foldLimit, st.answer.attempt.held.hold)
 	if wire.BeginsStream(plain) {
 		f := wire.NewFolder(st.answer.dialect)
 		f.Write(plain)

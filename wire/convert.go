@@ -248,7 +248,7 @@ func (c *converter) parts(out, raw []byte, it Item) (list, text []byte) {
 			out = append(out, ',')
 		}
 		if it.Kind == ToolResult && c.to.Rules().TextResults {
-			part = part.inWords()
+			part = part.InWords()
 		}
 		text = nil
 		if part.Kind == PartText {
@@ -264,8 +264,8 @@ func (c *converter) parts(out, raw []byte, it Item) (list, text []byte) {
 	return out, text
 }
 
-// inWords replaces the part if the content may only have text.
-func (p ContentPart) inWords() ContentPart {
+// InWords replaces the part if the content may only have text, or the dialect has no such file.
+func (p ContentPart) InWords() ContentPart {
 	switch p.Kind {
 	case PartImage:
 		return ContentPart{Value: AppendString(nil, inWords("image"))}

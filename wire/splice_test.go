@@ -373,6 +373,8 @@ func TestConvert(t *testing.T) {
 	f(Chat, `{"role":"user","content":{"type":"input_text","text":"x"}}`)
 	f(Chat, `{"role":"user","content":[{"type":"input_image","image_url":"u"},{"type":"input_image","image_url":"v","detail":"low"},{"type":"input_file","file_id":"f"}]}`,
 		`{"role":"user","content":[{"type":"image_url","image_url":{"url":"u"}},{"type":"image_url","image_url":{"url":"v","detail":"low"}},{"type":"file","file":{"file_id":"f"}}]}`)
+	f(Chat, `{"role":"user","content":[{"type":"input_file","file_url":"u","detail":"low"},{"type":"input_file","file_data":"d","filename":"a.pdf","detail":"low"}]}`,
+		`{"role":"user","content":[{"type":"text","text":"(a file)"},{"type":"file","file":{"file_data":"d","filename":"a.pdf"}}]}`)
 	f(Chat, `{"type":"function_call","call_id":"a","name":"f","arguments":"{}"}`,
 		`{"role":"assistant","content":null,"tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{}"}}]}`)
 	f(Chat, `{"type":"custom_tool_call","call_id":"a","name":"f","input":"x"}`,

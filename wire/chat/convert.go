@@ -32,10 +32,25 @@ func (converter) AppendPart(dst []byte, p wire.ContentPart) []byte {
 		}
 		return append(dst, "}}"...)
 	case wire.PartFile:
-		return append(append(append(dst, `{"type":"file","file":`...), p.Value...), '}')
+		file, ok := ownFile(p.Value)
+		if !ok {
+			return append(append(append(dst, `{"type":"text","text":`...), p.InWords().Value...), '}')
+		}
+		return append(append(append(dst, `{"type":"file","file":`...), file...), '}')
 	default:
 		return append(dst, p.Value...)
 	}
+}
+
+// ownFile returns a file with the members that Chat has. ok is false if it is none of its own: Responses has files by URL, too.
+func ownFile(file []byte) (own []byte, ok bool) {
+	own = wire.Edit(file, func(_ int, m wire.Child) ([]byte, bool) {
+		name := string(m.Name)
+		content := name == "file_data" || name == "file_id"
+		ok = ok || content
+		return file[m.Start:m.End], content || name == "filename"
+	})
+	return own, ok
 }
 
 func (converter) ReadCalls(it wire.Item) []wire.SaidCall {
