@@ -280,25 +280,28 @@ func (q *queue) Adopt(f func(rec []byte)) (spool.Adopted, error) {
 	return spool.Adopted{}, nil
 }
 
-func (q *queue) Drain(_ context.Context, f func([]byte) error) error {
+func (q *queue) Drain(_ context.Context, f func([][]byte) (int, error)) error {
 	for {
 		q.mu.Lock()
 		if len(q.recs) == 0 {
 			q.mu.Unlock()
 			return nil
 		}
-		rec := q.recs[0]
+		recs := slices.Clone(q.recs)
 		q.mu.Unlock()
-		err := f(rec)
-		if err != nil && !errors.Is(err, cache.ErrUnreadable) {
+		done, err := f(recs)
+		unreadable := errors.Is(err, cache.ErrUnreadable)
+		q.mu.Lock()
+		if done > 0 {
+			q.recs = q.recs[done:]
+		}
+		if unreadable {
+			q.aside, q.recs = append(q.aside, q.recs[0]), q.recs[1:]
+		}
+		q.mu.Unlock()
+		if err != nil && !unreadable {
 			return err
 		}
-		q.mu.Lock()
-		if err != nil {
-			q.aside = append(q.aside, rec)
-		}
-		q.recs = q.recs[1:]
-		q.mu.Unlock()
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"remora/cache"
@@ -57,53 +58,131 @@ func (r *replayer) begin() {
 	clear(r.movedBack)
 }
 
-// replay writes one spooled turn into the store, and returns which one it is. If the record or its session cannot be read, the
-// error wraps cache.ErrUnreadable, and the disk quarantines the record. A record for which the store is too slow moves behind the
-// others. Neither delays the records after it.
-func (r *replayer) replay(ctx context.Context, b []byte) (turnqueue.Record, error) {
-	rec, err := decodeSpooled(b)
-	if err != nil {
-		return turnqueue.Record{}, fmt.Errorf("%w: %w", cache.ErrUnreadable, err)
-	}
-	at := rec.waits()
-	return at, r.write(ctx, rec, at, b)
+// replayedTurn is a turn from the spool.
+type replayedTurn struct {
+	rec    *spooled
+	at     turnqueue.Record
+	data   []byte
+	turn   *turnWriter
+	answer *Answer
+
+	deleted bool // its session was deleted after it began
+	late    bool // the store did not take it in time
+	err     error
 }
 
-func (r *replayer) write(ctx context.Context, rec *spooled, at turnqueue.Record, b []byte) error {
-	t, a, err := resumeTurn(r.m, rec, r.seen.values(rec))
-	if err != nil {
-		return fmt.Errorf("%w: %w", cache.ErrUnreadable, err)
+func (r *replayer) decode(data []byte) (*replayedTurn, error) {
+	w := &replayedTurn{data: data}
+	var err error
+	if w.rec, err = decodeSpooled(data); err != nil {
+		return w, fmt.Errorf("%w: %w", cache.ErrUnreadable, err)
 	}
+	w.at = w.rec.waits()
+	if w.turn, w.answer, err = resumeTurn(r.m, w.rec, r.seen.values(w.rec)); err != nil {
+		return w, fmt.Errorf("%w: %w", cache.ErrUnreadable, err)
+	}
+	return w, nil
+}
+
+// replay writes spooled turns of different sessions into the store, at least the first one: they are written at the same time, since
+// a spool that is emptied one turn after the other takes longer than its sessions take to add new turns. It returns which ones it has
+// written or moved, and the error for the next one. If a record or its session cannot be read, the error wraps cache.ErrUnreadable,
+// the record is returned as the last one, and the disk quarantines it. A record for which the store is too slow moves behind the
+// others. Neither delays the records after it.
+func (r *replayer) replay(ctx context.Context, data [][]byte) (written []turnqueue.Record, err error) {
+	first, err := r.decode(data[0])
+	ready := false
+	if err == nil {
+		ready, err = r.isReady(first)
+	}
+	if !ready {
+		if err != nil && !errors.Is(err, cache.ErrUnreadable) {
+			return nil, err
+		}
+		return []turnqueue.Record{first.at}, err
+	}
+
+	turns := r.together(first, data[1:])
+	var stores sync.WaitGroup
+	for _, w := range turns {
+		stores.Go(func() { r.store(ctx, w) })
+	}
+	stores.Wait()
+	for _, w := range turns {
+		r.met[w.at.Name] = true
+		err := r.stored(ctx, w)
+		if err == nil || errors.Is(err, cache.ErrUnreadable) {
+			written = append(written, w.at)
+		}
+		if err != nil {
+			return written, err // those after it, which the store may have, come again
+		}
+	}
+	return written, nil
+}
+
+// together returns first and the turns after it that can be written at the same time. The list ends before a turn whose session is
+// in it, and before one for which isReady would do more than look.
+func (r *replayer) together(first *replayedTurn, data [][]byte) []*replayedTurn {
+	turns := []*replayedTurn{first}
+	sessions := map[cache.Group]bool{first.at.Group: true}
+	for _, b := range data {
+		w, err := r.decode(b)
+		if err != nil || r.isFresh(w.rec) || sessions[w.at.Group] || r.queue.First(w.at.Group).Name != w.at.Name ||
+			r.m.outages.available(w.at.Group) != nil {
+			break
+		}
+		sessions[w.at.Group] = true
+		turns = append(turns, w)
+	}
+	return turns
+}
+
+// isReady reports whether a turn can be written now. If it was moved behind the others, it returns neither true nor an error.
+func (r *replayer) isReady(w *replayedTurn) (bool, error) {
+	rec, at, b := w.rec, w.at, w.data
 	r.met[at.Name] = true
 	if r.m.outages.available(at.Group) != nil {
-		return r.passOver(at, b, errLeftAlone)
+		return false, r.passOver(at, b, errLeftAlone)
 	}
-	if rec.Unread && r.m.o.Now().Sub(rec.Time) < spoolRest && r.m.peers.Any() {
-		return errFresh
+	if r.isFresh(rec) {
+		return false, errFresh
 	}
 	if r.follows(at) {
 		if r.movedBack[at.Name] {
-			return errFollows // all others have had their turn
+			return false, errFollows // all others have had their turn
 		}
 		// If there is no room to move it, a turn out of order is better than a stuck spool.
 		if r.moveBack(at, b) == nil {
-			return nil
+			return false, nil
 		}
 	}
+	return true, nil
+}
 
-	own, cancel := context.WithTimeout(ctx, r.m.replayWait(len(b)))
+// isFresh reports whether other processes may not have announced yet which turns precede this one: see spoolRest.
+func (r *replayer) isFresh(rec *spooled) bool {
+	return rec.Unread && r.m.o.Now().Sub(rec.Time) < spoolRest && r.m.peers.Any()
+}
+
+// store writes a turn into the store, unless its session was deleted. It is safe for concurrent use, for different turns.
+func (r *replayer) store(ctx context.Context, w *replayedTurn) {
+	own, cancel := context.WithTimeout(ctx, r.m.replayWait(len(w.data)))
 	defer cancel()
-	var deleted bool
-	if deleted, err = r.m.tombstones.deleted(own, rec.scope(), rec.Time); deleted {
-		r.wrote(rec, at)
-		return nil
+	if w.deleted, w.err = r.m.tombstones.deleted(own, w.rec.scope(), w.rec.Time); w.err == nil && !w.deleted {
+		w.err = w.turn.store(own, w.answer)
 	}
-	if err == nil {
-		err = t.store(own, a)
-	}
+	w.late = own.Err() != nil
+}
 
+// stored handles the result of store.
+func (r *replayer) stored(ctx context.Context, w *replayedTurn) error {
+	rec, at, b, err := w.rec, w.at, w.data, w.err
 	fault, _ := faultOf(err)
 	switch {
+	case w.deleted:
+		r.wrote(rec, at)
+		return nil
 	case err == nil:
 		r.m.outages.answered(at.Group)
 		r.wrote(rec, at)
@@ -119,7 +198,7 @@ func (r *replayer) write(ctx context.Context, rec *spooled, at turnqueue.Record,
 			return r.passOver(at, b, err)
 		}
 		return r.giveUp(rec, at, err)
-	case own.Err() != nil:
+	case w.late:
 		return r.postpone(ctx, rec, at, b, err)
 	case fault == cache.FaultShard:
 		r.m.outages.failed(err)

@@ -151,9 +151,9 @@ func (s *spooler) drain(ctx context.Context) {
 	store := s.m.outages.check(ctx)
 	err := store
 	if err == nil {
-		err = s.queue.Drain(ctx, func(data []byte) (at turnqueue.Record, _ error) {
-			at, store = s.replays.replay(ctx, data)
-			return at, store
+		err = s.queue.Drain(ctx, func(data [][]byte) (written []turnqueue.Record, _ error) {
+			written, store = s.replays.replay(ctx, data)
+			return written, store
 		})
 	}
 	if ctx.Err() == nil {

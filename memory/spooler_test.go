@@ -104,13 +104,13 @@ func (k *keyless) Read(ctx context.Context, q []cache.Query) ([]cache.Result, er
 	return k.Store.Read(ctx, q)
 }
 
-func (k *keyless) Drain(ctx context.Context, f func([]byte) error) error {
-	return k.queue.Drain(ctx, func(rec []byte) error {
+func (k *keyless) Drain(ctx context.Context, f func([][]byte) (int, error)) error {
+	return k.queue.Drain(ctx, func(recs [][]byte) (int, error) {
 		if k.bad > 0 {
 			k.bad--
-			return cache.ErrUnreadable
+			return 0, cache.ErrUnreadable
 		}
-		return f(rec)
+		return f(recs)
 	})
 }
 
@@ -155,7 +155,7 @@ func TestUnreadableRecordsHoldUpNobody(t *testing.T) {
 // jammed is a spool whose disk cannot quarantine records.
 type jammed struct{ queue }
 
-func (q *jammed) Drain(context.Context, func([]byte) error) error { return errOutage }
+func (q *jammed) Drain(context.Context, func([][]byte) (int, error)) error { return errOutage }
 
 // TestSpoolThatFailsIsTold: what keeps the spool from being emptied is said once, where it is not the store.
 func TestSpoolThatFailsIsTold(t *testing.T) {
@@ -336,6 +336,29 @@ func TestSlowRecordHoldsUpNobodyElse(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		l.wantView(l.turnOf(memory.Call{Scope: named("slow")}, "u:5", "a:5"), "u:1 a:1 u:5")
+	})
+}
+
+// TestSpoolOfManySessions: turns of different sessions are replayed at the same time, those of one session in order. One after the
+// other, the spool of a busy process would never be empty: each of its sessions adds turns until all earlier ones are stored.
+func TestSpoolOfManySessions(t *testing.T) {
+	const sessions = 40
+	withSluggish(t, func(l *lab, store *sluggish, _ *journal) {
+		for turn := 1; turn <= 2; turn++ {
+			for i := range sessions {
+				l.lateTurn(named(fmt.Sprint(i, "-slow")), fmt.Sprint("u:", turn), fmt.Sprint("a:", turn))
+			}
+		}
+		store.pace = 100 * time.Millisecond
+		store.set(false, "-slow")
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if n, _ := l.m.Spooled(); n > 0 {
+			l.t.Errorf("%d turns are still in the spool", n)
+		}
+		for i := range sessions {
+			l.wantLine(named(fmt.Sprint(i, "-slow")), "u:1 a:1 u:2 a:2")
+		}
 	})
 }
 

@@ -54,7 +54,7 @@ func BenchmarkValue(b *testing.B) {
 				if err := q.Append(rec); err != nil {
 					b.Fatal(err)
 				}
-				if err := q.Drain(b.Context(), func([]byte) error { return nil }); err != nil {
+				if err := q.Drain(b.Context(), func(recs [][]byte) (int, error) { return len(recs), nil }); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -27,13 +27,20 @@ func (q *queue) Append(rec []byte) error {
 }
 
 // Drain implements [Queue].
-func (q *queue) Drain(ctx context.Context, f func(rec []byte) error) error {
-	return q.Queue.Drain(ctx, func(sealed []byte) error {
-		rec, err := q.open(sealed)
-		if err != nil {
-			return fmt.Errorf("read spool: %w", err)
+func (q *queue) Drain(ctx context.Context, f func(recs [][]byte) (done int, err error)) error {
+	return q.Queue.Drain(ctx, func(sealed [][]byte) (int, error) {
+		recs := make([][]byte, 0, len(sealed))
+		for _, s := range sealed {
+			rec, err := q.open(s)
+			if err != nil && len(recs) == 0 {
+				return 0, fmt.Errorf("read spool: %w", err)
+			}
+			if err != nil {
+				break // those before it come first
+			}
+			recs = append(recs, rec)
 		}
-		return f(rec)
+		return f(recs)
 	})
 }
 

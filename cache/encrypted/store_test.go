@@ -534,9 +534,11 @@ func TestSealedSpool(t *testing.T) {
 		var got, aside []string
 		queue.OnQuarantine = func(a spool.Quarantined) { aside = append(aside, a.Cause.Error()) }
 		q := sealer(t, c.o).Queue(queue)
-		if err := q.Drain(t.Context(), func(rec []byte) error {
-			got = append(got, string(rec))
-			return nil
+		if err := q.Drain(t.Context(), func(recs [][]byte) (int, error) {
+			for _, rec := range recs {
+				got = append(got, string(rec))
+			}
+			return len(recs), nil
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -559,9 +561,9 @@ func TestPlaintextInSealedSpool(t *testing.T) {
 		o.AcceptPlaintext = accept
 		inner := &last{rec: []byte("plain")}
 		got := ""
-		err := sealer(t, o).Queue(inner).Drain(t.Context(), func(rec []byte) error {
-			got = string(rec)
-			return nil
+		err := sealer(t, o).Queue(inner).Drain(t.Context(), func(recs [][]byte) (int, error) {
+			got = string(recs[0])
+			return 1, nil
 		})
 		if accept && (err != nil || got != "plain") || !accept && (!errors.Is(err, cache.ErrUnreadable) || !strings.Contains(err.Error(), "accept_plaintext")) {
 			t.Errorf("accepted %v: %q, %v", accept, got, err)
@@ -577,7 +579,10 @@ func (l *last) Append(rec []byte) error {
 	return nil
 }
 
-func (l *last) Drain(_ context.Context, f func([]byte) error) error { return f(l.rec) }
+func (l *last) Drain(_ context.Context, f func([][]byte) (int, error)) error {
+	_, err := f([][]byte{l.rec})
+	return err
+}
 
 func (l *last) Adopt(f func(rec []byte)) (spool.Adopted, error) {
 	f(l.rec)

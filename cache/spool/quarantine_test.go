@@ -18,7 +18,7 @@ import (
 func picky(t *testing.T, s *spool.Queue, bad ...string) (read []string, quarantined []spool.Quarantined) {
 	t.Helper()
 	s.OnQuarantine = func(a spool.Quarantined) { quarantined = append(quarantined, a) }
-	err := s.Drain(t.Context(), func(rec []byte) error {
+	err := s.Drain(t.Context(), one(func(rec []byte) error {
 		text := string(rec)
 		clear(rec) // f may modify it
 		if slices.Contains(bad, text) {
@@ -26,7 +26,7 @@ func picky(t *testing.T, s *spool.Queue, bad ...string) (read []string, quaranti
 		}
 		read = append(read, text)
 		return nil
-	})
+	}))
 	if err != nil {
 		t.Fatal(err)
 	}

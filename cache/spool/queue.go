@@ -25,15 +25,19 @@ const (
 	segmentBytes = 4 << 20
 	// maxRecord is the size of the largest record in bytes.
 	maxRecord = 256 << 20
+	// drainRecords and drainBytes bound the records that Drain passes at once: the first one, and others up to these bounds.
+	drainRecords = 64
+	drainBytes   = 1 << 20
 )
 
 // Records is a durable queue of records, such as Queue.
 type Records interface {
 	// Append puts a record at the end; it is on disk when Append returns.
 	Append(rec []byte) error
-	// Drain calls f with each record, oldest first, and removes those for which it returns nil. It quarantines those for which f
-	// returns an error that wraps cache.ErrUnreadable: they leave the queue. It stops at the first other error and returns it.
-	Drain(ctx context.Context, f func(rec []byte) error) error
+	// Drain calls f with the oldest records, in order, until none is left. f gets one or more, and returns how many of them it is
+	// done with, from the first on: these are removed. Its error concerns the next one. If it wraps cache.ErrUnreadable, that
+	// record is quarantined: it leaves the queue. Drain stops at any other error and returns it.
+	Drain(ctx context.Context, f func(recs [][]byte) (done int, err error)) error
 	// Adopt takes over the records of processes that have died, and calls f with a copy of each readable one.
 	Adopt(f func(rec []byte)) (Adopted, error)
 	// Len returns the number and the total size of the records in the queue.
@@ -401,11 +405,9 @@ func (s *Queue) writeSegment(buf []byte, records int) error {
 	return nil
 }
 
-// Drain calls f with the records, oldest first, until none is left. A record is removed once f has returned nil. If f returns an
-// error that wraps [cache.ErrUnreadable], the record is quarantined, as is one that is damaged on disk; any other error of f ends
-// the drain and is returned unchanged. One Drain runs at a time, others wait. Records may be appended meanwhile. f may keep and
-// modify rec.
-func (s *Queue) Drain(ctx context.Context, f func(rec []byte) error) error {
+// Drain implements [Records]. A record that is damaged on disk is quarantined, too. Other errors of f are returned unchanged. One
+// Drain runs at a time, others wait. Records may be appended meanwhile. f may keep and modify recs.
+func (s *Queue) Drain(ctx context.Context, f func(recs [][]byte) (done int, err error)) error {
 	if err := s.gate.Enter(); err != nil {
 		return err
 	}
@@ -434,24 +436,28 @@ func (s *Queue) Drain(ctx context.Context, f func(rec []byte) error) error {
 			return nil
 		}
 
-		n, err := s.first(seg, end, f)
+		recs, n, err := seg.readFirsts(end)
+		if err != nil {
+			err = fmt.Errorf("drain spool: %w", err)
+		} else {
+			var done int
+			done, err = f(recs)
+			for _, rec := range recs[:done] {
+				s.advance(seg, frameBytes(len(rec)))
+			}
+			if err != nil {
+				n = frameBytes(len(recs[done]))
+			}
+		}
 		if errors.Is(err, cache.ErrUnreadable) {
-			quarantined, err = s.quarantine(seg, n, quarantined, err)
+			if quarantined, err = s.quarantine(seg, n, quarantined, err); err == nil {
+				s.advance(seg, n)
+			}
 		}
 		if err != nil {
 			return err
 		}
-		s.advance(seg, n)
 	}
-}
-
-// first calls f with the first record of a segment, and returns the length of its frame in bytes.
-func (s *Queue) first(seg *segment, end int64, f func(rec []byte) error) (n int64, err error) {
-	rec, n, err := seg.readFirst(end)
-	if err != nil {
-		return n, fmt.Errorf("drain spool: %w", err)
-	}
-	return n, f(rec)
 }
 
 // quarantine copies the n bytes at the head of a segment to the quarantine directory; the caller drops them from the segment. It

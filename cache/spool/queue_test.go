@@ -52,7 +52,7 @@ func appendAll(t *testing.T, s *spool.Queue, recs ...string) {
 func drained(t *testing.T, s *spool.Queue) []string {
 	t.Helper()
 	var got []string
-	if err := s.Drain(t.Context(), func(rec []byte) error { got = append(got, string(rec)); return nil }); err != nil {
+	if err := s.Drain(t.Context(), one(func(rec []byte) error { got = append(got, string(rec)); return nil })); err != nil {
 		t.Fatal(err)
 	}
 	return got
@@ -97,12 +97,12 @@ func TestQueueDrainStopsAtFirstError(t *testing.T) {
 	appendAll(t, s, "a", "b", "c")
 	down := errors.New("store is down")
 	var seen []string
-	err := s.Drain(t.Context(), func(rec []byte) error {
+	err := s.Drain(t.Context(), one(func(rec []byte) error {
 		if seen = append(seen, string(rec)); len(seen) == 2 {
 			return down
 		}
 		return nil
-	})
+	}))
 	if !errors.Is(err, down) {
 		t.Fatalf("drain: %v", err)
 	}
@@ -110,12 +110,12 @@ func TestQueueDrainStopsAtFirstError(t *testing.T) {
 	wantRecords(t, drained(t, s), "b", "c")
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := s.Drain(ended, func([]byte) error { return nil }); !errors.Is(err, context.Canceled) {
+	if err := s.Drain(ended, one(func([]byte) error { return nil })); !errors.Is(err, context.Canceled) {
 		t.Fatalf("drain with an ended context: %v", err)
 	}
 	appendAll(t, s, "d", "e")
 	ending, cancel := context.WithCancel(t.Context())
-	if err := s.Drain(ending, func([]byte) error { cancel(); return nil }); !errors.Is(err, context.Canceled) {
+	if err := s.Drain(ending, one(func([]byte) error { cancel(); return nil })); !errors.Is(err, context.Canceled) {
 		t.Fatalf("drain with a context that ends: %v", err)
 	}
 	wantRecords(t, drained(t, s), "e")
@@ -126,12 +126,12 @@ func TestQueueRemembersWhatWasDrained(t *testing.T) {
 	s := openSpool(t, dir, 1<<20)
 	appendAll(t, s, "a", "b", "c")
 	n := 0
-	_ = s.Drain(t.Context(), func([]byte) error { // drains one
+	_ = s.Drain(t.Context(), one(func([]byte) error { // drains one
 		if n++; n == 2 {
 			return errors.New("enough")
 		}
 		return nil
-	})
+	}))
 	closeSpool(t, s)
 	s = openSpool(t, dir, 1<<20)
 	wantLen(t, s, 2, 2+2*8)
@@ -217,7 +217,7 @@ func TestQueueDrainsWhileAppending(t *testing.T) {
 			last = true
 		default:
 		}
-		if err := s.Drain(t.Context(), take); err != nil {
+		if err := s.Drain(t.Context(), one(take)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -312,7 +312,7 @@ func TestClosedSpool(t *testing.T) {
 	if err := s.Append([]byte("b")); !errors.Is(err, cache.ErrClosed) {
 		t.Fatalf("append: %v", err)
 	}
-	if err := s.Drain(t.Context(), func([]byte) error { return nil }); !errors.Is(err, cache.ErrClosed) {
+	if err := s.Drain(t.Context(), one(func([]byte) error { return nil })); !errors.Is(err, cache.ErrClosed) {
 		t.Fatalf("drain: %v", err)
 	}
 }
@@ -413,4 +413,42 @@ func TestQueueRemovesEmptyLeftovers(t *testing.T) {
 	}
 	wantLen(t, s, 1, 9)
 	wantRecords(t, drained(t, s), "a")
+}
+
+// one passes records to f one after the other.
+func one(f func(rec []byte) error) func(recs [][]byte) (int, error) {
+	return func(recs [][]byte) (int, error) {
+		if err := f(recs[0]); err != nil {
+			return 0, err
+		}
+		return 1, nil
+	}
+}
+
+// TestDrainOfSeveral: f gets several records, and what it says of the first ones and of the next one holds; the others come again.
+func TestDrainOfSeveral(t *testing.T) {
+	s := openSpool(t, t.TempDir(), 1<<20)
+	appendAll(t, s, "a", "b", "bad", "c", "d", "e")
+	down := errors.New("store is down")
+	var aside int
+	s.OnQuarantine = func(a spool.Quarantined) { aside += a.Records }
+	var got []string
+	err := s.Drain(t.Context(), func(recs [][]byte) (int, error) {
+		for i, rec := range recs {
+			switch string(rec) {
+			case "bad":
+				return i, cache.ErrUnreadable
+			case "e":
+				return i, down
+			}
+			got = append(got, string(rec))
+		}
+		return len(recs), nil
+	})
+	if !errors.Is(err, down) || aside != 1 {
+		t.Errorf("drain: %v; %d were quarantined", err, aside)
+	}
+	wantRecords(t, got, "a", "b", "c", "d")
+	wantLen(t, s, 1, 1+8)
+	wantRecords(t, drained(t, s), "e")
 }

@@ -153,6 +153,24 @@ func (g *segment) readFirst(end int64) (rec []byte, n int64, err error) {
 	return nil, next - g.head, fmt.Errorf("read %s at %d: %w", g.file.Name(), g.head, err)
 }
 
+// readFirsts is readFirst for one or more records, up to drainRecords and drainBytes. n is the length of the first one's frame.
+func (g *segment) readFirsts(end int64) (recs [][]byte, n int64, err error) {
+	first, n, err := g.readFirst(end)
+	if err != nil {
+		return nil, n, err
+	}
+	recs = [][]byte{first}
+	for at := g.head + n; at < end && at-g.head < drainBytes && len(recs) < drainRecords; {
+		rec, damaged := readFrame(g.file, at, end)
+		if damaged != nil {
+			break // it comes first after these
+		}
+		recs = append(recs, rec)
+		at += frameBytes(len(rec))
+	}
+	return recs, n, nil
+}
+
 // raw returns the record of the first n bytes if they are a whole frame, otherwise the bytes.
 func (g *segment) raw(n int64) ([]byte, error) {
 	rec, err := readFrame(g.file, g.head, g.head+n)

@@ -20,10 +20,10 @@ func (p pinged) Ping(context.Context) error { return p.err }
 
 type filled struct{ bytes int64 }
 
-func (filled) Append([]byte) error                             { return nil }
-func (filled) Drain(context.Context, func([]byte) error) error { return nil }
-func (filled) Adopt(func([]byte)) (spool.Adopted, error)       { return spool.Adopted{}, nil }
-func (f filled) Len() (records int, bytes int64)               { return 1, f.bytes }
+func (filled) Append([]byte) error                                      { return nil }
+func (filled) Drain(context.Context, func([][]byte) (int, error)) error { return nil }
+func (filled) Adopt(func([]byte)) (spool.Adopted, error)                { return spool.Adopted{}, nil }
+func (f filled) Len() (records int, bytes int64)                        { return 1, f.bytes }
 
 // TestReady: a process is ready while it can store or spool turns; with memory.on_store_error closed, while the store answers.
 func TestReady(t *testing.T) {

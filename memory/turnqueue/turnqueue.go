@@ -216,10 +216,11 @@ func (q *Queue) Settle() error {
 	return nil
 }
 
-// Drain passes the records on disk to f, and then those in memory, until f fails. f returns which record it was given, as far as it
-// can tell. A record that f has taken, or has appended again, is removed; one for which its error wraps cache.ErrUnreadable is
-// quarantined, and the drain goes on. A record in memory must reach the disk for that, and goes behind the others.
-func (q *Queue) Drain(ctx context.Context, f func(data []byte) (Record, error)) error {
+// Drain passes the records on disk to f, and then those in memory, until f fails. f gets one or more, and returns those that it has
+// taken, or has appended again, from the first on: they are removed. Its error concerns the next record. If it wraps
+// cache.ErrUnreadable, that record is quarantined, and the drain goes on; then the last of those that f returns is that record, as
+// far as it can tell. A record in memory must reach the disk for that, and goes behind the others.
+func (q *Queue) Drain(ctx context.Context, f func(data [][]byte) ([]Record, error)) error {
 	var unreadable *Record // the last record, if it is about to be quarantined
 	left := func() {
 		if unreadable != nil {
@@ -227,16 +228,17 @@ func (q *Queue) Drain(ctx context.Context, f func(data []byte) (Record, error)) 
 		}
 		unreadable = nil
 	}
-	err := q.drain(ctx, func(data []byte) error {
+	err := q.drain(ctx, func(data [][]byte) (int, error) {
 		left()
-		r, err := f(data)
-		switch {
-		case err == nil:
-			q.Gone(r)
-		case errors.Is(err, cache.ErrUnreadable):
-			unreadable = &r
+		records, err := f(data)
+		if errors.Is(err, cache.ErrUnreadable) {
+			last := len(records) - 1
+			unreadable, records = &records[last], records[:last]
 		}
-		return err
+		for _, r := range records {
+			q.Gone(r)
+		}
+		return len(records), err
 	})
 	if err == nil {
 		left()
@@ -249,7 +251,7 @@ func (q *Queue) Drain(ctx context.Context, f func(data []byte) (Record, error)) 
 	return err
 }
 
-func (q *Queue) drain(ctx context.Context, f func(data []byte) error) error {
+func (q *Queue) drain(ctx context.Context, f func(data [][]byte) (int, error)) error {
 	if err := q.disk.Drain(ctx, f); err != nil {
 		return err
 	}
@@ -258,7 +260,7 @@ func (q *Queue) drain(ctx context.Context, f func(data []byte) error) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		err := f(q.first())
+		_, err := f([][]byte{q.first()})
 		if err != nil && !errors.Is(err, cache.ErrUnreadable) {
 			return err
 		}

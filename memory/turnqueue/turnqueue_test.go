@@ -29,9 +29,9 @@ func (d *disk) Append(rec []byte) error {
 	return d.fault
 }
 
-func (d *disk) Drain(_ context.Context, f func([]byte) error) error {
+func (d *disk) Drain(_ context.Context, f func([][]byte) (int, error)) error {
 	for len(d.recs) > 0 {
-		err := f([]byte(d.recs[0]))
+		_, err := f([][]byte{[]byte(d.recs[0])})
 		if err != nil && !errors.Is(err, cache.ErrUnreadable) {
 			return err
 		}
@@ -98,12 +98,12 @@ func TestOrder(t *testing.T) {
 			return s.Append(turnqueue.Record{Name: "5"}, []byte("5"))
 		}, nil, []string{"1", "2"}, "1 2 3 4 5"},
 		{"a drain that is broken off", func(s *turnqueue.Queue, _ *disk) error {
-			return s.Drain(context.Background(), func(rec []byte) (turnqueue.Record, error) {
+			return s.Drain(context.Background(), one(func(rec []byte) (turnqueue.Record, error) {
 				if string(rec) == "4" {
 					return named(rec), errStop
 				}
 				return named(rec), nil
-			})
+			}))
 		}, errStop, nil, "4"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -116,10 +116,10 @@ func TestOrder(t *testing.T) {
 			}
 			records, size := s.Len()
 			var got []string
-			err := s.Drain(context.Background(), func(rec []byte) (turnqueue.Record, error) {
+			err := s.Drain(context.Background(), one(func(rec []byte) (turnqueue.Record, error) {
 				got = append(got, string(rec))
 				return named(rec), nil
-			})
+			}))
 			if line := strings.Join(got, " "); err != nil || line != c.drain {
 				t.Errorf("drained %q, %v; want %q", line, err, c.drain)
 			}
@@ -185,14 +185,14 @@ func TestUnreadableIsKept(t *testing.T) {
 		got = append(got, string(rec))
 		return named(rec), nil
 	}
-	if err := s.Drain(t.Context(), read); err == nil {
+	if err := s.Drain(t.Context(), one(read)); err == nil {
 		t.Error("a drain that leaves a record behind says that it is done")
 	}
 	d.fault = nil
 	if err := s.Settle(); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Drain(t.Context(), read); err != nil {
+	if err := s.Drain(t.Context(), one(read)); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"2", "4"}, got); diff != "" {
@@ -242,7 +242,7 @@ func TestWaiting(t *testing.T) {
 				}
 			}
 			at := 0
-			err := s.Drain(t.Context(), func(rec []byte) (turnqueue.Record, error) {
+			err := s.Drain(t.Context(), one(func(rec []byte) (turnqueue.Record, error) {
 				do := c.script[at]
 				at++
 				switch do {
@@ -256,7 +256,7 @@ func TestWaiting(t *testing.T) {
 					return of(rec), s.Append(of(rec), bytes.Clone(rec))
 				}
 				return of(rec), nil
-			})
+			}))
 			if stops := strings.Contains(c.script, "-"); errors.Is(err, errNoRoom) != stops || at != len(c.script) {
 				t.Errorf("after %d records: %v", at, err)
 			}
@@ -264,5 +264,16 @@ func TestWaiting(t *testing.T) {
 				t.Errorf("a %v, b %v, others %v", s.Holds(a), s.Holds(b), s.Holds(cache.Group{Name: "other"}))
 			}
 		})
+	}
+}
+
+// one passes records to f one after the other.
+func one(f func(rec []byte) (turnqueue.Record, error)) func(recs [][]byte) ([]turnqueue.Record, error) {
+	return func(recs [][]byte) ([]turnqueue.Record, error) {
+		r, err := f(recs[0])
+		if err != nil && !errors.Is(err, cache.ErrUnreadable) {
+			return nil, err
+		}
+		return []turnqueue.Record{r}, err
 	}
 }
