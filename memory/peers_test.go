@@ -736,7 +736,7 @@ func TestWaitingTurnThatCannotBeRead(t *testing.T) {
 		a, b := r[0], r[1]
 		first := a.open("u:1")
 		time.Sleep(300 * time.Millisecond) // its question is stored
-		second := "" // the name of its record
+		second := ""                       // the name of its record
 		b.link.hold(func(batches []cache.Batch) bool {
 			if p := batches[0].Puts; ofSession(batches) && second == "" && strings.HasPrefix(p[0].Name, "j") {
 				second = strings.Clone(p[0].Name)
