@@ -25,6 +25,7 @@ func TestClusterLosesOneMaster(t *testing.T) {
 }
 
 func loseMaster(t *testing.T, replicas, master int) {
+	t.Helper()
 	const sessions = 24
 	up := startUpstream(t)
 	c := kit.StartCluster(t, kit.AppendOnly()...)
