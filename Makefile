@@ -94,8 +94,9 @@ deps: $(HELM_TOOLS)/helm $(HELM_TOOLS)/kubeconform ## what the tests need beside
 	@npm ls --prefix test/e2e/testdata/node >/dev/null 2>&1 || npm ci --silent --no-audit --no-fund --prefix test/e2e/testdata/node
 
 .PHONY: generate
-generate: ## write what lists layer kinds (config.yaml, docs/layers.md) from memory/layers, and the chart's copy of config.yaml
+generate: ## write what lists layer kinds (config.yaml, docs/layers.md), the chart's copy of config.yaml and its schema's keys
 	go test -trimpath -count=1 -run='^TestListsOfKinds$$' ./memory/layers -update
+	go test -trimpath -count=1 -run='^TestChartsSchema$$' ./cmd/remora -update
 
 .PHONY: test
 test: deps ## the whole suite, with the race detector and in random order

@@ -25,11 +25,27 @@ func TestProxyUnderstandsWhatIsRendered(t *testing.T) {
 	if err := os.WriteFile(readme, []byte(values), 0o600); err != nil || !ok || !ends {
 		t.Fatal("README.md has no values", err)
 	}
-	rendered, err := render(t, "-f", readme)
-	if err != nil {
-		t.Fatalf("README.md: %v", err)
+	// Helm reads YAML 1.1, in which the key `on` is true. A tool's schema has keys of its own.
+	odd := filepath.Join(dir, "odd-values.yaml")
+	if err := os.WriteFile(odd, []byte(`config:
+  server: {max_body: 10 MB}
+  providers: [{name: a, kind: openai, retry: {on: [429, connect]}}, {name: b, kind: openai, retry: {"on": [503]}}]
+  memory:
+    layers:
+      - kind: http
+        url: http://wiki/recall
+        tools: [{name: search, description: Search, parameters: {type: object, properties: {anything: {type: string}}}}]
+`), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	all := map[string]string{"README.md": string(rendered)}
+	all := map[string]string{}
+	for _, values := range []string{readme, odd} {
+		rendered, err := render(t, "-f", values)
+		if err != nil {
+			t.Fatalf("%s: %v", filepath.Base(values), err)
+		}
+		all[filepath.Base(values)] = string(rendered)
+	}
 	// The other sets name files that are only in a pod.
 	for _, name := range []string{"1-minimal", "2-trial", "4-sentinel"} {
 		all[name] = readFile(t, "testdata/golden/"+name+".yaml")

@@ -185,8 +185,11 @@ func TestRefusesWhatWouldNotWork(t *testing.T) {
 	f("secretEnv.REMORA_STORE_URL: use store.url", "secretEnv.REMORA_STORE_URL=redis://h")
 	f("admin.token, admin.existingSecret: want one of them", "admin.token=a-token-of-sixteen", "admin.existingSecret=b")
 	f("autoscaling.maxReplicas: want minReplicas", "redis.enabled=true", "autoscaling.enabled=true", "autoscaling.maxReplicas=1")
-	f("config.memory.polcy: no key of Remora", "config.memory.polcy.token_budget=1")
-	f("config.providers[0].base_ulr: no key of Remora", "config.providers[0].base_ulr=http://h")
+	f("polcy", "config.memory.polcy.token_budget=1")
+	f("base_ulr", "config.providers[0].base_ulr=http://h")
+	f("token_budget", "config.memory.token_budget=1") // is one of memory.policy
+	f("burst", "config.providers[0].retry.burst=1")   // is one of limits.tenant
+	f("names_kye", "config.store.encryption.names_kye=a")
 	f("replicacount", "replicacount=2")   // not in the schema
 	f("password", "redis.password=p@ss")  // would break the URL
 	f("url", "store.url=bolt:/data/x.db") // not for several replicas, so not an URL to give

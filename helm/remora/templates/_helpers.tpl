@@ -88,14 +88,17 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- /* merge prefers its first argument: the spool's folder is the operator's to move, the addresses are not. */}}
 {{- $own := dict "server" $server -}}
-{{- toYaml (merge $own (deepCopy (default dict .Values.config)) (dict "store" $store)) }}
+{{- $config := deepCopy (default dict .Values.config) -}}
+{{- /* Helm reads YAML 1.1, in which the key `on` is true. */}}
+{{- range $config.providers -}}
+{{- if hasKey (default dict .retry) "true" }}{{ $_ := set .retry "on" (get .retry "true") }}{{ $_ := unset .retry "true" }}{{ end -}}
+{{- end -}}
+{{- toYaml (merge $own $config (dict "store" $store)) }}
 {{- end }}
 
 {{- /* Fails for what would start but not do what was meant. */}}
 {{- define "remora.validate" -}}
 {{- $v := .Values -}}
-{{- $known := .Files.Get "files/config.yaml" -}}
-{{- include "remora.knownKeys" (dict "value" $v.config "path" "config" "known" $known) -}}
 {{- range list "listen" "admin_listen" "admin_token" "shutdown_grace" "tls_cert" "tls_key" -}}
 {{- if hasKey (default dict ($v.config).server) . -}}
 {{- fail (printf "config.server.%s: the chart sets it; see the values admin, shutdownGraceSeconds and tls" .) -}}
@@ -125,26 +128,6 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- if and $v.autoscaling.enabled (not $v.autoscaling.targetCPU) (not $v.autoscaling.targetMemory) -}}
 {{- fail "autoscaling.targetCPU, autoscaling.targetMemory: want one of them above 0" -}}
-{{- end -}}
-{{- end }}
-
-{{- /* Every key of a configuration must stand in config.yaml, which has them all: a typo would otherwise only show when
-the pod does not start. */}}
-{{- define "remora.knownKeys" -}}
-{{- $in := . -}}
-{{- if kindIs "map" .value -}}
-{{- range $key, $value := .value -}}
-{{- if not (regexMatch (printf "(?m)(^|[ {,#])%s:" (regexQuoteMeta $key)) $in.known) -}}
-{{- fail (printf "%s.%s: no key of Remora is called so; files/config.yaml has them all" $in.path $key) -}}
-{{- end -}}
-{{- if ne $key "parameters" }}{{- /* a JSON schema of the operator's */ -}}
-{{- include "remora.knownKeys" (dict "value" $value "path" (printf "%s.%s" $in.path $key) "known" $in.known) -}}
-{{- end -}}
-{{- end -}}
-{{- else if kindIs "slice" .value -}}
-{{- range $i, $value := .value -}}
-{{- include "remora.knownKeys" (dict "value" $value "path" (printf "%s[%d]" $in.path $i) "known" $in.known) -}}
-{{- end -}}
 {{- end -}}
 {{- end }}
 

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"reflect"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write the keys of the configuration into the chart's schema")
+
+// TestChartsSchema: the schema of the chart's value `config` has the keys of the configuration and no others. With -update, as in
+// `make generate`, it writes them; what the schema says of their values is written by hand, and stays.
+func TestChartsSchema(t *testing.T) {
+	t.Parallel()
+	const file = "../../helm/remora/values.schema.json"
+	have, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values struct {
+		Properties struct {
+			Config json.RawMessage `json:"config"`
+		} `json:"properties"`
+	}
+	if err := json.Unmarshal(have, &values); err != nil {
+		t.Fatal(err)
+	}
+	var config map[string]any
+	if err := json.Unmarshal(values.Properties.Config, &config); err != nil {
+		t.Fatal(err)
+	}
+	putKeys(config, schemaOf(reflect.TypeFor[Config]()))
+	keys, err := json.MarshalIndent(config, "    ", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	want := bytes.Replace(have, values.Properties.Config, keys, 1)
+	switch {
+	case bytes.Equal(want, have):
+	case *update:
+		if err := os.WriteFile(file, want, 0o644); err != nil { //nolint:gosec // as the other files of the repository
+			t.Fatal(err)
+		}
+	default:
+		t.Errorf("%s has other keys than the configuration: make generate", file)
+	}
+}
+
+// putKeys makes the keys of n those that a JSON schema allows. The options of layers depend on their kind, so any are allowed.
+func putKeys(schema map[string]any, n *node) {
+	child := func(of any) map[string]any {
+		if s, ok := of.(map[string]any); ok {
+			return s
+		}
+		return map[string]any{}
+	}
+	kind := func(name string) {
+		if schema["type"] == nil {
+			schema["type"] = []any{name, "null"}
+		}
+	}
+	switch {
+	case n.fields != nil:
+		kind("object")
+		old, keys := child(schema["properties"]), map[string]any{}
+		for name, of := range n.fields {
+			s := child(old[name])
+			putKeys(s, of)
+			keys[name] = s
+			if name == "on" {
+				keys["true"] = s // how Helm reads `on:` without quotes; remora.config writes "on" again
+			}
+		}
+		schema["properties"], schema["additionalProperties"] = keys, false
+	case n.entry != nil && !n.entry.open:
+		kind("array")
+		items := child(schema["items"])
+		putKeys(items, n.entry)
+		schema["items"] = items
+	}
+}
