@@ -15,10 +15,10 @@ import (
 // kinds returns the stores with their URL schemes. open gets the scheme and the part of the URL after the colon.
 func kinds() []kind {
 	return []kind{
-		{[]string{"bolt"}, func(_, path string, o cache.Options) (cache.Store, error) { return open(bolt.Open(path, o)) }},
-		{[]string{"memory"}, func(_, _ string, o cache.Options) (cache.Store, error) { return inmemory.New(o), nil }},
+		{[]string{"bolt"}, inFile, func(_, path string, o cache.Options) (cache.Store, error) { return open(bolt.Open(path, o)) }},
+		{[]string{"memory"}, inProcess, func(_, _ string, o cache.Options) (cache.Store, error) { return inmemory.New(o), nil }},
 		{
-			[]string{"redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"},
+			[]string{"redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"}, shared,
 			func(scheme, rest string, o cache.Options) (cache.Store, error) {
 				return open(redis.Open(scheme, rest, o))
 			},
@@ -28,7 +28,43 @@ func kinds() []kind {
 
 type kind struct {
 	schemes []string
+	place   place
 	open    func(scheme, rest string, o cache.Options) (cache.Store, error)
+}
+
+// place is where a store has its data.
+type place int
+
+const (
+	inProcess place = iota + 1
+	inFile          // the URL is SCHEME:PATH; one process has the file open
+	shared          // several processes use the store at the same time
+)
+
+// find returns the kind with a URL scheme.
+func find(scheme string) (k kind, known bool) {
+	for _, k := range kinds() {
+		if slices.Contains(k.schemes, scheme) {
+			return k, true
+		}
+	}
+	return kind{}, false
+}
+
+// Shared reports whether several processes may use the store of a URL at the same time.
+func Shared(url string) bool {
+	scheme, _, _ := strings.Cut(url, ":")
+	k, _ := find(scheme)
+	return k.place == shared
+}
+
+// File returns the path of the store's file in a URL, "" if the URL has none.
+func File(url string) string {
+	scheme, path, _ := strings.Cut(url, ":")
+	if k, _ := find(scheme); k.place != inFile {
+		return ""
+	}
+	return path
 }
 
 // open converts the result of an Open. With an error it returns a nil interface, not one that holds a nil pointer.
@@ -56,10 +92,8 @@ func Open(url string, o cache.Options) (cache.Store, error) {
 		return nil, errors.New("open store: store.url has no scheme: want bolt:PATH, memory: or redis://host")
 	}
 
-	for _, k := range kinds() {
-		if slices.Contains(k.schemes, scheme) {
-			return k.open(scheme, rest, o)
-		}
+	if k, known := find(scheme); known {
+		return k.open(scheme, rest, o)
 	}
 
 	// Do not even repeat the scheme: in "secret@host:6379" it is the password.

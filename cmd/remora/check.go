@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"remora/cache/stores"
 )
 
 func newCheckCommand(p console) *cobra.Command {
@@ -85,10 +87,10 @@ func writable(dir string) error {
 	return os.Remove(probe)
 }
 
-// checkFiles checks that the folder of a bolt file exists. It may not on another machine than the one that will serve.
+// checkFiles checks that the folder of the store's file exists. It may not on another machine than the one that will serve.
 func (o storeOptions) checkFiles() error {
-	path, ok := boltPath(o.URL.Reveal())
-	if !ok || path == "" {
+	path := stores.File(o.URL.Reveal())
+	if path == "" {
 		return nil
 	}
 	dir := filepath.Dir(path)

@@ -114,7 +114,7 @@ func (c *Config) memory(log *slog.Logger, m *modelSet) memory.Options {
 		OpenDelay:    c.Store.OpenDelay,
 		RetryDelay:   c.Store.RetryDelay,
 		SessionTTL:   c.Store.SessionTTL,
-		Shared:       c.Store.shared(),
+		Shared:       stores.Shared(c.Store.URL.Reveal()),
 		OnStoreError: c.Memory.OnStoreError,
 		IndexBytes:   c.Memory.IndexBytes,
 		Shape:        c.shape(m),
@@ -316,16 +316,10 @@ func (o storeOptions) validate() error {
 	return errors.Join(errs...)
 }
 
-// boltPath returns the path in the URL of a bolt store.
-func boltPath(url string) (path string, ok bool) { return strings.CutPrefix(url, "bolt:") }
-
-// shared reports whether other processes may use the store too.
-func (o *storeOptions) shared() bool { return strings.HasPrefix(o.URL.Reveal(), "redis") }
-
 // checkStoreURL checks that a store could be opened, without opening it: a check must not create a file, nor fail because a
 // running proxy has locked it.
 func checkStoreURL(raw string, t cache.TLS) error {
-	if path, ok := boltPath(raw); ok && path != "" {
+	if stores.File(raw) != "" {
 		if t != (cache.TLS{}) {
 			return errors.New("store.tls: has no use unless store.url begins with rediss")
 		}

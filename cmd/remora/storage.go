@@ -119,10 +119,7 @@ func pingStore(ctx context.Context, store *encrypted.Guarded, log *slog.Logger) 
 // warnOfEmptyFile logs that the file of a store is there and has no content, as after a truncation: it begins as a new store, like a
 // missing one.
 func warnOfEmptyFile(url string, log *slog.Logger) {
-	path, ok := boltPath(url)
-	if !ok {
-		return
-	}
+	path := stores.File(url)
 	if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Size() == 0 {
 		log.Warn("the file of store.url is empty and begins as a new store; if it held sessions, stop and restore a backup", "file", path)
 	}
@@ -154,7 +151,7 @@ func (s *storage) measure(t *telemetry.Telemetry) {
 // limits returns a new rate limiter. Replicas on one Redis share the rate of each tenant.
 func (s *storage) limits(c Config, log *slog.Logger) *limit.Limiter {
 	o := limit.Config{Options: c.limits(), Replica: rand.Uint64(), Now: time.Now} //nolint:gosec // unique, not secret
-	if c.Store.shared() {
+	if stores.Shared(c.Store.URL.Reveal()) {
 		o.Store = s
 		o.OnStore = func(err error) {
 			if err != nil {
@@ -177,10 +174,10 @@ func (s *storage) close() error {
 	return errors.Join(append(errs, s.Close())...)
 }
 
-// wantFile returns an error for a bolt file that does not exist: opening it to read would create it.
+// wantFile returns an error for a store's file that does not exist: opening it to read would create it.
 func wantFile(url string) error {
-	path, ok := boltPath(url)
-	if !ok {
+	path := stores.File(url)
+	if path == "" {
 		return nil
 	}
 	if _, err := os.Stat(path); err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -36,7 +37,7 @@ func (s *storeCommand) boltFile(verb string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path, ok := boltPath(c.Store.URL.Reveal())
+	path, ok := strings.CutPrefix(c.Store.URL.Reveal(), "bolt:")
 	if !ok {
 		return "", fmt.Errorf("store %s: store.url is %s, want bolt:PATH", verb, showStoreURL(c.Store.URL.Reveal()))
 	}

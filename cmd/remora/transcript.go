@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"remora/cache/bolt"
+	"remora/cache/stores"
 	"remora/memory"
 	"remora/providers"
 	"remora/proxy"
@@ -202,7 +203,7 @@ func (f *transcriptFlags) open(cmd *cobra.Command, p console, call archiveCall) 
 		a.in = file
 	}
 
-	if path, ok := boltPath(c.Store.URL.Reveal()); ok {
+	if path := stores.File(c.Store.URL.Reveal()); path != "" {
 		if err := askArchive(cmd.Context(), path, a); !errors.Is(err, errNoProxy) {
 			return err
 		}
