@@ -190,8 +190,9 @@ func (f *transcriptFlags) open(cmd *cobra.Command, p console, call archiveCall) 
 		return err
 	}
 	f.single = c.Session.Tenancy == proxy.TenancySingle
-	a := archive{archiveCall: call, in: cmd.InOrStdin(), out: p.stdout}
-	if a.Tenant, err = f.owner.tenantIn(c, p, a.in); err != nil {
+	stdin := bufio.NewReader(cmd.InOrStdin()) // one reader: an import may follow the key
+	a := archive{archiveCall: call, in: stdin, out: p.stdout}
+	if a.Tenant, err = f.owner.tenantIn(c, p, stdin); err != nil {
 		return err
 	}
 	if f.importFile != "" && f.importFile != "-" {
@@ -253,7 +254,7 @@ func (f *transcriptFlags) openStore(ctx context.Context, p console, c Config, a 
 }
 
 // tenantIn returns the tenant, as the proxy derives it from a request with that credential.
-func (o owner) tenantIn(c Config, p console, in io.Reader) (string, error) {
+func (o owner) tenantIn(c Config, p console, in *bufio.Reader) (string, error) {
 	credential := o.key
 	switch {
 	case o.tenant != "":
@@ -265,7 +266,7 @@ func (o owner) tenantIn(c Config, p console, in io.Reader) (string, error) {
 		}
 		credential = value
 	case o.key == "-":
-		line, err := bufio.NewReader(in).ReadString('\n')
+		line, err := in.ReadString('\n')
 		if credential = strings.TrimSpace(line); credential == "" {
 			return "", fmt.Errorf("read --key from stdin: %w", err)
 		}

@@ -242,13 +242,17 @@ func TestTranscriptImport(t *testing.T) {
 	d.refuses("no such session", "--session", "changed")
 
 	// Messages of another program, with their times.
-	writeFile(t, filepath.Join(d.dir, "messages.jsonl"), `{"session":"old","resource":"ada"}
+	const messages = `{"session":"old","resource":"ada"}
 {"message":{"role":"user","content":"Hello"},"time":"2023-05-08T13:56:00Z"}
 {"message":{"role":"assistant","content":"Hi"}}
 {"session":"older"}
 {"message":{"role":"user","content":"Anybody there?"},"time":"2022-05-08T13:56:00Z"}
-`)
+`
+	writeFile(t, filepath.Join(d.dir, "messages.jsonl"), messages)
 	d.prints("sessions imported: 2\n", "--key", "key-c", "--import", "messages.jsonl")
+	if out, _ := d.run(0, "key-d\n"+messages, "--key", "-", "--import", "-"); out != "sessions imported: 2\n" {
+		t.Errorf("key and messages from stdin: %q", out)
+	}
 	d.prints("     1  user       Hello\n     2  assistant  Hi\n", "--session", "old", "--key", "key-c", "--text")
 	if out, _ := d.run(0, "", "--session", "old", "--key", "key-c"); !strings.Contains(out, `"time":"2023-05-08T13:56:00Z"`) || !strings.Contains(out, `"resource":"ada"`) {
 		t.Error(out)
