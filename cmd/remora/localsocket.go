@@ -16,7 +16,6 @@ import (
 	"syscall"
 	"time"
 
-	"remora/cache"
 	"remora/cache/bolt"
 	"remora/memory"
 )
@@ -36,19 +35,19 @@ const (
 // socketOf returns the path of the socket of a bolt file.
 func socketOf(boltPath string) string { return boltPath + ".sock" }
 
-// openLocalSocket serves the commands of the same user, if the store is a bolt file. It only logs an error: not every file system
-// supports sockets. The returned function closes the socket, and waits until no command runs.
-func openLocalSocket(url string, store cache.Store, m *memory.Memory, log *slog.Logger) (end func()) {
-	file, isBolt := store.(*bolt.Store)
-	if !isBolt {
-		return func() {}
-	}
-	ln, err := listenPrivately(socketOf(strings.TrimPrefix(url, "bolt:")))
+// openLocalSocket opens the socket of a bolt file for the commands of the same user. It only logs an error: not every file system
+// supports sockets.
+func openLocalSocket(boltPath string, log *slog.Logger) net.Listener {
+	ln, err := listenPrivately(socketOf(boltPath))
 	if err != nil {
 		log.Info("there is no local socket; remora transcript, forget and store backup work only while the proxy is stopped", "error", err.Error())
-		return func() {}
+		return nil
 	}
+	return ln
+}
 
+// serveLocalSocket serves commands. The returned function closes the socket, and waits until no command runs.
+func serveLocalSocket(ln net.Listener, file *bolt.Store, m *memory.Memory, log *slog.Logger) (end func()) {
 	mux := http.NewServeMux()
 	var running sync.WaitGroup
 	mux.HandleFunc("POST "+archivePath, func(w http.ResponseWriter, r *http.Request) {
@@ -135,7 +134,8 @@ func askArchive(ctx context.Context, boltPath string, a archive) error {
 }
 
 // listenPrivately creates a socket that only the user of this process can open. It replaces an old one: this process holds the
-// lock of the bolt file, so the process that created it has ended.
+// lock of the bolt file, so the process that created it has ended. It changes the umask of the whole process for a moment, in which
+// nothing else may create a file.
 func listenPrivately(path string) (net.Listener, error) {
 	if info, err := os.Lstat(path); err == nil && info.Mode().Type() == os.ModeSocket {
 		if err := os.Remove(path); err != nil {

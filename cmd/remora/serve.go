@@ -22,6 +22,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"remora/cache/bolt"
+	"remora/cache/stores"
 	"remora/memory"
 	"remora/providers"
 	"remora/providers/retry"
@@ -194,6 +196,14 @@ func (l *live) open(ctx context.Context) (upstreams *providers.Set, err error) {
 	l.closers = append(l.closers, st.close) // closed after memory, which writes to it until its end
 	st.warnOfEviction(ctx)
 	st.measure(l.measured)
+	var socket net.Listener
+	file, isBolt := st.raw.(*bolt.Store)
+	if isBolt { // before memory and its spool create files
+		socket = openLocalSocket(stores.File(c.Store.URL.Reveal()), l.log)
+	}
+	if socket != nil {
+		l.onClose(func() { _ = socket.Close() }) // closed already if it was served
+	}
 	l.admin = openAdminAPI(l.listeners.operators, c, st, l.measured, l.log)
 	l.onClose(l.admin.close)
 
@@ -212,7 +222,9 @@ func (l *live) open(ctx context.Context) (upstreams *providers.Set, err error) {
 		l.measured.WatchSpool(l.memory.Spooled)
 	}
 	l.onClose(l.memory.Close) // closed after the server, whose turns it commits
-	l.onClose(openLocalSocket(c.Store.URL.Reveal(), st.raw, l.memory, l.log))
+	if socket != nil {
+		l.onClose(serveLocalSocket(socket, file, l.memory, l.log))
+	}
 
 	l.limits = st.limits(c, l.log) //nolint:contextcheck // ends by Close, not by a signal
 	l.onClose(l.limits.Close)
