@@ -12,7 +12,7 @@ import (
 )
 
 func newForgetCommand(p console) *cobra.Command {
-	f := transcriptFlags{drains: true}
+	var f transcriptFlags
 	var resource string
 	cmd := &cobra.Command{
 		Use:   "forget",

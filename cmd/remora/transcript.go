@@ -33,7 +33,6 @@ type transcriptFlags struct {
 	turn            string
 	text, record    bool
 	single          bool // all callers share one tenant (session.tenancy)
-	drains          bool // write the turns in the spool to the store first
 }
 
 // owner selects the tenant. At most one field is set; none selects callers without a credential.
@@ -222,7 +221,7 @@ func (f *transcriptFlags) openStore(ctx context.Context, p console, c Config, a 
 
 	log := slog.New(slog.NewJSONHandler(p.stderr, nil))
 	spool := c.Store.Spool.Dir
-	if !f.drains {
+	if a.Do != doForget { // which deletes the turns in the spool, too
 		c.Store.Spool.Dir = "" // left to the proxy
 	}
 
