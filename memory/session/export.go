@@ -121,7 +121,7 @@ func (x *exporter) walk(ctx context.Context) error {
 		return err
 	}
 	h := st.head
-	first := &HeadLine{Version: exportVersion, Head: h.Pos.Seq, Items: h.NextSeq - 1, State: values[0], Amendments: values[1]}
+	first := &HeadLine{Version: exportVersion, Head: h.Pos.Seq, Items: h.items(), State: values[0], Amendments: values[1]}
 	if err := x.emit(Line{Session: first}); err != nil {
 		return err
 	}

@@ -48,3 +48,21 @@ func TestChainOfTurnsWithoutAnItem(t *testing.T) {
 		t.Errorf("after two were written again (-want +got)\n%s", diff)
 	}
 }
+
+// TestExportWithoutItems: a session may consist of turns alone that wait for an earlier one in another process.
+func TestExportWithoutItems(t *testing.T) {
+	l := newLab(t)
+	e := l.enter(HistoryServer, "u:1")
+	e.Order.owner = 1
+	e.Order.Wait()
+	if parked, err := e.Park(context.Background(), nil, []byte("{}")); !parked || err != nil {
+		t.Fatal(parked, err)
+	}
+	var lines []Line
+	if err := l.log.Walk(context.Background(), scope, func(line Line) error { lines = append(lines, line); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if len(lines) != 1 || lines[0].Session.Items != 0 {
+		t.Fatalf("exported are %+v", lines)
+	}
+}

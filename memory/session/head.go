@@ -116,6 +116,9 @@ type head struct {
 // isEmpty reports whether nothing of the session is stored but turns that wait for others: it begins with the next write.
 func (h *head) isEmpty() bool { return h.NextSeq == 0 }
 
+// items returns the highest sequence number that an item has, 0 without items.
+func (h *head) items() uint64 { return max(h.NextSeq, 1) - 1 }
+
 // waits reports whether the conversation waits for results. A program that demands a call, to get data, sends none.
 func (h *head) waits() bool { return len(h.Open) > 0 && h.Offer.Format != formatCall }
 

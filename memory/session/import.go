@@ -71,7 +71,7 @@ func (im *importer) line(l Line) error {
 		if err != nil {
 			return fmt.Errorf("state: %w", err)
 		}
-		if l.Session.Head != h.Pos.Seq || l.Session.Items != h.NextSeq-1 {
+		if l.Session.Head != h.Pos.Seq || l.Session.Items != h.items() {
 			return errors.New("head and items are not those of the state")
 		}
 		im.head = h
@@ -104,7 +104,7 @@ func (im *importer) line(l Line) error {
 
 func (im *importer) item(l *ItemLine) error {
 	if _, used := im.at[l.Seq]; used || l.Seq == 0 || l.Seq >= im.head.NextSeq {
-		return fmt.Errorf("seq: want a number from 1 to %d that no other item has", im.head.NextSeq-1)
+		return fmt.Errorf("seq: want a number from 1 to %d that no other item has", im.head.items())
 	}
 	it, err := l.Item()
 	if err != nil {

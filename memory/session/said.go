@@ -66,7 +66,7 @@ func (r *newsReader) since(ctx context.Context, before Reading) (News, error) {
 	}
 
 	h := st.head
-	last := h.NextSeq - 1
+	last := h.items()
 	n := News{Now: Reading{Version: st.version, head: h.Pos.Seq, last: last, line: h.Line}}
 	first, oldest := before.head+1, max(1, last-min(last, maxSaid)+1)
 	if n.Whole = before.head == 0 || before.line != h.Line || before.unanswered || first < oldest; n.Whole {
