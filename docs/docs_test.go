@@ -415,7 +415,7 @@ func sameSpeed(t *testing.T, readme, page string) {
 		}
 		rows++
 	}
-	if head := cells(t, readme, "[two cores for everything](docs/performance.md)"); rows != 4 || len(head) != len(columns)+1 {
+	if head := cells(t, readme, "[two cores for everything](docs/performance.md); sessions with a window only"); rows != 4 || len(head) != len(columns)+1 {
 		t.Errorf("README.md has %d rows of speeds in %d columns", rows, len(head)-1)
 	}
 }
