@@ -66,15 +66,6 @@ func (c *Client) Send(x *Exchange, up Upstream, head, body []byte, answer *Head)
 	}
 }
 
-// Dial connects to an upstream without sending anything, for protocols other than HTTP. Its caller owns the result.
-func (c *Client) Dial(ctx context.Context, up Upstream) (net.Conn, error) {
-	p, err := c.pool(up)
-	if err != nil {
-		return nil, err
-	}
-	return p.dial(ctx)
-}
-
 // Abort ends the exchange at once, while it dials, sends, waits or reads. The call under way returns ErrAborted. It may be
 // called from any goroutine, as long as the exchange is not reused for another request.
 func (x *Exchange) Abort() { x.link.abort() }

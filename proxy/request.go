@@ -126,8 +126,12 @@ func (r *request) parse(up *providers.Set) error {
 	guarded := r.guarded()
 	follows := r.mayFollow()
 	needed := r.remember || guarded || follows || up.NeedsModel()
-	if !needed || len(r.body.bytes) == 0 || !guarded && !follows && r.namesNoSession(up) {
+	if len(r.body.bytes) == 0 {
 		r.bypass("the body is empty")
+		return nil
+	}
+	if !needed || !guarded && !follows && r.namesNoSession(up) {
+		r.bypass("")
 		return nil
 	}
 	plain, err := r.decoded()
