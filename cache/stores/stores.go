@@ -18,7 +18,8 @@ func kinds() []kind {
 		{[]string{"bolt"}, inFile, func(_, path string, o cache.Options) (cache.Store, error) { return open(bolt.Open(path, o)) }},
 		{[]string{"memory"}, inProcess, func(_, _ string, o cache.Options) (cache.Store, error) { return inmemory.New(o), nil }},
 		{
-			[]string{"redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"}, shared,
+			[]string{"redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"},
+			shared,
 			func(scheme, rest string, o cache.Options) (cache.Store, error) {
 				return open(redis.Open(scheme, rest, o))
 			},

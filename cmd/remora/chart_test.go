@@ -42,7 +42,7 @@ func TestChartsSchema(t *testing.T) {
 	switch {
 	case bytes.Equal(want, have):
 	case *update:
-		if err := os.WriteFile(file, want, 0o644); err != nil { //nolint:gosec // as the other files of the repository
+		if err := os.WriteFile(file, want, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	default:
