@@ -163,7 +163,7 @@ func (g *segment) readFirsts(end int64) (recs [][]byte, n int64, err error) {
 	for at := g.head + n; at < end && at-g.head < drainBytes && len(recs) < drainRecords; {
 		rec, damaged := readFrame(g.file, at, end)
 		if damaged != nil {
-			break // it comes first after these
+			return recs, n, nil //nolint:nilerr // the damaged one comes first after these
 		}
 		recs = append(recs, rec)
 		at += frameBytes(len(rec))
