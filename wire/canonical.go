@@ -268,6 +268,15 @@ func Inside(raw []byte) (content []byte, ok bool) {
 	return raw[1 : len(raw)-1], true
 }
 
+// PlainText unescapes a text that is a JSON object or array, for who reads it as words: escaped line ends and quotes would become
+// parts of them. Any other text is returned as it is.
+func PlainText(text string) string {
+	if text == "" || text[0] != '{' && text[0] != '[' {
+		return text
+	}
+	return string(Unescaped([]byte(text)))
+}
+
 // Unescaped returns the text of a string's raw content; content itself where it holds no escape.
 func Unescaped(content []byte) []byte {
 	if bytes.IndexByte(content, '\\') < 0 {

@@ -23,6 +23,9 @@ func TestSentencesOfTheUser(t *testing.T) {
 	// Pasted, quoted and played.
 	f("Please answer.\nFrom: Ruth <r@acme.test>\nSubject: parcel\n\nI live in Hamburg.", "Please answer.")
 	f("Translate this: I live in Hamburg.")
+	f("Here is the letter:\nI live in Hamburg.")
+	f("This is important: I am allergic to nuts.", "This is important: I am allergic to nuts.")
+	f("Here's what to know: I'm vegan.", "Here's what to know: I'm vegan.")
 	f("Dear Sir,\nI live in Hamburg.\nYours,\nRuth")
 	f("He said \"I live in Hamburg, Anna.\" to me", "He said   to me")
 	f("Let's role-play: I am Nemo.")

@@ -28,6 +28,8 @@ var secrets = []struct{ text, secret string }{
 	{"glpat-Xy12Zw34Vu56Ts78Rq90 works", "glpat-Xy12Zw34Vu56Ts78Rq90"},
 	{"the bot posts with " + slack, slack},
 	{"AKIAIOSFODNN7EXAMPLE", "AKIAIOSFODNN7EXAMPLE"},
+	{"POST https://api.example.com/hooks/sk_" + "live_4eC39HqLyjWDarjtT1zdp7dc", "4eC39HqLyjWDarjtT1zdp7dc"},
+	{"it is here...AKIAIOSFODNN7EXAMPLE", "AKIAIOSFODNN7EXAMPLE"},
 	{"aws says wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"},
 	{"maps uses AIzaSyA1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q", "AIzaSyA1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q"},
 	{"hf_AbCdEfGhIjKlMnOpQrStUvWxYz012345", "hf_AbCdEfGhIjKlMnOpQrStUvWxYz012345"},

@@ -127,8 +127,12 @@ func tokens(text string, found []span) []span {
 		for to < len(text) && text[to] == '=' && to-from >= shortest { // padding
 			to++
 		}
-		if to-from >= shortest && (key(strings.TrimRight(text[from:to], "=./")) || random(text[from:to])) {
-			found = append(found, span{from, to})
+		if to-from >= shortest {
+			if at := keyIn(strings.TrimRight(text[from:to], "=./")); at >= 0 {
+				found = append(found, span{from + at, to})
+			} else if random(text[from:to]) {
+				found = append(found, span{from, to})
+			}
 		}
 		from = to
 	}
@@ -137,6 +141,20 @@ func tokens(text string, found []span) []span {
 
 func tokenByte(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("_-.~+/", c) >= 0
+}
+
+// keyIn returns where a key begins in a token, as in a URL, -1 for none.
+func keyIn(token string) int {
+	for at := 0; ; {
+		if key(token[at:]) {
+			return at
+		}
+		next := strings.IndexAny(token[at:], "/.~+")
+		if next < 0 {
+			return -1
+		}
+		at += next + 1
+	}
 }
 
 // key reports whether a token has the prefix of a known kind of key.

@@ -254,7 +254,8 @@ func TestSecretsAreNotKept(t *testing.T) {
 	const secret = "AKIAIOSFODNN7EXAMPLE"
 	m := more(1, "the key is "+secret, strings.Repeat("a ", 45)+secret, "we meet in Oslo")
 	call := wiretest.Parse(t, dialects.Chat, `{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{\"key\":\"`+secret+`\"}"}}]}`)
-	m.Items = append(m.Items, call, result("token: "+secret))
+	nested := wiretest.Parse(t, dialects.Chat, `{"role":"assistant","content":null,"tool_calls":[{"id":"d","type":"function","function":{"name":"write","arguments":"{\"content\":\"{\\\"password\\\": \\\"hunter2\\\"}\\n`+secret+`\"}"}}]}`)
+	m.Items = append(m.Items, call, nested, result("token: "+secret))
 
 	_, kept, err := summary.State{}.Extend(t.Context(), nil, m, start)
 	if err != nil {
@@ -269,7 +270,7 @@ func TestSecretsAreNotKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(ask.asked[0], "AKIA") {
+	if strings.Contains(ask.asked[0], "AKIA") || strings.Contains(ask.asked[0], "hunter2") {
 		t.Errorf("the model was asked %q", ask.asked[0])
 	}
 	if text := strings.Join(kept.Parts, "\n"); text != "They meet in Oslo. The password is [removed]." {

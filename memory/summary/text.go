@@ -165,7 +165,7 @@ func lineOf(it wire.Item) []string {
 		lines = append(lines, said)
 	}
 	for i, c := range it.Calls() {
-		lines = append(lines, callLabel+cut(c.Name, saidBytes)+"] "+opening(it.Input(i), maxResult))
+		lines = append(lines, callLabel+cut(c.Name, saidBytes)+"] "+opening(wire.PlainText(it.Input(i)), maxResult))
 	}
 	return lines
 }

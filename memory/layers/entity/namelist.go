@@ -185,23 +185,15 @@ func read(raw []byte) []found {
 // texts yields the text of an item and the arguments of its calls; the second value is true for arguments.
 func texts(it wire.Item) iter.Seq2[string, bool] {
 	return func(yield func(text string, given bool) bool) {
-		if text := plain(it.Text()); text != "" && !yield(text, false) {
+		if text := wire.PlainText(it.Text()); text != "" && !yield(text, false) {
 			return
 		}
 		for i := range it.Calls() {
-			if text := plain(it.Input(i)); text != "" && !yield(text, true) {
+			if text := wire.PlainText(it.Input(i)); text != "" && !yield(text, true) {
 				return
 			}
 		}
 	}
-}
-
-// plain unescapes JSON text: escaped line ends and quotes would become part of names.
-func plain(text string) string {
-	if text == "" || text[0] != '{' && text[0] != '[' {
-		return text
-	}
-	return string(wire.Unescaped([]byte(text)))
 }
 
 // ends returns the text, or the beginning and the end of a long one.

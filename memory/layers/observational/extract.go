@@ -30,6 +30,7 @@ type statement struct {
 	from   source
 	weight weight
 	at     int // its place among all sentences
+	said   time.Time
 }
 
 // extractive keeps the statements of the buffer that its observer's rules find. One that was made before is kept once, and
@@ -58,6 +59,10 @@ func extractive(_ context.Context, t *layer.Turn, s *state) ([]observation, erro
 		}
 
 		whose := s.whose(e.Session)
+		said, err := time.ParseInLocation(time.DateOnly, e.Day, t.Now.Location()) // it may have waited for days
+		if err != nil {
+			said = t.Now
+		}
 		for _, text := range ownwords.Sentences(text) {
 			text = stated(text)
 			if redact.Removed(text) {
@@ -76,7 +81,7 @@ func extractive(_ context.Context, t *layer.Turn, s *state) ([]observation, erro
 				if s.Topic.Session == e.Session {
 					topics[len(found)] = s.Topic.Text
 				}
-				found = append(found, statement{text: text, by: e.By, from: sourceOf(e), weight: w, at: len(found)})
+				found = append(found, statement{text: text, by: e.By, from: sourceOf(e), weight: w, at: len(found), said: said})
 			}
 		}
 		if e.By == layer.ByUser {
@@ -91,10 +96,10 @@ func extractive(_ context.Context, t *layer.Turn, s *state) ([]observation, erro
 	for _, f := range choose(found) {
 		o := observation{By: f.by, Text: layer.Line(f.text, maxStatement), From: []source{f.from}}
 		if f.by == layer.ByUser {
-			o.Text = withDates(o.Text, t.Now)
+			o.Text = withDates(o.Text, f.said)
 		}
 		if relative(o.Text) {
-			o.Said = t.Now.Format(time.DateOnly) // "tomorrow" means nothing in another session
+			o.Said = f.said.Format(time.DateOnly) // "tomorrow" means nothing in another session
 		}
 		all.take(o, topics[f.at])
 	}

@@ -75,6 +75,21 @@ func TestExtractiveKeeps(t *testing.T) {
 	}
 }
 
+// TestExtractiveKnowsTheDay: a text that has waited, as after an answer that was cut off, is dated by the day on which it was said.
+func TestExtractiveKnowsTheDay(t *testing.T) {
+	l := newLayer(t, Options{})
+	tu := turn(nil)
+	got, err := l.AppendItems(t.Context(), tu, nil, []wire.Item{wire.NewMessage(dialects.Chat, wire.User, "My exam is tomorrow in Lyon.")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tu.Now = tu.Now.AddDate(0, 0, 4)
+	s := say(t, l, tu, got.State, "")
+	if o := read(t, s).Observations; len(o) != 1 || !strings.HasPrefix(o[0].line(), "user (2026-03-05): ") {
+		t.Errorf("have %+v", o)
+	}
+}
+
 func TestExtractiveLeavesOut(t *testing.T) {
 	for _, tc := range []struct{ by, text string }{
 		{layer.ByUser, "Hello there, how are you today?"},

@@ -214,7 +214,7 @@ func parse(answer, at string, limit int) []dated {
 
 // guidance tells the model how to use the time.
 const guidance = `
-This is the real time of this request. Trust it over what your training suggests.
+This is the real time of the user's message. Trust it over what your training suggests.
 Work out "today", "tomorrow", "last week" and the like from it.
 What was said earlier was said at an earlier time; it may have changed since.
 If an answer depends on the date, say which date you mean.`

@@ -190,17 +190,22 @@ func (l *Layer) Store(_ context.Context, t *layer.Turn, s layer.State, r *layer.
 }
 
 // AppendItems stores the results of recorded calls. The items do not change.
-func (l *Layer) AppendItems(_ context.Context, _ *layer.Turn, s layer.State, items []wire.Item) (layer.Appended, error) {
+func (l *Layer) AppendItems(_ context.Context, t *layer.Turn, s layer.State, items []wire.Item) (layer.Appended, error) {
 	if !slices.ContainsFunc(items, func(it wire.Item) bool { return it.Kind == wire.ToolResult && it.Answers().ID != "" }) {
 		return layer.Appended{Items: items}, nil
 	}
 	st, changed := l.read(s), false
+	session := layer.Digest(t.Thread)
 	for _, it := range items {
 		id := it.Answers().ID
 		if it.Kind != wire.ToolResult || id == "" {
 			continue
 		}
-		i := slices.IndexFunc(st.Pending, func(e entry) bool { return e.Call == id })
+		// The latest call of the session with this id: servers repeat ids, and others share the state.
+		i := len(st.Pending) - 1
+		for i >= 0 && (st.Pending[i].Call != id || st.Pending[i].Session != session) {
+			i--
+		}
 		if i < 0 {
 			continue
 		}

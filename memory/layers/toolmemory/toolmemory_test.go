@@ -116,6 +116,35 @@ func TestResults(t *testing.T) {
 	}
 }
 
+// TestSameIDInTwoSessions: servers repeat the ids of calls. A result belongs to the latest call of its own session.
+func TestSameIDInTwoSessions(t *testing.T) {
+	l := open(t, toolmemory.Tool{Name: "weather"})
+	in := func(session string) *layer.Turn { c := *turn; c.Thread = session; return &c }
+	asked := func(s layer.State, session, arguments string) layer.State {
+		t.Helper()
+		s, err := l.Store(t.Context(), in(session), s, &layer.Response{Calls: []layer.ToolCall{{ID: "call_0", Name: "weather", Arguments: arguments}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	s := asked(asked(asked(nil, "a", "unanswered"), "a", "Oslo"), "b", "Rome")
+	for _, answer := range [][2]string{{"b", "sun"}, {"a", "snow"}} {
+		it, err := wire.ParseItem(dialects.Chat, []byte(`{"role":"tool","tool_call_id":"call_0","content":"`+answer[1]+`"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := l.AppendItems(t.Context(), in(answer[0]), s, []wire.Item{it})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s = got.State
+	}
+	if got := recall(t, l, s, math.MaxInt); !strings.Contains(got, "Rome -> sun\nOslo -> snow\n") {
+		t.Errorf("remembered %s", got)
+	}
+}
+
 func TestSpawn(t *testing.T) {
 	l := open(t, toolmemory.Tool{Name: "a"})
 	s := layer.State(`{"pending":[{"call":"c","name":"a","arguments":""}],"results":[{"name":"a","arguments":"","result":"r"}]}`)
