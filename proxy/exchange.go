@@ -217,6 +217,7 @@ func (x *exchange) begin(t *turn) {
 func (x *exchange) forward(send func(*providers.Head) error) error {
 	a := &x.attempt
 	if a.out.turn == nil {
+		x.request.streams = x.request.asksForStream()
 		defer x.releaseBody() // the answer may stream for minutes
 		return send(&x.answer.head.Head)
 	}

@@ -661,3 +661,32 @@ func TestKeepAlive(t *testing.T) {
 		}
 	}
 }
+
+// TestKeepAliveWithoutType: the comments come in a stream that the client asks for and upstream gives no type, without a session too.
+func TestKeepAliveWithoutType(t *testing.T) {
+	t.Parallel()
+	more := make(chan struct{})
+	addr := upstream(t, func(c net.Conn, r *bufio.Reader) {
+		if _, err := http.ReadRequest(r); err != nil {
+			return
+		}
+		write(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"+chunk(chatEvents[0]))
+		<-more
+		write(c, chunk(chatDone)+"0\r\n\r\n")
+	})
+	r := start(t, rigOptions{upstream: addr, tune: func(o *Options) { o.KeepAlive = 20 * time.Millisecond }})
+	c, br := r.dial(t)
+	const body = `{"model":"m","stream":true,"messages":[]}`
+	write(c, fmt.Sprintf("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body))
+	resp, err := http.ReadResponse(br, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.SetReadDeadline(time.Now().Add(2 * time.Second))
+	got := make([]byte, len(chatEvents[0])+len(keepAliveComment))
+	_, err = io.ReadFull(resp.Body, got)
+	close(more)
+	if want := chatEvents[0] + keepAliveComment; err != nil || string(got) != want {
+		t.Errorf("%q, %v", got, err)
+	}
+}

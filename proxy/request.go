@@ -29,6 +29,7 @@ type request struct {
 	tenants  knownTenant   // the one of the request before
 	dialect  wire.Dialect  // 0 where nothing is remembered
 	remember bool          // unless the request says otherwise
+	streams  bool          // the client asks for a stream; known once the body is released
 	parsed   *wire.Request // the body; nil unless it was parsed
 
 	stored storedAnswer // that the path names
@@ -53,7 +54,7 @@ type storedAnswer struct {
 
 func (r *request) reset() {
 	r.ctx, r.owner = nil, ""
-	r.dialect, r.remember, r.parsed = wire.Dialect{}, false, nil
+	r.dialect, r.remember, r.streams, r.parsed = wire.Dialect{}, false, false, nil
 	r.stored, r.previous, r.late.turn = storedAnswer{}, "", nil
 	r.status, r.reason, r.wrong = "", "", ""
 	r.body.bytes, r.body.plain, r.body.arrived = nil, nil, false
@@ -244,7 +245,7 @@ func (r *request) asksForStream() bool {
 	if r.parsed != nil {
 		return string(r.parsed.Member("stream")) == "true"
 	}
-	return string(wire.Glance(r.body.bytes, "stream")) == "true"
+	return r.streams || string(wire.Glance(r.body.bytes, "stream")) == "true"
 }
 
 // known returns what memory knows about an answer of the caller's: nothing while the store is away, so that requests pass
