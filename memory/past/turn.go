@@ -22,12 +22,11 @@ type Turn struct {
 	credential pipeline.Credential
 
 	mu     sync.Mutex
-	asked  *asked
-	beyond bool // the session has more than the view
+	asked  map[string]*asked // by question: layers ask again when the view changes
+	beyond bool              // the session has more than the view
 	fresh  *index.Index
 	own    bool // fresh has the session
-	last   search
-	found  []layer.Statement // by it
+	found  map[search][]layer.Statement
 }
 
 type search struct {
@@ -38,7 +37,7 @@ type search struct {
 
 // NewTurn returns the past for a turn's layers. With nil embeddings it is searched only by words.
 func NewTurn(p *Past, s session.Scope, e *Embeddings, c pipeline.Credential) *Turn {
-	return &Turn{past: p, scope: s, embeddings: e, credential: c}
+	return &Turn{past: p, scope: s, embeddings: e, credential: c, asked: make(map[string]*asked)}
 }
 
 // ReachBeyond records that the view lacks a part of the session. It may be called on nil.
@@ -71,10 +70,13 @@ func (t *Turn) Search(ctx context.Context, question string, limit int) ([]layer.
 
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if s := (search{question, limit, meaning.Vector != nil}); t.last != s {
-		t.last, t.found = s, t.search(index.Question{Text: question, Now: t.past.o.Now(), Meaning: meaning}, limit)
+	s := search{question, limit, meaning.Vector != nil}
+	found, known := t.found[s]
+	if !known {
+		found = t.search(index.Question{Text: question, Now: t.past.o.Now(), Meaning: meaning}, limit)
+		t.found[s] = found
 	}
-	return t.found, nil
+	return found, nil
 }
 
 // read brings the index up to date.
@@ -88,7 +90,7 @@ func (t *Turn) read(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read what was said before: %w", err)
 	}
-	t.fresh, t.own, t.last = ix, t.beyond, search{}
+	t.fresh, t.own, t.found = ix, t.beyond, make(map[search][]layer.Statement)
 	return nil
 }
 
@@ -112,9 +114,8 @@ func (t *Turn) search(q index.Question, limit int) []layer.Statement {
 
 // asked is a question whose vector is on its way.
 type asked struct {
-	question string
-	done     chan struct{}
-	vector   index.Vector // once done is closed; nil for none
+	done   chan struct{}
+	vector index.Vector // once done is closed; nil for none
 }
 
 // ask requests the vector of a question, once. It returns nil without a model.
@@ -125,11 +126,11 @@ func (t *Turn) ask(question string) *asked {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.asked != nil && t.asked.question == question {
-		return t.asked
+	if a := t.asked[question]; a != nil {
+		return a
 	}
-	a := &asked{question: question, done: make(chan struct{})}
-	t.asked = a
+	a := &asked{done: make(chan struct{})}
+	t.asked[question] = a
 	if e.Table != nil {
 		a.vector = index.Quantise(e.Table(question))
 		close(a.done)
