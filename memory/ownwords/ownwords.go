@@ -21,8 +21,9 @@ var (
 		`übersetze|korrigiere|fasse|traduis|résume|corrige|traduce|resume)\b[^\n:]{0,80}:|\b(here('s| is| are)|this is|these are)\b[^\n:]{0,80}:\s*(\n|$|["“„«])`)
 	fiction = layer.Lazily(`(?i)\b(role.?play|pretend|imagine (that )?(i|you|we)|act as|play the (role|part)|you (are|play) (a|an|the|my) |in character|once upon a time|` +
 		`(write|tell|continue|invent|make up)( me)?( us)? (a|an|the|another) ([a-z-]+ ){0,3}(story|tale|poem|novel|scene|dialogue|script|song|joke|chapter|letter|email|mail|essay|speech|cover letter))\b`)
-	playing  = layer.Lazily(`(?i)\b(role.?play|pretend (that )?i|let'?s play|play the (role|part)|in character|i('ll| will) (be|play) (a|an|the) )`)
-	stops    = layer.Lazily(`(?i)\b(stop|end|enough|out of character|ooc|no more|back to (reality|normal|business)|quit)\b`)
+	playing = layer.Lazily(`(?i)\b(role.?play|pretend (that )?i|let'?s play|play the (role|part)|in character|i('ll| will) (be|play) (a|an|the) )`)
+	stops   = layer.Lazily(`(?i)\b(stop|end|enough|quit|no more|done with)\b.{0,40}\b(role.?play|play(ing)?|game|story|pretend(ing)?|scene|character|act(ing)?)\b|` +
+		`^\W*(ok(ay)?\W+)?(stop|enough|quit|end)( (it|this|that|now|here|please|of (it|this|that)))*\W*$|\b(out of character|ooc|back to (reality|normal|business))\b`)
 	quotes   = layer.Lazily(`["“„«][^"“”„«»\n]{12,}["”“»]`)
 	stagings = layer.Lazily(`^\*[^*]+\*`)
 )

@@ -39,7 +39,12 @@ func TestPlay(t *testing.T) {
 	if _, plays := ownwords.Of("Let's role-play, I am Nemo."); !plays {
 		t.Error("a role play does not begin")
 	}
-	if !ownwords.EndsPlay("ok, stop the role play") || ownwords.EndsPlay("All hands on deck!") {
-		t.Error("want it to end when the user says so")
+	for text, want := range map[string]bool{
+		"ok, stop the role play": true, "Stop!": true, "okay, enough of this": true, "Let's end the game here": true, "ooc: where were we?": true, "back to reality": true,
+		"All hands on deck!": false, "Enough talk! Draw your sword!": false, "I will never stop looking for her": false, "This is the end, Nemo": false,
+	} {
+		if ownwords.EndsPlay(text) != want {
+			t.Errorf("%q ends the play: %v", text, !want)
+		}
 	}
 }

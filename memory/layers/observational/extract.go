@@ -16,6 +16,7 @@ import (
 // How much the extractive observer keeps of what was said between two answers.
 const (
 	maxTopic     = 300 // bytes
+	maxPlays     = 8   // sessions
 	maxStatement = 200 // characters, who said it not counted
 	maxOfUser    = 10  // statements
 	maxOfOthers  = 3   // of the assistant, and of tools
@@ -42,15 +43,15 @@ func extractive(_ context.Context, t *layer.Turn, s *state) ([]observation, erro
 		text := e.Text
 		switch e.By {
 		case layer.ByUser:
-			if s.Play != "" && s.Play == e.Session {
+			if slices.Contains(s.Plays, e.Session) {
 				if ownwords.EndsPlay(text) {
-					s.Play = ""
+					s.play(e.Session, false)
 				}
 				continue // another person speaks
 			}
 			var plays bool
 			if text, plays = ownwords.Of(text); plays {
-				s.Play = e.Session
+				s.play(e.Session, true)
 			}
 		case layer.ByTool:
 			if !prose(text) {

@@ -75,6 +75,28 @@ func TestExtractiveKeeps(t *testing.T) {
 	}
 }
 
+// TestPlaysOfTwoSessions: what is said in a role play is no fact, whichever other session of the resource plays, too.
+func TestPlaysOfTwoSessions(t *testing.T) {
+	l := newLayer(t, Options{})
+	var s layer.State
+	for _, said := range [][2]string{
+		{"a", "Let's role-play, I am Nemo."}, {"b", "Let's role-play, I am Ahab."},
+		{"a", "I am 300 years old. Enough talk!"}, {"a", "I live under the sea."},
+		{"b", "Stop the game."}, {"b", "My sister lives in Lyon."},
+	} {
+		tu := turn(nil)
+		tu.Thread = said[0]
+		got, err := l.AppendItems(t.Context(), tu, s, []wire.Item{wire.NewMessage(dialects.Chat, wire.User, said[1])})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s = say(t, l, tu, got.State, "")
+	}
+	if o := read(t, s).Observations; len(o) != 1 || !strings.Contains(o[0].Text, "Lyon") {
+		t.Errorf("have %+v", o)
+	}
+}
+
 // TestExtractiveKnowsTheDay: a text that has waited, as after an answer that was cut off, is dated by the day on which it was said.
 func TestExtractiveKnowsTheDay(t *testing.T) {
 	l := newLayer(t, Options{})

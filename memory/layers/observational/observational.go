@@ -267,8 +267,8 @@ func (l *Layer) Forget(_ context.Context, t *layer.Turn, s layer.State, gone fun
 	if gone(next.Topic.Session) {
 		next.Topic = heard{}
 	}
-	if gone(next.Play) {
-		next.Play = ""
+	if slices.ContainsFunc(next.Plays, gone) {
+		next.Plays = slices.DeleteFunc(slices.Clone(next.Plays), gone)
 	}
 	if len(next.Observations) == 0 && len(next.Texts) == 0 {
 		return nil, nil

@@ -461,7 +461,7 @@ func TestForget(t *testing.T) {
 	l := newLayer(t, Options{})
 	s := layer.State(`{"observations":[{"by":"user","text":"of a","from":[{"session":"a"}]},{"by":"user","text":"of both","from":[{"session":"a"},{"session":"b"}]},{"text":"of none"}],` +
 		`"buffer":[{"by":"user","text":"heard in a","session":"a"},{"by":"user","text":"heard in b","session":"b"}],"bufferTokens":7,"version":2,` +
-		`"play":"a","topic":{"session":"a","text":"subject"}}`)
+		`"plays":["a"],"topic":{"session":"a","text":"subject"}}`)
 	forget := func(s layer.State, gone ...string) string {
 		t.Helper()
 		left, err := l.Forget(t.Context(), turn(nil), s, func(digest string) bool { return slices.Contains(gone, digest) })
@@ -478,8 +478,8 @@ func TestForget(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("left (-want +got):\n%s", d)
 	}
-	if got := read(t, layer.State(forget(s, "b"))); got.Play != "a" || got.Topic.Text != "subject" {
-		t.Errorf("left play %q, topic %q of another session", got.Play, got.Topic.Text)
+	if got := read(t, layer.State(forget(s, "b"))); !slices.Equal(got.Plays, []string{"a"}) || got.Topic.Text != "subject" {
+		t.Errorf("left play %q, topic %q of another session", got.Plays, got.Topic.Text)
 	}
 	alone := layer.State(`{"observations":[{"text":"of a","from":[{"session":"a"}]}],"buffer":[{"text":"heard in a","session":"a"}]}`)
 	if got := forget(alone, "a"); got != "" {

@@ -49,8 +49,8 @@ type state struct {
 	Version int `json:"version"`
 	// Lost is the number of texts that the bounded buffer has dropped since the last distillation.
 	Lost int `json:"lost,omitempty"`
-	// Play is the session with a role play, empty for none.
-	Play string `json:"play,omitempty"`
+	// Plays are the sessions with a role play, the latest last.
+	Plays []string `json:"plays,omitempty"`
 	// Topic is the user's last subject, which "it" refers to.
 	Topic heard `json:"topic,omitzero"`
 }
@@ -71,6 +71,15 @@ func (st *state) whose(session string) string {
 		}
 	}
 	return ""
+}
+
+// play notes whether a session has a role play. Holders of a copy of the state see no change.
+func (st *state) play(session string, plays bool) {
+	all := slices.DeleteFunc(slices.Clone(st.Plays), func(s string) bool { return s == session })
+	if plays {
+		all = append(all, session)
+	}
+	st.Plays = all[max(0, len(all)-maxPlays):]
 }
 
 // decode returns the empty state for one that cannot be read.
