@@ -29,6 +29,7 @@ type Peers struct {
 	newest    [boards]uint64 // the last known version of the group starts
 	listed    [boards]uint64 // that before the others were looked for; if it is another one, a process has begun since
 	recovered time.Time      // when this process's heartbeats succeeded again
+	counted   time.Time      // the last poll that counts in peer.same
 
 	kick chan struct{} // looks for others at once
 }
@@ -38,7 +39,7 @@ type peer struct {
 	version [boards]uint64    // of what it has announced, as far as it was read
 	heard   int               // how often it has said something, up to heardAfter
 	other   bool              // it is not this process's predecessor: it appeared later, or runs elsewhere
-	same    int               // polls in a row that have found nothing new
+	same    int               // polls in a row, a beat apart, that have found nothing new
 	news    int               // as heard, since the store was back
 	all     bool              // it holds turns of more sessions than it names
 	holds   map[uint64]uint64 // by session, when the earliest of those turns began, in milliseconds
@@ -140,7 +141,12 @@ func (p *Peers) pollOn(ctx context.Context, b board) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.update(q, results, true)
+	now := p.o.Now()
+	counts := now.Sub(p.counted) > Beat/2 // polls that were asked for may follow each other at once
+	if counts {
+		p.counted = now
+	}
+	p.update(q, results, counts)
 	p.polled, p.listed[b] = true, newest
 	p.pollAgain(b)
 	return nil
@@ -195,8 +201,9 @@ func (p *Peers) read(ctx context.Context, ids []uint64) (ended []uint64, err err
 	return p.update(q, results, false), nil
 }
 
-// update records what an inquiry has found, and returns the processes that have ended, or may have. The caller holds the lock.
-func (p *Peers) update(q Inquiry, results []cache.Result, poll bool) (ended []uint64) {
+// update records what an inquiry has found, and returns the processes that have ended, or may have. counts: no news for a process
+// means that it was silent for a beat. The caller holds the lock.
+func (p *Peers) update(q Inquiry, results []cache.Result, counts bool) (ended []uint64) {
 	if begun := results[0].Version; begun != 0 && begun != p.newest[q.board] {
 		p.newest[q.board] = begun
 		p.pollAgain(q.board)
@@ -221,7 +228,7 @@ func (p *Peers) update(q Inquiry, results []cache.Result, poll bool) (ended []ui
 		case before == 0 && o.heard > 0: // on the other board
 		case before != r.Version:
 			o.same, o.heard, o.news = 0, min(o.heard+1, heardAfter), min(o.news+1, heardAfter)
-		case poll:
+		case counts:
 			o.same++
 		}
 		if !o.lives() {

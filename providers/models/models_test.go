@@ -307,7 +307,9 @@ func TestLengthsSurviveAReload(t *testing.T) {
 	f("never asked", 0, Options{}, up)
 	f("moved", 0, Options{Refresh: time.Hour}, providers.Options{Name: "up", Kind: "compatible", BaseURL: u.URL + "/v2"})
 
+	u.mu.Lock()
 	u.answer = list(`{"data":[{"id":"m","max_model_len":8192}]}`)
+	u.mu.Unlock()
 	after := newBench(t, Options{Refresh: time.Hour}, up)
 	after.TakeOver(before.Catalog)
 	if got := after.settled("up", "m"); got != 8192 {
