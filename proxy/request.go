@@ -141,7 +141,7 @@ func (r *request) parse(up *providers.Set) error {
 	}
 	if err != nil {
 		r.unreadable("the Content-Encoding of the body is unknown, or it unpacks to more than is read")
-		return nil
+		return nil //nolint:nilerr // it is forwarded as it came
 	}
 	if !startsObject(plain) {
 		r.unreadable("the body is not a JSON object")

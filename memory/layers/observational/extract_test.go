@@ -80,9 +80,12 @@ func TestPlaysOfTwoSessions(t *testing.T) {
 	l := newLayer(t, Options{})
 	var s layer.State
 	for _, said := range [][2]string{
-		{"a", "Let's role-play, I am Nemo."}, {"b", "Let's role-play, I am Ahab."},
-		{"a", "I am 300 years old. Enough talk!"}, {"a", "I live under the sea."},
-		{"b", "Stop the game."}, {"b", "My sister lives in Lyon."},
+		{"a", "Let's role-play, I am Nemo."},
+		{"b", "Let's role-play, I am Ahab."},
+		{"a", "I am 300 years old. Enough talk!"},
+		{"a", "I live under the sea."},
+		{"b", "Stop the game."},
+		{"b", "My sister lives in Lyon."},
 	} {
 		tu := turn(nil)
 		tu.Thread = said[0]
