@@ -11,6 +11,7 @@ package cache
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 )
 
@@ -46,6 +47,16 @@ const (
 	LowHalf  = "\x01l"
 	HighHalf = "\x01h"
 )
+
+// HalfOf returns LowHalf or HighHalf for an owner that begins with it, "" for others.
+func HalfOf(owner string) string {
+	for _, half := range [...]string{LowHalf, HighHalf} {
+		if strings.HasPrefix(owner, half) {
+			return half
+		}
+	}
+	return ""
+}
 
 // Query asks for some values of one group.
 type Query struct {

@@ -69,7 +69,8 @@ func (d *Deletions) Delete(ctx context.Context, s Scope) error {
 			return fmt.Errorf("delete session: %w", err)
 		}
 	}
-	for _, g := range append(groups, s.Group()) { // the session itself is the last: it names all others, if this has to be done again
+	// The session is deleted last, since it names the other groups: a deletion that has failed can be repeated.
+	for _, g := range append(groups, s.Group()) {
 		if err := d.m.store.Delete(ctx, g); err != nil {
 			return fmt.Errorf("delete session: %w", err)
 		}

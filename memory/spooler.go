@@ -102,18 +102,24 @@ func (s *spooler) run(ctx context.Context) {
 
 // adopt takes over the turns of dead processes, and counts them by session: these sessions wait until the turns are written.
 func (s *spooler) adopt() {
-	var taken []*spooled
+	type turn struct {
+		group cache.Group
+		id    string
+		owner uint64
+	}
+	var taken []turn
 	found, err := s.queue.Adopt(func(b []byte) (turnqueue.Record, bool) {
 		rec, err := decodeSpooled(b)
 		if err != nil {
 			return turnqueue.Record{}, false
 		}
-		taken = append(taken, rec)
-		return rec.waits(), true
+		at := rec.waits()
+		taken = append(taken, turn{at.Group, rec.Turn, rec.Owner})
+		return at, true
 	})
-	for _, rec := range taken { // once the queue counts them: a heartbeat forgets turns that it does not
-		s.m.heartbeat.AddTurn(rec.waits().Group, rec.Turn, false)
-		s.m.heartbeat.Adopt(rec.Owner)
+	for _, t := range taken { // once the queue counts them: a heartbeat forgets turns that it does not
+		s.m.heartbeat.AddTurn(t.group, t.id, false)
+		s.m.heartbeat.Adopt(t.owner)
 	}
 
 	log := s.m.o.Log

@@ -257,12 +257,13 @@ func (t *Turn) find(ctx context.Context, want session.Want) (extra session.Extra
 // that are not stored, or were not when it was read.
 func (t *Turn) enter(ctx context.Context, want session.Want) (extra session.Extra, held bool, err error) {
 	peers := t.m.peers
-	inquiry, queries := peers.Inquire()
-	want.First = queries
+	inquiry := peers.Inquire()
+	want.First = inquiry.Queries
 	entry, extra, err := t.m.log.Enter(ctx, t.ID, t.started, t.call.inSession(), want)
 	if err != nil {
 		var ok bool
-		if inquiry, want.First, ok = peers.InquireAgain(inquiry, err); ok {
+		if inquiry, ok = peers.Instead(inquiry, err); ok {
+			want.First = inquiry.Queries
 			entry, extra, err = t.m.log.Enter(ctx, t.ID, t.started, t.call.inSession(), want)
 		}
 	}

@@ -472,6 +472,15 @@ func TestLongRequestIsShortened(t *testing.T) {
 	}
 }
 
+// shortened begins a turn whose view has one item less once a refusal has taught a length.
+func (b *book) shortened(ctx context.Context, c memory.Call) (*turn, error) {
+	turn, err := b.begin(ctx, c)
+	if turn.shaper = (shapes{turn.shaper.Sent, 9000}); c.MaxTokens > 0 {
+		turn.view = turn.view[1:]
+	}
+	return turn, err
+}
+
 // TestShortenedRequestIsOneTurn: the metrics count the turn of a request that is sent again with less of the history once.
 func TestShortenedRequestIsOneTurn(t *testing.T) {
 	o := telemetry.Options{ServiceName: "remora", Metrics: telemetry.MetricsOptions{Prometheus: true, Interval: time.Minute}}
@@ -479,21 +488,13 @@ func TestShortenedRequestIsOneTurn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := newBook()
-	begin := func(ctx context.Context, c memory.Call) (*turn, error) {
-		turn, err := b.begin(ctx, c)
-		if turn.shaper = (shapes{turn.shaper.Sent, 9000}); c.MaxTokens > 0 {
-			turn.view = turn.view[1:]
-		}
-		return turn, err
-	}
 	u := &refuser{refuse: func(body string) string {
 		if strings.Contains(body, `"x"`) {
 			return refused(400, `{"error":{"code":"context_length_exceeded"}}`)
 		}
 		return ""
 	}}
-	r := start(t, rigOptions{upstream: answering(t, u.answer), memory: begin, tune: func(o *Options) { o.Telemetry = tel }})
+	r := start(t, rigOptions{upstream: answering(t, u.answer), memory: newBook().shortened, tune: func(o *Options) { o.Telemetry = tel }})
 	if resp := ask(t, r, plainChat); resp.StatusCode != http.StatusOK || len(u.sent()) != 2 {
 		t.Fatalf("status %d", resp.StatusCode)
 	}

@@ -23,6 +23,7 @@ import (
 
 	"remora"
 	"remora/providers"
+	"remora/providers/retry"
 	"remora/test/kit"
 )
 
@@ -155,6 +156,20 @@ func overTLS(t *testing.T) net.Listener {
 		t.Fatal(err)
 	}
 	return tls.NewListener(inner, other.TLS)
+}
+
+// route serves requests by two providers and what is tried after them, the first one by default.
+func (r *rig) route(t *testing.T, list []retry.Entry) {
+	t.Helper()
+	set, err := providers.NewSet([]providers.Options{list[0].Provider, list[1].Provider})
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy, err := retry.New(retry.Config{Set: set, Entries: list, Now: time.Now, Rand: func() float64 { return 0 }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Route(set, policy)
 }
 
 // stop shuts the proxy down and waits for all that it does.

@@ -259,17 +259,9 @@ func TestSecondCallIsTriedAgain(t *testing.T) {
 				Retry:    retry.Retry{Attempts: 3, BaseDelay: time.Millisecond},
 				Fallback: []retry.Target{{Provider: "other"}, {Model: "small"}},
 			}
-			set, err := providers.NewSet([]providers.Options{list[0].Provider, list[1].Provider})
-			if err != nil {
-				t.Fatal(err)
-			}
-			policy, err := retry.New(retry.Config{Set: set, Entries: list, Now: time.Now, Rand: func() float64 { return 0 }})
-			if err != nil {
-				t.Fatal(err)
-			}
 			m := goesOn(t)
 			r := start(t, rigOptions{upstream: addr, memory: m.begin})
-			r.Route(set, policy)
+			r.route(t, list)
 			if got := r.exchange(t, chatIn("s", chatBody, "Connection: close\r\n")); !strings.Contains(got, tc.want) {
 				t.Errorf("no %q in %s", tc.want, got)
 			}

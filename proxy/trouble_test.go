@@ -643,16 +643,8 @@ func TestFallbackNeedsAPortableRequest(t *testing.T) {
 		}
 	}
 	list := []retry.Entry{entry("first", first, retry.Target{Provider: "second", Model: "small"}), entry("second", second)}
-	set, err := providers.NewSet([]providers.Options{list[0].Provider, list[1].Provider})
-	if err != nil {
-		t.Fatal(err)
-	}
-	policy, err := retry.New(retry.Config{Set: set, Entries: list, Now: time.Now, Rand: func() float64 { return 0 }})
-	if err != nil {
-		t.Fatal(err)
-	}
 	r := start(t, rigOptions{upstream: first})
-	r.Route(set, policy)
+	r.route(t, list)
 	for body, want := range map[string]string{
 		`{"model":"m","messages":[]}`: "elsewhere",
 		`{"model":"m","messages":[{"role":"user","content":[{"type":"file","file":{"file_id":"f"}}]}]}`: "busy",
@@ -664,18 +656,10 @@ func TestFallbackNeedsAPortableRequest(t *testing.T) {
 	}
 }
 
-// TestFallbackIsShortened: a fallback that finds the request too long gets it again, with its own model, and nobody else is asked.
+// TestFallbackIsShortened: if a fallback refuses the length of a request, the shorter one goes to it, and names its model.
 func TestFallbackIsShortened(t *testing.T) {
 	for name, elsewhere := range map[string]bool{"at another provider": true, "another model": false} {
 		t.Run(name, func(t *testing.T) {
-			b := newBook()
-			begin := func(ctx context.Context, c memory.Call) (*turn, error) {
-				turn, err := b.begin(ctx, c)
-				if turn.shaper = (shapes{turn.shaper.Sent, 9000}); c.MaxTokens > 0 {
-					turn.view = turn.view[1:]
-				}
-				return turn, err
-			}
 			u := &refuser{refuse: func(body string) string {
 				switch {
 				case !strings.Contains(body, `"small"`):
@@ -695,16 +679,8 @@ func TestFallbackIsShortened(t *testing.T) {
 				target.Provider = "second"
 			}
 			list[0].Resilience = retry.Options{Fallback: []retry.Target{target}}
-			set, err := providers.NewSet([]providers.Options{list[0].Provider, list[1].Provider})
-			if err != nil {
-				t.Fatal(err)
-			}
-			policy, err := retry.New(retry.Config{Set: set, Entries: list, Now: time.Now, Rand: func() float64 { return 0 }})
-			if err != nil {
-				t.Fatal(err)
-			}
-			r := start(t, rigOptions{upstream: addr, memory: begin})
-			r.Route(set, policy)
+			r := start(t, rigOptions{upstream: addr, memory: newBook().shortened})
+			r.route(t, list)
 			resp := ask(t, r, plainChat)
 			_ = bodyText(t, resp)
 			sent := u.sent()

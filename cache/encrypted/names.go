@@ -9,7 +9,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash"
-	"strings"
 	"sync"
 
 	"remora/cache"
@@ -116,19 +115,9 @@ func (s *scratch) locate(g cache.Group) {
 func (s *scratch) ownerName(owner string) string {
 	if s.hidden == "" || s.owner != owner {
 		s.buf = append(append(s.buf[:0], kindOwner), owner...)
-		s.owner, s.hidden = owner, half(owner)+string(s.authenticate())
+		s.owner, s.hidden = owner, cache.HalfOf(owner)+string(s.authenticate())
 	}
 	return s.hidden
-}
-
-// half returns the beginning of an owner's name that says where its groups are.
-func half(owner string) string {
-	for _, h := range [...]string{cache.LowHalf, cache.HighHalf} {
-		if strings.HasPrefix(owner, h) {
-			return h
-		}
-	}
-	return ""
 }
 
 // stored returns the stored form of the current group, which is g.

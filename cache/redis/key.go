@@ -17,42 +17,38 @@ const (
 	maxEncodedID = 48
 )
 
-// groupKey returns the key of a group. The parts that depend on the caller are the hash tag, or follow that of the owner's half, and
-// contain no colon or brace.
+// groupKey returns the key of a group. The parts that depend on the caller are in a hash tag, and contain no colon or brace. That of
+// the owner's half, if there is one, stands before it.
 func groupKey(g cache.Group) string {
 	var b strings.Builder
 	b.Grow(len(groupKeyPrefix) + len("{fn}") + 3 + writtenID(g.Owner) + writtenID(g.Name))
 	b.WriteString(groupKeyPrefix)
-	half := halfTag(g.Owner)
-	b.WriteString(half)
-	if half == "" {
-		b.WriteByte('{')
-	}
+	b.WriteString(halfTag(g.Owner)) // the first tag of a key counts
+	b.WriteByte('{')
 	writeID(&b, g.Owner)
 	b.WriteByte(':')
 	writeID(&b, g.Name)
-	if half == "" {
-		b.WriteByte('}')
-	}
+	b.WriteByte('}')
 	return b.String()
 }
 
 // halfTag returns the hash tag of an owner of [cache.LowHalf] or [cache.HighHalf], "" for others: slots 3300 and 11492 of 16384.
 func halfTag(owner string) string {
-	switch {
-	case strings.HasPrefix(owner, cache.LowHalf):
+	switch cache.HalfOf(owner) {
+	case cache.LowHalf:
 		return "{b}"
-	case strings.HasPrefix(owner, cache.HighHalf):
+	case cache.HighHalf:
 		return "{fn}"
+	default:
+		return ""
 	}
-	return ""
 }
 
 // indexKey returns the key of the sorted set with the names of an owner's listed groups.
 func indexKey(owner string) string {
 	var b strings.Builder
 	b.WriteString(indexKeyPrefix)
-	b.WriteString(halfTag(owner)) // the first tag of a key counts
+	b.WriteString(halfTag(owner))
 	b.WriteByte('{')
 	writeID(&b, owner)
 	// With the colon the tag is never empty: for an empty tag Redis would hash the whole key.

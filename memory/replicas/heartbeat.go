@@ -70,7 +70,7 @@ type Heartbeat struct {
 	spoke   chan struct{}        // closed and replaced after each beat
 }
 
-// post is what a process does on one board.
+// post is the state of the announcements on one board.
 type post struct {
 	kick    chan struct{} // beats at once
 	begun   bool          // see announceStart

@@ -134,8 +134,8 @@ func (p *Peers) pollOn(ctx context.Context, b board) error {
 		maps.DeleteFunc(p.others, func(id uint64, _ *peer) bool { return !found[id] })
 	}
 	p.mu.Unlock()
-	q := Inquiry{board: b, ids: slices.Collect(maps.Keys(found))}
-	results, err := p.o.Store.Read(ctx, q.queries())
+	q := inquiryOf(b, slices.Collect(maps.Keys(found)))
+	results, err := p.o.Store.Read(ctx, q.Queries)
 	if err != nil {
 		return err //nolint:wrapcheck // only leave and the log see it
 	}
@@ -158,7 +158,7 @@ func (p *Peers) removeForeignStarts(ctx context.Context, b board, err error) {
 	if !isForeign(err) {
 		return
 	}
-	if _, err := p.o.Store.Read(ctx, Inquiry{board: b}.queries()); isForeign(err) {
+	if _, err := p.o.Store.Read(ctx, inquiryOf(b, nil).Queries); isForeign(err) {
 		p.heartbeat.remove(ctx, b.starts(), err)
 	}
 }
@@ -187,11 +187,13 @@ func (p *Peers) read(ctx context.Context, ids []uint64) (ended []uint64, err err
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	q := Inquiry{p.reads(), ids}
-	results, err := p.o.Store.Read(ctx, q.queries())
-	if err != nil && p.leave(q.board, err) {
-		q.board = q.board.other()
-		results, err = p.o.Store.Read(ctx, q.queries())
+	q := inquiryOf(p.reads(), ids)
+	results, err := p.o.Store.Read(ctx, q.Queries)
+	if err != nil {
+		var ok bool
+		if q, ok = p.Instead(q, err); ok {
+			results, err = p.o.Store.Read(ctx, q.Queries)
+		}
 	}
 	if err != nil {
 		return nil, err //nolint:wrapcheck // of the store
@@ -242,39 +244,37 @@ func (p *Peers) update(q Inquiry, results []cache.Result, counts bool) (ended []
 	return ended
 }
 
-// Inquiry asks other processes, by one board, which turns they hold.
+// Inquiry asks other processes, by one board, which turns they hold. Its queries are for [session.Want].First.
 type Inquiry struct {
-	board board
-	ids   []uint64
+	Queries []cache.Query
+	board   board
+	ids     []uint64
 }
 
-// queries asks first whether others have begun.
-func (q Inquiry) queries() []cache.Query {
-	queries := make([]cache.Query, 1, 1+len(q.ids))
-	queries[0] = cache.Query{Group: q.board.starts()}
-	for _, id := range q.ids {
-		queries = append(queries, cache.Query{Group: q.board.process(id), Names: []string{processName}})
+// inquiryOf asks for processes, and first whether others have begun.
+func inquiryOf(b board, ids []uint64) Inquiry {
+	queries := make([]cache.Query, 1, 1+len(ids))
+	queries[0] = cache.Query{Group: b.starts()}
+	for _, id := range ids {
+		queries = append(queries, cache.Query{Group: b.process(id), Names: []string{processName}})
 	}
-	return queries
+	return Inquiry{queries, b, ids}
 }
 
-// Inquire returns an inquiry of the processes that were seen last, and its queries for [session.Want].First: none if the store cannot
-// be shared.
-func (p *Peers) Inquire() (Inquiry, []cache.Query) {
+// Inquire returns an inquiry of the processes that were seen last. It has no queries if the store cannot be shared.
+func (p *Peers) Inquire() Inquiry {
 	if p.heartbeat.self == 0 {
-		return Inquiry{}, nil
+		return Inquiry{}
 	}
-	q := Inquiry{p.reads(), p.ids()}
-	return q, q.queries()
+	return inquiryOf(p.reads(), p.ids())
 }
 
-// InquireAgain returns the inquiry to make in place of one whose read has failed. ok is false if that would fail, too.
-func (p *Peers) InquireAgain(q Inquiry, err error) (again Inquiry, queries []cache.Query, ok bool) {
-	if p.heartbeat.self == 0 || !p.leave(q.board, err) {
-		return q, nil, false
+// Instead returns the inquiry to make after one whose read has failed. ok is false if it would fail, too.
+func (p *Peers) Instead(q Inquiry, err error) (other Inquiry, ok bool) {
+	if len(q.Queries) == 0 || !p.leave(q.board, err) {
+		return q, false
 	}
-	q.board = q.board.other()
-	return q, q.queries(), true
+	return inquiryOf(q.board.other(), q.ids), true
 }
 
 // MayHold takes the results of an inquiry and reports whether others may hold turns of a session.

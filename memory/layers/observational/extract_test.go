@@ -75,7 +75,7 @@ func TestExtractiveKeeps(t *testing.T) {
 	}
 }
 
-// TestPlaysOfTwoSessions: what is said in a role play is no fact, whichever other session of the resource plays, too.
+// TestPlaysOfTwoSessions: two sessions of a resource have a role play each. Nothing that is said in either becomes a fact.
 func TestPlaysOfTwoSessions(t *testing.T) {
 	l := newLayer(t, Options{})
 	var s layer.State
