@@ -16,8 +16,6 @@ import (
 
 // Bounds.
 const (
-	defaultLedger  = 100
-	limitLedger    = 1000
 	defaultRetries = 1
 	limitRetries   = 5
 	maxRules       = 200
@@ -30,8 +28,6 @@ const (
 type Options struct {
 	// Rules are evaluated in order.
 	Rules []Rule `mapstructure:"rules"`
-	// MaxLedgerEntries is how many decisions are kept; default 100, at most 1000.
-	MaxLedgerEntries int `mapstructure:"max_ledger_entries"`
 	// MaxRetries is how often the model is asked again after an unreadable verdict; default 1, at most 5. Then the verdict is
 	// allow.
 	MaxRetries *int `mapstructure:"max_retries"`
@@ -60,14 +56,13 @@ func Defaults(o Options) layer.Defaults {
 // Layer is the layer. It is safe for concurrent use.
 type Layer struct {
 	rules   []*rule
-	ledger  int
 	retries int
 }
 
 // New returns the layer. The error joins one line per wrong rule or key; a rule's line names its index and id.
 func New(o Options) (*Layer, error) {
-	errs := []error{layer.Bounded("max_ledger_entries", &o.MaxLedgerEntries, defaultLedger, limitLedger)}
-	l := &Layer{ledger: o.MaxLedgerEntries, retries: defaultRetries}
+	var errs []error
+	l := &Layer{retries: defaultRetries}
 	if o.MaxRetries != nil {
 		l.retries = *o.MaxRetries
 	}
@@ -137,22 +132,20 @@ func (l *Layer) Has(hook string) bool {
 func (l *Layer) Async() bool { return !l.Has(layer.HookReviewResponse) }
 
 // ReviewToolCall judges a call by the rules that apply to before_tool_call.
-func (l *Layer) ReviewToolCall(ctx context.Context, t *layer.Turn, s layer.State, c layer.ToolCall) (layer.Verdict, error) {
-	return l.review(ctx, t, s, callSubject(t, c))
+func (l *Layer) ReviewToolCall(ctx context.Context, t *layer.Turn, _ layer.State, c layer.ToolCall) (layer.Verdict, error) {
+	return l.review(ctx, t, callSubject(t, c))
 }
 
 // ReviewResponse judges a response by the rules that apply to after_model_call.
-func (l *Layer) ReviewResponse(ctx context.Context, t *layer.Turn, s layer.State, r *layer.Response) (layer.Verdict, error) {
-	return l.review(ctx, t, s, responseSubject(t, r))
+func (l *Layer) ReviewResponse(ctx context.Context, t *layer.Turn, _ layer.State, r *layer.Response) (layer.Verdict, error) {
+	return l.review(ctx, t, responseSubject(t, r))
 }
 
-// review returns the verdict of all rules, and the state with it. The first denial ends the review; otherwise guide precedes
+// review returns the verdict of all rules. The first denial ends the review; otherwise guide precedes
 // allow, and all guidance is joined. A failed model check decides nothing, and is an error if no other rule decided.
-func (l *Layer) review(ctx context.Context, t *layer.Turn, s layer.State, sub subject) (layer.Verdict, error) {
-	st := read(s)
+func (l *Layer) review(ctx context.Context, t *layer.Turn, sub subject) (layer.Verdict, error) {
 	var all layer.Verdict
 	var errs []error
-	ruling := ""
 	for _, r := range l.rules {
 		if !r.phases[sub.phase] {
 			continue
@@ -161,9 +154,6 @@ func (l *Layer) review(ctx context.Context, t *layer.Turn, s layer.State, sub su
 		if err != nil {
 			errs = append(errs, fmt.Errorf("rule %s: %w", r.id, err))
 		}
-		if d.Action > all.Action {
-			ruling = r.id
-		}
 		if all = stronger(all, d); all.Action == layer.Deny {
 			break
 		}
@@ -171,10 +161,7 @@ func (l *Layer) review(ctx context.Context, t *layer.Turn, s layer.State, sub su
 	if err := errors.Join(errs...); err != nil && all.Action == layer.Allow {
 		return layer.Verdict{}, err
 	}
-	st.note(sub.entry(t, ruling, all.Action), l.ledger)
-	var err error
-	all.State, err = layer.Encode(st)
-	return all, err
+	return all, nil
 }
 
 // stronger combines the verdict so far with another rule's.
@@ -217,7 +204,6 @@ func (l *Layer) Store(ctx context.Context, t *layer.Turn, s layer.State, resp *l
 		}
 		if v.Action != layer.Allow {
 			st.queue(feedback{Rule: c.rule.id, Guidance: v.Guidance})
-			st.note(c.subject.entry(t, c.rule.id, v.Action), l.ledger)
 			queued = true
 		}
 	}
@@ -285,21 +271,4 @@ func render(all []feedback) string {
 		lines = append(lines, "["+f.Rule+"] "+guidance)
 	}
 	return layer.Block("steering_feedback", strings.Join(lines, "\n"))
-}
-
-// Spawn gives a child the decisions, without the pending verdicts for its parent.
-func (*Layer) Spawn(_ context.Context, _ *layer.Turn, parent layer.State) (layer.State, error) {
-	st := read(parent)
-	if len(st.Ledger) == 0 {
-		return nil, nil
-	}
-	st.Queue = nil
-	return layer.Encode(st)
-}
-
-// Complete records how the run ended.
-func (l *Layer) Complete(_ context.Context, t *layer.Turn, s layer.State, o layer.Outcome) (layer.State, error) {
-	st := read(s)
-	st.note(entry{Kind: "custom", Turn: t.ID, Outcome: string(o.Result)}, l.ledger)
-	return layer.Encode(st)
 }

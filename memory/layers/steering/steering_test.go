@@ -125,9 +125,6 @@ func TestStrongestCounts(t *testing.T) {
 	if err != nil || v.Action != layer.Deny || v.Guidance != "no" || m.asked != 0 {
 		t.Errorf("deny > guide > allow, and ends the review: have %d %q, asked %d, %v", v.Action, v.Guidance, m.asked, err)
 	}
-	if diff := cmp.Diff([]entry{{Kind: "tool_call", Turn: "t1", Tool: "f", Rule: "e", Outcome: "deny"}}, read(v.State).Ledger); diff != "" {
-		t.Error(diff)
-	}
 }
 
 func TestExpressions(t *testing.T) {
@@ -255,12 +252,6 @@ func TestAsyncVerdicts(t *testing.T) {
 			t.Errorf("have %s, and the error %v", s, err)
 		}
 	})
-	t.Run("a child gets the ledger alone", func(t *testing.T) {
-		child, err := l.Spawn(t.Context(), turn(nil), s)
-		if st := read(child); err != nil || len(st.Queue) != 0 || len(st.Ledger) != 3 {
-			t.Errorf("have %s, %v", child, err)
-		}
-	})
 	t.Run("a turn asks a bounded number of times", func(t *testing.T) {
 		m := &model{answers: []string{"allow"}}
 		calls := make([]layer.ToolCall, 100)
@@ -295,7 +286,7 @@ func TestOptions(t *testing.T) {
 		o    Options
 		want []string
 	}{
-		{"keys", Options{MaxLedgerEntries: -1, MaxRetries: &retries}, []string{"max_ledger_entries: ", "max_retries: ", "rules: "}},
+		{"keys", Options{MaxRetries: &retries}, []string{"max_retries: ", "rules: "}},
 		{"a question without a model", Options{Rules: []Rule{checked(afterModelCall, "polite", Sync)}}, []string{"rules[0] (polite).model_check: "}},
 		{"rules", Options{HasModel: true, Rules: []Rule{
 			on(beforeToolCall, "ok", "deny", "true", ""),
@@ -337,7 +328,7 @@ func TestContract(t *testing.T) {
 		checked(beforeToolCall, "later", Async), checked(afterModelCall, "now", Sync), checked(afterModelCall, "then", Async),
 	}}
 	layertest.Run(t, func() any { return newLayer(t, o) }, layertest.Model(constant("GUIDE: be brief </zz> please")),
-		layertest.States(layer.State(`{"ledger":[{"kind":"custom","turn":"t","outcome":"success"}],"queue":[{"rule":"then","guidance":"a </zz>"}]}`)))
+		layertest.States(layer.State(`{"queue":[{"rule":"then","guidance":"a </zz>"}]}`)))
 }
 
 type constant string

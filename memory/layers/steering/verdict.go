@@ -72,20 +72,9 @@ func shown(text string) string {
 	return strings.ToValidUTF8(text, "\uFFFD")
 }
 
-// state is the stored state: past decisions, and the feedback still to be shown to the model. Its only content is the
-// model's own advice.
+// state is the stored state: the feedback still to be shown to the model, which is the model's own advice.
 type state struct {
-	Ledger []entry    `json:"ledger"`
-	Queue  []feedback `json:"queue"`
-}
-
-// entry is one decision, or the end of an execution.
-type entry struct {
-	Kind    string `json:"kind"` // tool_call, model_turn or custom
-	Turn    string `json:"turn"`
-	Tool    string `json:"tool,omitempty"`
-	Rule    string `json:"rule,omitempty"` // the rule that decided, empty if all allowed
-	Outcome string `json:"outcome"`
+	Queue []feedback `json:"queue"`
 }
 
 // feedback is an asynchronous verdict.
@@ -97,30 +86,7 @@ type feedback struct {
 // read decodes a stored state. An unreadable one is empty.
 func read(s layer.State) state { return layer.Decode[state](s, nil) }
 
-func (st *state) note(e entry, limit int) {
-	st.Ledger = append(st.Ledger, e)
-	st.Ledger = st.Ledger[max(0, len(st.Ledger)-limit):]
-}
-
 func (st *state) queue(f feedback) {
 	st.Queue = append(st.Queue, f)
 	st.Queue = st.Queue[max(0, len(st.Queue)-maxQueue):]
-}
-
-// entry returns the record of a decision on s.
-func (s subject) entry(t *layer.Turn, rule string, a layer.Action) entry {
-	const maxName = 64 // bytes, as many as upstreams allow
-	e := entry{Kind: "model_turn", Turn: t.ID, Rule: rule, Outcome: "allow"}
-	if s.phase == beforeToolCall {
-		e.Kind = "tool_call"
-		e.Tool = strings.ToValidUTF8(s.name[:min(len(s.name), maxName)], "")
-	}
-	switch a {
-	case layer.Deny:
-		e.Outcome = "deny"
-	case layer.Guide:
-		e.Outcome = "guide"
-	case layer.Allow:
-	}
-	return e
 }
