@@ -2,6 +2,8 @@ package memory_test
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -179,5 +181,40 @@ func TestLiveLayersAreAskedOnceInARun(t *testing.T) {
 	}
 	if times != 1 {
 		t.Errorf("the layer was asked %d times", times)
+	}
+}
+
+// rereader is a recallCounter that says how often it was asked. It wants to be asked again once there are results.
+type rereader struct{ recallCounter }
+
+func (r rereader) Recall(context.Context, *layer.Turn, layer.State, int) (layer.Recalled, error) {
+	*r.times++
+	return layer.Recalled{Messages: []string{fmt.Sprintf("<asked>%d</asked>", *r.times)}}, nil
+}
+
+func (r rereader) AppendItems(_ context.Context, _ *layer.Turn, _ layer.State, items []wire.Item) (layer.Appended, error) {
+	results := slices.ContainsFunc(items, func(it wire.Item) bool { return it.Kind == wire.ToolResult })
+	return layer.Appended{Items: items, Rerender: results}, nil
+}
+
+// TestRerenderWithinALoop: the model gets the new block of a layer that asks for another recall, and not the one from the beginning
+// of the loop.
+func TestRerenderWithinALoop(t *testing.T) {
+	for _, placement := range []layer.Placement{layer.Live, layer.Anchored} {
+		c := view.DefaultPromptCache()
+		l := newLab(t, memory.Options{Shape: memory.Shape{PromptCache: &c, Layers: layersOf(t,
+			pipeline.Layer{ID: "back", Kind: "test", Scope: layer.Thread, Placement: placement, Impl: rereader{recallCounter{new(int)}}})}})
+		var sent []string
+		for _, words := range []string{"u:1", "u:1 c:x r:x"} {
+			turn := l.begin(memory.Call{}, words)
+			sent = raws(turn.View)
+			turn.Commit(answer(t, "c:x"))
+		}
+		shows := func(text string) int {
+			return len(slices.DeleteFunc(slices.Clone(sent), func(raw string) bool { return !strings.Contains(raw, text) }))
+		}
+		if shows("asked>2") != 1 || placement == layer.Live && shows("asked>1") != 0 {
+			t.Errorf("placement %d: %q", placement, sent)
+		}
 	}
 }

@@ -24,15 +24,14 @@ func (a *assembly) recall(ctx context.Context) {
 	if others || a.entry.Trimmed() || c.Stored && c.Offset > 0 || l.run.MayLeave(c.Items) {
 		l.past.ReachBeyond()
 	}
-	prefix := l.states.sessionValues().prefix
-	l.blocks = l.run.Recall(ctx, l.run.Cost(c.System), prefix.frozen(a)...)
+	l.blocks = l.run.Recall(ctx, l.run.Cost(c.System), l.states.sessionValues().prefix.frozen(a)...)
 	if !c.Opaque {
 		a.narrow(l.run.Project(ctx, c.Items, 0, a.windowSlot()), c.Items)
 		return
 	}
 
 	if len(l.blocks) > 0 && l.run.OfView() {
-		l.blocks = l.run.RecallOfView(ctx, l.run.Cost(c.System), pipeline.ViewOf{Upstream: true}, prefix.frozen(a)...)
+		l.blocks = l.run.RecallOfView(ctx, pipeline.ViewOf{Upstream: true})
 	}
 	l.blocks = slices.DeleteFunc(l.blocks, func(b view.Block) bool { return a.entry.Shown(b.Layer, b.Texts) })
 }
@@ -64,8 +63,7 @@ func (a *assembly) recallOfView(ctx context.Context, cut *windowCut) {
 		}
 		return shown[content]
 	}
-	frozen := l.states.sessionValues().prefix.frozen(a)
-	l.blocks = l.run.RecallOfView(ctx, l.run.Cost(c.System), pipeline.ViewOf{Has: inView, Cut: cut.of(c.Items, &a.v)}, frozen...)
+	l.blocks = l.run.RecallOfView(ctx, pipeline.ViewOf{Has: inView, Cut: cut.of(c.Items, &a.v)})
 	cut.end()
 }
 

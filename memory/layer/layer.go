@@ -181,20 +181,9 @@ type Appended struct {
 	// Items may be the input slice. Each item must be an input item, or made with wire.NewMessage or wire.MapTexts.
 	Items []wire.Item
 	State State
-	// Rerender asks for another Recall of this layer and of the layers in the named scope.
-	Rerender Rerender
+	// Rerender: the layer's Recall runs for this request, although an earlier block of the run or of its state would do.
+	Rerender bool
 }
-
-// Rerender selects the layers whose Recall runs again after an append.
-type Rerender uint8
-
-// Values of Rerender.
-const (
-	RerenderNone      Rerender = iota
-	RerenderSelf               // the layer alone
-	RerenderSlotAfter          // the layer, those of its slot and of all later slots
-	RerenderAll
-)
 
 // ToolCall is a call that the model wants to make.
 type ToolCall struct {

@@ -13,7 +13,7 @@ import (
 // before returned. It ends early when nothing is left. A hook that fails is left out. Items that no hook
 // touched are the same values.
 func (r *preparation) Append(ctx context.Context, items []wire.Item) []wire.Item {
-	for i, m := range r.members {
+	for _, m := range r.members {
 		if m.off || m.appender == nil {
 			continue
 		}
@@ -33,7 +33,7 @@ func (r *preparation) Append(ctx context.Context, items []wire.Item) []wire.Item
 			continue
 		}
 		items = out.Items
-		r.rerender(i, out.Rerender)
+		m.rerender = m.rerender || out.Rerender
 	}
 	return items
 }
@@ -63,28 +63,6 @@ func checkAppended(given, out []wire.Item) error {
 	return nil
 }
 
-// rerender marks layers for another recall. Requests beyond the third recall of a run are ignored, so that two layers
-// cannot keep each other busy.
-func (r *preparation) rerender(from int, which layer.Rerender) {
-	const depth = 3
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if which == layer.RerenderNone || r.renders >= depth {
-		return
-	}
-	slot := r.members[from].Slot
-	for i, m := range r.members {
-		switch which {
-		case layer.RerenderAll:
-			m.dirty = true
-		case layer.RerenderSlotAfter:
-			m.dirty = m.dirty || m.Slot >= slot
-		default:
-			m.dirty = m.dirty || i == from
-		}
-	}
-}
-
 // Projects reports whether layers from a slot on choose history.
 func (r *preparation) Projects(from int) bool {
 	return r.any(func(m *member) bool { return m.project != nil && m.Slot >= from })
@@ -105,7 +83,7 @@ func (r *preparation) Project(ctx context.Context, history []wire.Item, from, be
 		s, _ := m.held.load()
 		given := copies
 		turn := *m.turn
-		turn.Overhead = r.beside()
+		turn.Overhead = r.overhead()
 		kept, err := call(ctx, m, layer.HookProjectHistory, func(ctx context.Context) ([]int, error) {
 			out, err := m.project.ProjectHistory(ctx, &turn, s, slices.Clone(given))
 			if err != nil {
@@ -120,11 +98,13 @@ func (r *preparation) Project(ctx context.Context, history []wire.Item, from, be
 	return history
 }
 
-// beside returns the tokens of the view besides its history.
-func (r *preparation) beside() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.overhead
+// overhead returns the tokens of the view besides its history.
+func (r *preparation) overhead() int {
+	tokens := r.system
+	for _, b := range r.blocks() {
+		tokens += b.Cost()
+	}
+	return tokens
 }
 
 // indices returns the indices in all of some. It fails if some is not a subsequence of all.

@@ -77,7 +77,8 @@ type member struct {
 	asked   bool       // by it
 	failed  bool       // and returned an error, the last time in the request
 	silent  bool       // it was not, since the layer was quiet
-	dirty   bool       // recall even where an earlier one would do
+
+	rerender bool // recall even where an earlier block would do
 }
 
 // quiet reports whether the layer's recall can be skipped (layer.Quieter). If Quiet panics, recall runs: its panics are

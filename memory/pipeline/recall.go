@@ -26,8 +26,7 @@ type recalled struct {
 // preparation is the hooks that are called before a request is sent.
 type preparation struct {
 	*roster
-	renders  int // calls of Recall that an append asked for
-	overhead int // tokens of a view beside its history, once Recall is done
+	system int // tokens of the system prompt, once Recall is called
 }
 
 // Recall gets the layers' blocks, each within its share of the budget: first the atomic layers, then the eventual ones, both in
@@ -35,37 +34,26 @@ type preparation struct {
 //
 // A layer that exceeds its share is left out, and its state does not change. A layer without a share is called with a budget of
 // 0: most return nothing; if an operator's rules return a block anyway, it may use the budget of the whole view, so that Fit
-// decides. An eventual layer is called again if any replica changed its state, an append hook requests it, or its earlier text
-// no longer fits. held lists layers that are not called, since their earlier blocks are used.
+// decides. An eventual layer is called again if any replica changed its state, its append hook requests it, or its earlier text
+// no longer fits. held lists layers whose earlier blocks are used: they are called only if their append hook requests it.
 func (r *preparation) Recall(ctx context.Context, system int, held ...string) []view.Block {
 	if r.Empty() {
 		return nil
 	}
-	r.overhead = max(0, system)
+	r.system = max(0, system)
 	if !r.expectsBlocks(held) {
 		return nil
 	}
 
-	shares := r.shares(system)
-	blocks := make([]view.Block, len(shares))
+	shares := r.shares()
 	for _, eventual := range []bool{false, true} {
-		for i, s := range shares {
-			if s.cached == eventual && s.m.asked && !s.m.silent {
-				blocks[i] = r.recall(ctx, s, s.m.turn)
+		for _, s := range shares {
+			if r.eventual(s.m) == eventual && s.m.asked && !s.m.silent {
+				r.recall(ctx, s, s.m.turn)
 			}
 		}
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var said []view.Block
-	for i, s := range shares {
-		s.m.said = blocks[i]
-		if len(blocks[i].Texts) > 0 {
-			said = append(said, blocks[i])
-			r.overhead += blocks[i].Cost()
-		}
-	}
-	return said
+	return r.blocks()
 }
 
 // expectsBlocks determines the layers to call, and reports whether any may return a block.
@@ -77,12 +65,15 @@ func (r *preparation) expectsBlocks(held []string) bool {
 		}
 		quiet := m.quiet(m.turn)
 		r.mu.Lock()
-		m.said, m.asked, m.failed = view.Block{}, !slices.Contains(held, m.ID), false
+		m.said, m.asked, m.failed = view.Block{}, m.rerender || !slices.Contains(held, m.ID), false
 		expects = expects || m.asked && !quiet
 		r.mu.Unlock()
 	}
 	return expects
 }
+
+// eventual reports whether what a layer said before will do, if its state is the same.
+func (r *preparation) eventual(m *member) bool { return m.Eventual && !r.p.o.AtomicOnly }
 
 // OfView reports whether a layer must be called again after the view is chosen.
 func (r *preparation) OfView() bool {
@@ -96,14 +87,14 @@ type ViewOf struct {
 	Cut      *layer.WindowCut             // what the window has cut off, nil for nothing
 }
 
-// RecallOfView calls the layers again whose recall depends on the view, and returns the blocks of all layers. held is as in
-// Recall.
-func (r *preparation) RecallOfView(ctx context.Context, system int, of ViewOf, held ...string) []view.Block {
+// RecallOfView calls those of the layers again that Recall has called and whose recall depends on the view, and returns the blocks
+// of all layers.
+func (r *preparation) RecallOfView(ctx context.Context, of ViewOf) []view.Block {
 	if r.Empty() {
 		return nil
 	}
-	for _, s := range r.shares(system) {
-		if !s.m.ofView || slices.Contains(held, s.m.ID) {
+	for _, s := range r.shares() {
+		if !s.m.ofView || !s.m.asked {
 			continue
 		}
 		turn := *s.m.turn
@@ -111,18 +102,21 @@ func (r *preparation) RecallOfView(ctx context.Context, system int, of ViewOf, h
 		if turn.InView == nil {
 			turn.InView = func(wire.Hash) bool { return false }
 		}
-		var block view.Block
-		if !s.m.quiet(&turn) {
-			block = r.recall(ctx, s, &turn)
+		if s.m.quiet(&turn) {
+			r.mu.Lock()
+			s.m.said = view.Block{}
+			r.mu.Unlock()
+		} else {
+			r.recall(ctx, s, &turn)
 		}
-		r.mu.Lock()
-		s.m.said = block
-		r.mu.Unlock()
 	}
+	return r.blocks()
+}
 
+// blocks returns what the layers have said, in slot order.
+func (r *preparation) blocks() (said []view.Block) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var said []view.Block
 	for _, m := range r.members {
 		if len(m.said.Texts) > 0 {
 			said = append(said, m.said)
@@ -155,28 +149,18 @@ func (r *preparation) Said() []view.Said {
 type share struct {
 	m      *member
 	tokens int
-	cached bool // what it said before will do, if it still holds
-	dirty  bool // but not now
 }
 
-// shares divides the budget among the layers with a recall hook, and determines which must be called again.
-func (r *preparation) shares(system int) []share {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	in := allocation{Total: r.p.o.Policy.Budget, Reserve: r.p.o.Policy.Reserve, System: float64(max(0, system))}
+// shares divides the budget among the layers with a recall hook.
+func (r *preparation) shares() []share {
+	in := allocation{Total: r.p.o.Policy.Budget, Reserve: r.p.o.Policy.Reserve, System: float64(r.system)}
 	in.Layers = make([]layer.Budget, 0, len(r.members))
 	shares := make([]share, 0, len(r.members))
-	again := false
 	for _, m := range r.members {
 		if !m.off && m.recall != nil {
-			shares = append(shares, share{m: m, cached: m.Eventual && !r.p.o.AtomicOnly, dirty: m.dirty})
+			shares = append(shares, share{m: m})
 			in.Layers = append(in.Layers, m.Budget)
 		}
-		again = again || m.dirty
-		m.dirty = false
-	}
-	if again {
-		r.renders++
 	}
 	allowed, err := allocate(in)
 	if err != nil {
@@ -195,20 +179,24 @@ func toInt(tokens float64) int {
 	return int(tokens)
 }
 
-func (r *preparation) recall(ctx context.Context, of share, turn *layer.Turn) view.Block {
+// recall calls a layer, or finds what it has said of the same state.
+func (r *preparation) recall(ctx context.Context, of share, turn *layer.Turn) {
 	m, limit := of.m, of.tokens
 	if limit == 0 {
 		limit = toInt(r.p.free)
 	}
 	if limit == 0 {
-		return view.Block{} // the view has room for nothing at all
+		return // the view has room for nothing at all
 	}
 	key := recallKey{r.tenant, r.turn.Model, m.cell}
-	cached := of.cached && m.cell.Key != "" && turn.InView == nil
-	if cached && !of.dirty {
+	cached := r.eventual(m) && m.cell.Key != "" && turn.InView == nil
+	if cached && !m.rerender {
 		s, _ := m.held.load()
 		if old, ok := r.p.recalls.Find(key); ok && old.of == sha256.Sum256(s) && old.block.Tokens <= of.tokens {
-			return old.block
+			r.mu.Lock()
+			m.said = old.block
+			r.mu.Unlock()
+			return
 		}
 	}
 	got, err := update(ctx, m, layer.HookRecall, func(ctx context.Context, s layer.State) (recalled, layer.State, error) {
@@ -221,7 +209,7 @@ func (r *preparation) recall(ctx context.Context, of share, turn *layer.Turn) vi
 		return recalled{sha256.Sum256(next), block, rec.NoRoom && len(block.Texts) == 0}, next, err
 	})
 	r.mu.Lock()
-	m.failed, m.report.NoRoom = err != nil, err == nil && got.noRoom
+	m.said, m.failed, m.report.NoRoom = got.block, err != nil, err == nil && got.noRoom
 	r.mu.Unlock()
 	switch {
 	case !cached || err != nil:
@@ -235,5 +223,4 @@ func (r *preparation) recall(ctx context.Context, of share, turn *layer.Turn) vi
 		r.p.recalls.Put(key, got, keptRecalls)
 		r.p.recalls.Resize(key, size, r.p.keptBytes)
 	}
-	return got.block
 }

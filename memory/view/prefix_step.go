@@ -377,7 +377,8 @@ func (st *step) decide() {
 	st.l.Churn = all
 }
 
-// live returns the blocks at the end: inside a run, those from its beginning. Layers without text are included.
+// live returns the blocks at the end: inside a run, those from its beginning, unless the layer was called again and says
+// something else. Layers without text are included.
 func (st *step) live() []Block {
 	place := End()
 	if st.first {
@@ -391,7 +392,7 @@ func (st *step) live() []Block {
 		}
 		frozen, ok := find(st.l.Live, l.Layer)
 		switch {
-		case ok && (!l.Fresh || l.Held):
+		case ok && (l.Held || !l.Fresh && slices.Equal(frozen.Texts, l.Texts)):
 			frozen.Slot = l.Slot
 			out = append(out, frozen)
 		case !l.Held:

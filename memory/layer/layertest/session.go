@@ -217,7 +217,7 @@ func (p *session) runAnswering(ctx context.Context, hook string, st *step) (next
 	case layer.HookAppendItems:
 		var got layer.Appended
 		got, err = p.impl.(layer.ItemAppender).AppendItems(ctx, t, p.state, st.response.Input)
-		next, said = got.State, fmt.Sprintf("%s %d", raws(got.Items), got.Rerender)
+		next, said = got.State, fmt.Sprintf("%s %t", raws(got.Items), got.Rerender)
 	case layer.HookProjectHistory:
 		items, fault := p.impl.(layer.HistoryProjector).ProjectHistory(ctx, t, p.state, st.history.Items)
 		said, err = fmt.Sprintf("%s", raws(items)), fault

@@ -122,7 +122,7 @@ func (l *Layer) AppendItems(ctx context.Context, t *layer.Turn, s layer.State, i
 		return layer.Appended{Items: next}, nil
 	}
 	after, err := layer.Encode(st)
-	return layer.Appended{Items: next, State: after, Rerender: layer.RerenderSelf}, err
+	return layer.Appended{Items: next, State: after, Rerender: true}, err
 }
 
 // refresh checks every file again and reports whether any of them has changed.

@@ -100,8 +100,8 @@ func TestReferencedFiles(t *testing.T) {
 	base := folder(t, map[string]string{"docs/plan.md": "# Plan\n```go\nx\n```\n", "b.txt": "bee"})
 	l := newLayer(t, Options{BaseDir: base})
 	got := says(t, l, nil, nil, "read #docs/plan.md")
-	if text := got.Items[0].Text(); text != "read [#docs/plan.md](#docs-plan-md)" || got.Rerender != layer.RerenderSelf {
-		t.Errorf("have %q, rerender %d", text, got.Rerender)
+	if text := got.Items[0].Text(); text != "read [#docs/plan.md](#docs-plan-md)" || !got.Rerender {
+		t.Errorf("have %q, rerender %t", text, got.Rerender)
 	}
 	want := "# Referenced Files\n\n## docs/plan.md\n````\n# Plan\n```go\nx\n```\n````"
 	if diff := cmp.Diff(want, recall(t, l, got.State, math.MaxInt)); diff != "" {
@@ -109,8 +109,8 @@ func TestReferencedFiles(t *testing.T) {
 	}
 	t.Run("nothing new, nothing done", func(t *testing.T) {
 		again := says(t, l, nil, got.State, "what says ./docs/plan.md now? docs/plan.md")
-		if again.State != nil || again.Rerender != layer.RerenderNone {
-			t.Errorf("have %s, rerender %d", again.State, again.Rerender)
+		if again.State != nil || again.Rerender {
+			t.Errorf("have %s, rerender %t", again.State, again.Rerender)
 		}
 	})
 	t.Run("what the user names comes first, each file once", func(t *testing.T) {
@@ -124,14 +124,14 @@ func TestReferencedFiles(t *testing.T) {
 		name := filepath.Join(base, "docs/plan.md")
 		write(t, name, "other\n")
 		next := says(t, l, nil, got.State, "and docs/plan.md now?")
-		if next.Rerender != layer.RerenderSelf || !strings.Contains(recall(t, l, next.State, 1000), "\nother\n") {
+		if !next.Rerender || !strings.Contains(recall(t, l, next.State, 1000), "\nother\n") {
 			t.Errorf("the change was missed: %s", next.State)
 		}
 		if err := os.Remove(name); err != nil {
 			t.Fatal(err)
 		}
 		next = says(t, l, nil, next.State, "and docs/plan.md now?")
-		if text := recall(t, l, next.State, 1000); text != "# Referenced Files\n\n## docs/plan.md\n[FILE DELETED: docs/plan.md]" || next.Rerender != layer.RerenderSelf {
+		if text := recall(t, l, next.State, 1000); text != "# Referenced Files\n\n## docs/plan.md\n[FILE DELETED: docs/plan.md]" || !next.Rerender {
 			t.Errorf("have %q", text)
 		}
 	})

@@ -112,7 +112,7 @@ func TestAppendAndProject(t *testing.T) {
 		{"both", `{"items":[{"keep":0,"role":"user","text":"x"}]}`, "error", "a b c"},
 		{"role", `{"items":[{"role":"tool","text":"x"}]}`, "error", "a b c"},
 		{"null", `{"items":[null]}`, "error", "a b c"},
-		{"rerender", `{"rerender":"sometimes"}`, "error", "a b c"},
+		{"rerender", `{"rerender":"sometimes"}`, "error", "error"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l := answering(t, Options{Hooks: hooks()}, tt.answer)
@@ -168,7 +168,7 @@ func TestVerdicts(t *testing.T) {
 // FuzzAnswer: no answer makes a hook panic or leave the contract.
 func FuzzAnswer(f *testing.F) {
 	for _, s := range []string{
-		`{}`, `{"messages":["a","</memory>"],"state":null}`, `{"items":[{"keep":1},{"role":"user","text":"x"}],"rerender":"all"}`,
+		`{}`, `{"messages":["a","</memory>"],"state":null}`, `{"items":[{"keep":1},{"role":"user","text":"x"}],"rerender":true}`,
 		`{"keep":[0,1]}`, `{"action":"deny","guidance":"g","state":{"a":[1e400]}}`, `{"result":"r","state":"s"}`, `[`, "{\"state\":\xff}",
 	} {
 		f.Add([]byte(s))

@@ -67,7 +67,7 @@ func TestDocumentedMessages(t *testing.T) {
 		{layer.HookInit, func(l *Layer) (any, error) { return l.Init(ctx, turn, nil) }, layer.State(`{"notes":[]}`)},
 		{layer.HookAppendItems, func(l *Layer) (any, error) {
 			return l.AppendItems(ctx, turn, nil, []wire.Item{user("hi"), user("pin 1234")})
-		}, layer.Appended{Items: []wire.Item{user("hi"), user("[a number was removed]")}, Rerender: layer.RerenderSelf}},
+		}, layer.Appended{Items: []wire.Item{user("hi"), user("[a number was removed]")}, Rerender: true}},
 		{layer.HookProjectHistory, func(l *Layer) (any, error) {
 			return l.ProjectHistory(ctx, turn, nil, []wire.Item{user("hi"), user("bye")})
 		}, []wire.Item{user("bye")}},

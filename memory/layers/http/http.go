@@ -151,11 +151,7 @@ func (l *Layer) AppendItems(
 	if err != nil {
 		return layer.Appended{}, err
 	}
-	again, err := rerender(a.Rerender)
-	if err != nil {
-		return layer.Appended{}, err
-	}
-	out := layer.Appended{Items: items, State: a.changed(s), Rerender: again}
+	out := layer.Appended{Items: items, State: a.changed(s), Rerender: a.Rerender}
 	if a.Items != nil {
 		if out.Items, err = pick(t.Dialect, items, *a.Items); err != nil {
 			return layer.Appended{}, err

@@ -76,7 +76,7 @@ type answer struct {
 
 	Messages []string `json:"messages"`
 	Items    *[]entry `json:"items"`
-	Rerender string   `json:"rerender"`
+	Rerender bool     `json:"rerender"`
 	Keep     *[]int   `json:"keep"`
 	Action   string   `json:"action"`
 	Guidance string   `json:"guidance"`
@@ -192,6 +192,8 @@ func kindName(e *json.UnmarshalTypeError) string {
 		return "a whole number"
 	case "slice":
 		return "a list"
+	case "bool":
+		return "true or false"
 	default:
 		return "an object"
 	}
@@ -272,15 +274,3 @@ func pick(d wire.Dialect, items []wire.Item, want []entry) ([]wire.Item, error) 
 
 // roles are those of new items.
 var roles = map[string]wire.Role{"user": wire.User, "assistant": wire.Assistant, "developer": wire.Developer, "system": wire.System}
-
-var rerenders = map[string]layer.Rerender{
-	"": layer.RerenderNone, "none": layer.RerenderNone, "self": layer.RerenderSelf, "slot_after": layer.RerenderSlotAfter, "all": layer.RerenderAll,
-}
-
-func rerender(name string) (layer.Rerender, error) {
-	again, ok := rerenders[name]
-	if !ok {
-		return 0, safe("%w: rerender: want none, self, slot_after or all", ErrAnswer)
-	}
-	return again, nil
-}
