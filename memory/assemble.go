@@ -74,7 +74,7 @@ func (a *assembly) want() uint64 {
 	var cut view.WindowStart
 	var sum *storedValue[summary.State]
 	if a.l != nil {
-		values := a.l.states.sessionValues()
+		values := &a.l.states.values
 		if sum = values.summary; values.window != nil {
 			cut = values.window.now
 		}
@@ -125,10 +125,10 @@ func (a *assembly) windowInput(ctx context.Context) view.WindowInput {
 	if t.shape.Context != nil && w.MaxShare > 0 { // the call may fetch the provider's list of models
 		in.Context = t.shape.Context(t.call.Request.Model())
 	}
-	if a.l == nil || a.l.states.sessionValues().window == nil {
+	if a.l == nil || a.l.states.values.window == nil {
 		return in // nothing of the session was read: layers only judge the answer, or there are none
 	}
-	in.Previous = a.l.states.sessionValues().window.now
+	in.Previous = a.l.states.values.window.now
 	in.Cold = w.IdleReset > 0 && a.idle() > w.IdleReset
 	in.Keys = func() []wire.Hash {
 		keys, err := a.entry.History.ItemKeys(ctx, a.c.Items)
@@ -151,7 +151,7 @@ func (a *assembly) idle() time.Duration {
 
 // place decides the places of layers' blocks, and leaves out what exceeds the budget.
 func (a *assembly) place(read, hooks context.Context) {
-	values := a.l.states.sessionValues()
+	values := &a.l.states.values
 	if values.prefix != nil {
 		values.prefix.plan(a)
 	}

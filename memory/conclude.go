@@ -15,7 +15,7 @@ const failedStatus = 300
 
 // conclude runs the layers' store hooks before the commit. It returns the work for afterwards, nil if there is none.
 func (l *turnLayers) conclude(ctx context.Context, a *Answer) (after func(context.Context)) {
-	l.rounds.take(l.states.sessionValues().prefix, a)
+	l.rounds.take(l.states.values.prefix, a)
 	if l.guard || l.run.Empty() { // no layer learns, and no execution ends
 		return nil
 	}
@@ -78,7 +78,7 @@ func (l *turnLayers) describe(e *session.Entry, a *Answer) {
 	l.note(e)
 }
 
-// flushFirst retries writing states that others changed concurrently, while no client waits.
+// flushFirst writes the states that others have changed concurrently, while no client waits, and then does the remaining work.
 func (l *turnLayers) flushFirst(after func(context.Context)) func(context.Context) {
 	return func(ctx context.Context) {
 		if l.wasDeleted(ctx) {
@@ -91,29 +91,17 @@ func (l *turnLayers) flushFirst(after func(context.Context)) func(context.Contex
 	}
 }
 
-// afterOutage writes the states of a spooled turn after its replay, and then does the remaining work. It gives up after
-// settleLimit, or when this process ends: then layers get the evicted items again. The session's own values are written with
-// the turn: see spooled.
+// afterOutage is flushFirst for a spooled turn, after its replay. It gives up after settleLimit, or when this process ends: then
+// layers get the evicted items again. The session's own values are written with the turn: see spooled.
 func (l *turnLayers) afterOutage(after func(context.Context)) func(context.Context) {
 	return func(ctx context.Context) {
-		if st := l.states; st != nil {
-			err := l.m.spool.outwait(ctx, l.group)
-			if err == nil && l.wasDeleted(ctx) {
-				return
-			}
-			if err == nil {
-				err = st.reread(ctx)
-			}
-			if err != nil {
-				l.m.spool.seen.put(l.ID, nil)
-				l.m.o.Log.Error("what layers learned in a turn is lost: the store was down", "turn", l.ID, "error", err.Error())
-				return
-			}
-			l.flush(ctx)
+		if err := l.m.spool.outwait(ctx, l.group); err != nil {
+			l.m.spool.seen.put(l.ID, nil)
+			l.m.o.Log.Error("what layers learned in a turn is lost: the store was down", "turn", l.ID, "error", err.Error())
+			return
 		}
-		if after != nil {
-			after(ctx)
-		}
+		l.states.doubt()
+		l.flushFirst(after)(ctx)
 	}
 }
 

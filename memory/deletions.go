@@ -114,7 +114,7 @@ func (d *Deletions) forgetSessions(ctx context.Context, s Scope, resource string
 	t := visit(ctx, d.m, s)
 	lt := t.layerTurn()
 	st := newStates(t, s, &lt, "")
-	if st == nil {
+	if st.empty() {
 		return nil
 	}
 	r, err := beginLayers(ctx, t, &lt, st)

@@ -27,7 +27,7 @@ func (v *evictions) find(ctx context.Context, l *turnLayers, all, sent []wire.It
 		l.m.o.Log.Warn("layers do not learn what a view leaves out", "turn", l.ID, "error", err.Error())
 		return
 	}
-	fresh, next := l.states.sessionValues().seen.now.Add(keys, missing)
+	fresh, next := l.states.values.seen.now.Add(keys, missing)
 	v.seen = next
 	for _, i := range fresh {
 		v.items = append(v.items, all[i])
@@ -37,7 +37,7 @@ func (v *evictions) find(ctx context.Context, l *turnLayers, all, sent []wire.It
 
 // hand passes the evicted items to the layers, once, after an answered turn.
 func (v *evictions) hand(ctx context.Context, r *layerRun) {
-	if seen := r.states.sessionValues().seen; seen != nil && len(v.items) > 0 {
+	if seen := r.states.values.seen; seen != nil && len(v.items) > 0 {
 		seen.replace(v.seen)
 		r.run.Evict(ctx, v.items)
 	}

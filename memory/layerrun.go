@@ -16,23 +16,19 @@ type layerRun struct {
 	*turnInfo
 	turn   layer.Turn
 	run    *pipeline.Run
-	states *states // nil if no layer keeps any
+	states *states
 }
 
 // beginLayers begins the layers without a request, with the stored states.
 func beginLayers(ctx context.Context, t *turnInfo, lt *layer.Turn, st *states) (*layerRun, error) {
-	if st != nil {
-		if err := st.refresh(ctx); err != nil {
-			return nil, err
-		}
+	if err := st.refresh(ctx); err != nil {
+		return nil, err
 	}
-	run, err := t.shape.Layers.Begin(ctx, t.call.Scope.Tenant, *lt, st.known(), t.call.Credential)
+	run, err := t.shape.Layers.Begin(ctx, t.call.Scope.Tenant, *lt, st.read, t.call.Credential)
 	if err != nil {
 		return nil, err
 	}
-	if st != nil {
-		st.begin(run)
-	}
+	st.begin(run)
 	return &layerRun{turnInfo: t, turn: *lt, run: run, states: st}, nil
 }
 
@@ -60,9 +56,6 @@ const flushWait = 5 * time.Second
 
 // flush writes the states that layers have changed since the commit, and reports whether all are written.
 func (r *layerRun) flush(ctx context.Context) bool {
-	if r.states == nil {
-		return true
-	}
 	ctx, cancel := context.WithTimeout(ctx, flushWait)
 	defer cancel()
 	err := r.states.flush(ctx)
@@ -159,7 +152,7 @@ func (r *layerRun) giveBack(ctx context.Context, end layer.Outcome) {
 	scope := r.call.Scope
 	scope.Session = parent.Thread
 	st := newStates(r.turnInfo, scope, &parent, "")
-	if st == nil {
+	if st.empty() {
 		return
 	}
 	above, err := beginLayers(ctx, r.turnInfo, &parent, st)

@@ -36,13 +36,13 @@ type overflow struct {
 
 func (o *overflow) fit(ctx context.Context) {
 	o.fitOnce(ctx)
-	if prefix := o.l.states.sessionValues().prefix; prefix.keepUpdates(o.assembly, o.l.fitted.Dropped) {
+	if prefix := o.l.states.values.prefix; prefix.keepUpdates(o.assembly, o.l.fitted.Dropped) {
 		o.apply(o.try())
 	}
 }
 
 func (o *overflow) fitOnce(ctx context.Context) {
-	sum := o.l.states.sessionValues().summary
+	sum := o.l.states.values.summary
 	if sum == nil || sum.now.Through == (wire.Hash{}) && o.v.From == 0 {
 		if f := o.try(); sum == nil || len(f.Left) == 0 {
 			o.apply(f)

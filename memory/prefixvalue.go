@@ -73,7 +73,7 @@ func (e *prefixValue) plan(a *assembly) {
 	if e.now.Empty() && view.NothingToPin(r.Layers) {
 		return
 	}
-	r.SystemPrompt, r.CutMoved, r.Idle = a.entry.SystemPrompt(), a.entry.ReplacesHead() || l.states.sessionValues().window.moved(&a.v), a.idle()
+	r.SystemPrompt, r.CutMoved, r.Idle = a.entry.SystemPrompt(), a.entry.ReplacesHead() || l.states.values.window.moved(&a.v), a.idle()
 	r.Count, r.Free = l.run.Count, math.MaxInt
 	r.End = visible(c, len(c.Items))
 	r.View = sizeOf(a.v.Items)

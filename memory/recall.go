@@ -24,7 +24,7 @@ func (a *assembly) recall(ctx context.Context) {
 	if others || a.entry.Trimmed() || c.Stored && c.Offset > 0 || l.run.MayLeave(c.Items) {
 		l.past.ReachBeyond()
 	}
-	l.blocks = l.run.Recall(ctx, l.run.Cost(c.System), l.states.sessionValues().prefix.frozen(a)...)
+	l.blocks = l.run.Recall(ctx, l.run.Cost(c.System), l.states.values.prefix.frozen(a)...)
 	if !c.Opaque {
 		a.narrow(l.run.Project(ctx, c.Items, 0, a.windowSlot()), c.Items)
 		return

@@ -86,7 +86,7 @@ func (rs *rounds) review(ctx context.Context, t *Turn, r wire.Reply) Next {
 	}
 	rs.n++
 	rs.last, rs.lastID = r.Choices[0], r.ID
-	t.layers.states.sessionValues().prefix.observe(&r)
+	t.layers.states.values.prefix.observe(&r)
 	rs.output = append(rs.output, rs.last...)
 	round := rs.judge(ctx, resendable(t.call.Request, rs.last), r.OtherNames)
 

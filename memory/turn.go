@@ -171,10 +171,9 @@ func (t *Turn) load(ctx, hooks context.Context) error {
 		return err
 	}
 	e := t.writer.entry
-	if t.writer.states = st; st != nil {
-		st.load(extra)
-		t.nameParent(&lt)
-	}
+	t.writer.states = st
+	st.load(extra)
+	t.nameParent(&lt)
 
 	switch e.Standing() {
 	case session.Side:
@@ -191,7 +190,7 @@ func (t *Turn) load(ctx, hooks context.Context) error {
 		before = past.NewTurn(t.m.past, t.call.Scope, t.shape.Embeddings, t.call.Credential)
 		lt.Past = before
 	}
-	run, err := t.shape.Layers.Begin(hooks, t.call.Scope.Tenant, lt, st.known(), t.call.Credential)
+	run, err := t.shape.Layers.Begin(hooks, t.call.Scope.Tenant, lt, st.read, t.call.Credential)
 	if err != nil {
 		return err
 	}
@@ -203,14 +202,12 @@ func (t *Turn) load(ctx, hooks context.Context) error {
 	if !run.Empty() {
 		t.layers.rounds.input = t.detach(t.layers.rounds.input)
 	}
-	if st != nil {
-		st.begin(run)
-		if e.First() && len(st.parent) > 0 {
-			above := lt
-			above.Thread = t.call.Scope.Parent
-			run.Spawn(hooks, above, st.found)
-		}
+	if e.First() && st.spawns {
+		above := lt
+		above.Thread = t.call.Scope.Parent
+		run.Spawn(hooks, above, st.read)
 	}
+	st.begin(run)
 	return nil
 }
 
@@ -374,7 +371,7 @@ func (t *Turn) Commit(a Answer) {
 			t.m.past.EmbedSoon(t.shape.Embeddings, t.call.Scope, t.call.Credential, t.ID)
 		}
 		t.m.sweepSoon(l)
-	case after != nil || l.states != nil && !l.run.Empty():
+	case after != nil || !l.states.empty():
 		if !t.m.settling.begin(t.base, l.afterOutage(after)) {
 			t.m.spool.seen.put(t.ID, nil) // layers get the items again that the window has cut off
 		}

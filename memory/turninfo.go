@@ -80,7 +80,7 @@ func (t *turnInfo) guard(ctx context.Context, e *session.Entry) (*turnLayers, er
 	}
 	return &turnLayers{
 		guard:    true,
-		layerRun: layerRun{turnInfo: t, turn: lt, run: run},
+		layerRun: layerRun{turnInfo: t, turn: lt, run: run, states: noStates()},
 		rounds: rounds{
 			run: run, input: t.detach(e.Input()), visible: e.Visible(), role: instructionRole(lt.Dialect, t.call.Request.Items()),
 		},

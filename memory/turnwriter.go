@@ -25,7 +25,7 @@ type turnWriter struct {
 	entry *session.Entry
 	open  atomic.Bool // forwarded, and not committed yet; it becomes false under mu
 
-	states  *states           // what is read and written with the session; nil for nothing
+	states  *states           // what is read and written with the session; nil if nothing was read
 	values  map[string][]byte // session values of a turn that is resumed from its record
 	backlog bool              // its session was not read since earlier turns of it waited in the spool
 	parked  bool              // its record waits for an earlier turn of another process
@@ -210,8 +210,8 @@ func (w *turnWriter) commit(ctx context.Context, a *Answer) error {
 			w.deleted = w.wasDeleted(ctx) // and maybe begun again
 			continue
 		}
-		if err == nil && a != nil && w.states != nil && done.Version != 0 {
-			w.states.wrote(ctx, done)
+		if err == nil && a != nil && w.states != nil {
+			w.states.wrote(done)
 		}
 		return err
 	}

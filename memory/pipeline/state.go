@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"slices"
 	"sync"
 
 	"remora/memory/layer"
@@ -150,24 +151,25 @@ func (r *states) States() map[Cell]layer.State {
 	return states
 }
 
-// Written records that the states of the last Changes are written.
-func (r *states) Written() {
+// Written records that the states of the last Changes are written, but for the lost ones: Changes lists them again.
+func (r *states) Written(lost ...Cell) {
 	if r.Empty() {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, m := range r.members {
-		m.stored = m.next
-		m.journal, m.listed = m.journal[m.listed:], 0
+		if !slices.Contains(lost, m.cell) {
+			m.stored, m.journal = m.next, m.journal[m.listed:]
+		}
+		m.next, m.listed = m.stored, 0
 	}
 }
 
 // Rebase is called if another process has changed states before they could be written. For each cell of fresh, the hooks with
 // unwritten changes are called again in order, beginning with init, on the present stored state; their other results are
 // ignored. A hook that fails now loses its change. If the stored state is the one that the hooks began with, none is called. In
-// both cases the next Written does not mark these cells as written: Changes lists them again. Do not call other methods of the
-// run concurrently.
+// both cases Changes lists these cells again. Do not call other methods of the run concurrently.
 func (r *states) Rebase(ctx context.Context, fresh map[Cell]layer.State) {
 	for _, m := range r.members {
 		s, ok := fresh[m.cell]
