@@ -241,6 +241,54 @@ func TestLayerStateThatCannotBeWritten(t *testing.T) {
 	}
 }
 
+// twiceWriting is a store that writes the first answer twice: the reply to the first write was lost, so the second one is a conflict.
+type twiceWriting struct {
+	cache.Store
+	once *sync.Once
+}
+
+func (r twiceWriting) Commit(ctx context.Context, batches []cache.Batch) []cache.Outcome {
+	out := r.Store.Commit(ctx, batches)
+	if strings.HasPrefix(batches[0].Group.Name, "s:") {
+		r.once.Do(func() { out = r.Store.Commit(ctx, batches) })
+	}
+	return out
+}
+
+// counter says how many answers it has heard.
+type counter struct{}
+
+func (counter) Store(_ context.Context, _ *layer.Turn, s layer.State, _ *layer.Response) (layer.State, error) {
+	return layer.State(strings.Repeat("1", len(s)+1)), nil
+}
+
+func (counter) Recall(_ context.Context, _ *layer.Turn, s layer.State, _ int) (layer.Recalled, error) {
+	return layer.Recalled{Messages: []string{fmt.Sprintf("heard %d", len(s))}}, nil
+}
+
+// TestStatesOfAStoredTurn: hooks do not run again on the states that their own turn has written.
+func TestStatesOfAStoredTurn(t *testing.T) {
+	for _, s := range []layer.Scope{layer.Thread, layer.Resource} {
+		l := newLab(t, memory.Options{})
+		settle := make(chan struct{})
+		close(settle)
+		m := memory.New(twiceWriting{l.store, new(sync.Once)}, nil, patient(memory.Options{Shape: memory.Shape{Layers: layersOf(t,
+			pipeline.Layer{ID: "counter", Kind: "test", Scope: s, Impl: counter{}},
+			pipeline.Layer{ID: "slow", Kind: "test", Scope: layer.Thread, Impl: slowListener{listener{new([]string), new([]string)}, settle}})}}))
+		one := &lab{t: t, m: m, store: l.store}
+		one.turnOf(in("one", "ada"), "u:hello", "a:hi")
+		m.Close() // the layers have settled
+
+		again := memory.New(l.store, nil, patient(memory.Options{Shape: memory.Shape{Layers: layersOf(t,
+			pipeline.Layer{ID: "counter", Kind: "test", Scope: s, Impl: counter{}})}}))
+		two := &lab{t: t, m: again, store: l.store}
+		if view := two.turnOf(in("one", "ada"), "u:hello a:hi u:more", "a:ok"); !strings.Contains(view, "heard 1") {
+			t.Errorf("scope %d: %s", s, view)
+		}
+		again.Close()
+	}
+}
+
 // farewell is a layer that counts its last words.
 type farewell struct{ said *int }
 
