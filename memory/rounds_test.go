@@ -42,7 +42,7 @@ func TestAdviceIsToldAsBlocksAre(t *testing.T) {
 	for words, role := range map[string]string{"u:hi": "s", "s:be u:hi": "s", "d:be u:hi": "d"} {
 		turn := l.begin(memory.Call{}, words)
 		next := turn.Review(t.Context(), answer(t, "a:long").Reply)
-		if view := told(t, turn.Sent(view.Shape{}).Items); !next.Discard || !strings.HasSuffix(view, "a:long "+role+":shorter") {
+		if view := told(t, send(turn, view.Shape{}).Items); !next.Discard || !strings.HasSuffix(view, "a:long "+role+":shorter") {
 			t.Errorf("%s: the model is told %s", words, view)
 		}
 		turn.Commit(answer(t, "a:long"))
@@ -92,16 +92,16 @@ func TestGoesOnWithLess(t *testing.T) {
 		t.Error("a turn is shortened before the model has answered")
 	}
 	turn.Review(t.Context(), answer(t, "a:long").Reply)
-	l.wantView(told(t, turn.Sent(view.Shape{}).Items), "s:be u:1 a:1 u:2 a:2 u:3 a:long s:shorter")
+	l.wantView(told(t, send(turn, view.Shape{}).Items), "s:be u:1 a:1 u:2 a:2 u:3 a:long s:shorter")
 	if !turn.Shorten(4) {
 		t.Error("nothing could be left out")
 	}
-	l.wantView(told(t, turn.Sent(view.Shape{}).Items), "s:be a:2 u:3 a:long s:shorter")
+	l.wantView(told(t, send(turn, view.Shape{}).Items), "s:be a:2 u:3 a:long s:shorter")
 	if s := turn.Summary; s.Sent != 3 || s.Windowed != 3 {
 		t.Errorf("%d items are sent and %d windowed", s.Sent, s.Windowed)
 	}
-	if turn.Shorten(1) && told(t, turn.Sent(view.Shape{}).Items) != "s:be u:3 a:long s:shorter" {
-		t.Errorf("then %s", told(t, turn.Sent(view.Shape{}).Items))
+	if turn.Shorten(1) && told(t, send(turn, view.Shape{}).Items) != "s:be u:3 a:long s:shorter" {
+		t.Errorf("then %s", told(t, send(turn, view.Shape{}).Items))
 	}
 	turn.Commit(answer(t, "a:3"))
 	l.wantView(l.shown(turn.ID), "s:be u:3")
@@ -133,7 +133,7 @@ func TestCallsAreJudgedWithoutTheStore(t *testing.T) {
 		t.Fatalf("%v: steering %+v", turn.Summary.Status, s)
 	}
 	next := turn.Review(t.Context(), answer(t, "c:x").Reply)
-	if view := told(t, turn.Sent(view.Shape{}).Items); !next.Hidden["x"] || view != "u:1 c:x r:x" {
+	if view := told(t, send(turn, view.Shape{}).Items); !next.Hidden["x"] || view != "u:1 c:x r:x" {
 		t.Errorf("hidden %v, then %s", next.Hidden, view)
 	}
 	last := answer(t, "a:1")
@@ -203,8 +203,8 @@ func TestCutCallComesBackAsObject(t *testing.T) {
 
 	first := l.begin(memory.Call{}, "u:hi")
 	first.Review(t.Context(), wire.Reply{Complete: true, Choices: [][]wire.Item{{call}}})
-	if !mentions(first.Sent(view.Shape{}).Items, mended) || mentions(first.Sent(view.Shape{}).Items, cut) {
-		t.Errorf("the model goes on with %s", raws(first.Sent(view.Shape{}).Items))
+	if !mentions(send(first, view.Shape{}).Items, mended) || mentions(send(first, view.Shape{}).Items, cut) {
+		t.Errorf("the model goes on with %s", raws(send(first, view.Shape{}).Items))
 	}
 	first.Review(t.Context(), answer(t, "a:hello").Reply)
 	first.Commit(answer(t, "a:hello"))
@@ -277,7 +277,7 @@ func TestCallsThatAreLeftOutStayOut(t *testing.T) {
 	if !turn.Shorten(16) {
 		t.Error("nothing could be left out")
 	}
-	sent := told(t, turn.Sent(view.Shape{}).Items)
+	sent := told(t, send(turn, view.Shape{}).Items)
 	turn.Commit(answer(t, "a:3"))
 	if want := l.shown(turn.ID) + " a:long s:shorter"; sent != want || !strings.Contains(sent, "u:now") {
 		t.Errorf("sent was %s, the record shows %s", sent, want)

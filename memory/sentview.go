@@ -79,46 +79,39 @@ func (t *Turn) describe(chosen *chosenView) {
 	}
 }
 
-// Sent returns the items to send upstream in a shape: the view, or its continuation after Review. If neither the client nor
-// layers offer tools, there are no hidden calls. The turn's summary and record describe the last result.
-func (t *Turn) Sent(s view.Shape) view.Sent {
+// shapeFor returns the part of a shape that concerns the view. If the client or layers offer tools, hidden calls stay.
+func (t *Turn) shapeFor(s view.Shape) view.Shape {
 	noTools := s.NoTools || len(t.Tools) == 0
 	s.NoTools = s.NoTools && t.chosen.hides() && !t.clientTools()
 	if t.call.Unkept || t.messages.Continues { // upstream has items of the conversation that can't be changed
 		s.Portable, s.Own, s.NoMedia, s.Mend = false, false, false, 0
 	}
 	s.NoCalls = s.NoCalls && s.Portable && noTools && !t.clientTools()
-	if s == (view.Shape{Form: s.Form}) && t.continuation == nil && t.messages.Same(s.Form) {
-		t.record(s, 0)
-		return view.Sent{Items: t.View}
-	}
-
-	sent := t.sent(s)
-	if s.Mend != 0 {
-		// Some of what servers refuse is made by the conversion of items from the other API.
-		own, was := wire.NewItemSet(t.call.Request.Items()), wire.ConvertAll(sent.Items, t.messages.Dialect)
-		sent.Items = s.Mend.Apply(was)
-		for i, it := range was {
-			if own.Has(it) && !wire.SameBytes(it.Raw, sent.Items[i].Raw) {
-				sent.Repaired++
-			}
-		}
-	}
-	t.record(s, sent.Repaired)
-	return sent
+	return s
 }
 
-func (t *Turn) sent(s view.Shape) view.Sent {
+// Sent returns the items to send upstream in a shape: the view, or its continuation after Review. Several shapes may be tried; see
+// Record.
+func (t *Turn) Sent(s view.Shape) view.Sent {
+	s = t.shapeFor(s)
+	if s == (view.Shape{Form: s.Form}) && t.continuation == nil && t.messages.Same(s.Form) {
+		return view.Sent{Items: t.View}
+	}
 	m := t.messages
 	if t.continuation != nil {
 		m = *t.continuation
 	}
-	repaired := 0
 	if s.NoTools {
 		m.Without(t.chosen.hiddenItems())
 	}
+
+	var own wire.ItemSet
+	if s.Portable || s.NoMedia || s.Mend != 0 {
+		own = wire.NewItemSet(t.call.Request.Items())
+	}
+	repaired := 0
 	if s.Portable || s.NoMedia {
-		own, results := wire.NewItemSet(t.call.Request.Items()), make(map[string]bool)
+		results := make(map[string]bool)
 		for _, it := range t.call.Request.Items() {
 			if id := it.Answers().ID; it.Kind == wire.ToolResult && id != "" {
 				results[id] = true // it may have been shortened, so that its bytes are others
@@ -130,24 +123,37 @@ func (t *Turn) sent(s view.Shape) view.Sent {
 	}
 	sent := m.As(s.Form)
 	sent.Repaired += repaired
+	if s.Mend != 0 {
+		// Some of what servers refuse is made by the conversion of items from the other API.
+		was := wire.ConvertAll(sent.Items, t.messages.Dialect)
+		sent.Items = s.Mend.Apply(was)
+		for i, it := range was {
+			if own.Has(it) && !wire.SameBytes(it.Raw, sent.Items[i].Raw) {
+				sent.Repaired++
+			}
+		}
+	}
 	return sent
 }
 
-// record tells the summary and the turn's record how the view is sent.
-func (t *Turn) record(s view.Shape, repaired int) {
+// Record tells the turn's record and summary in which shape the view is sent, with what Sent has returned for it. It returns the
+// summary.
+func (t *Turn) Record(s view.Shape, sent view.Sent) Summary {
 	if t.call.Unkept {
-		return
+		return t.Summary
 	}
+	s = t.shapeFor(s)
 	t.writer.mu.Lock()
 	defer t.writer.mu.Unlock()
 	if s.NoTools != t.noTools {
 		t.noTools = s.NoTools
-		sent := *t.chosen
+		shown := *t.chosen
 		if s.NoTools {
-			sent.leaveOut(sent.hidden...)
+			shown.leaveOut(shown.hidden...)
 		}
-		t.describe(&sent)
+		t.describe(&shown)
 	}
-	t.writer.entry.View.SentAs(s, repaired)
-	t.Summary.Repaired = t.repaired + repaired
+	t.writer.entry.View.SentAs(s, sent.Repaired)
+	t.Summary.Repaired = t.repaired + sent.Repaired
+	return t.Summary
 }

@@ -16,6 +16,13 @@ import (
 	"remora/wire/dialects"
 )
 
+// send returns what a turn sends in a shape, and records it.
+func send(turn *memory.Turn, s view.Shape) view.Sent {
+	sent := turn.Sent(s)
+	turn.Record(s, sent)
+	return sent
+}
+
 // TestRecordShowsForms: for each form, the turn's record shows the view as it was sent, the transcript has the client's
 // items, and the summary counts the changed ones.
 func TestRecordShowsForms(t *testing.T) {
@@ -49,8 +56,8 @@ func TestRecordShowsForms(t *testing.T) {
 					a.text, b.text = fmt.Sprintf("<a>%d</a>", n), fmt.Sprintf("<b>%d</b>", n)
 					turn := begin(said)
 					before := turn.Summary.Repaired
-					turn.Sent(view.Shape{Form: view.NoSystem}) // another provider was tried before
-					sent := turn.Sent(view.Shape{Form: form})
+					send(turn, view.Shape{Form: view.NoSystem}) // another provider was tried before
+					sent := send(turn, view.Shape{Form: form})
 					if got := turn.Summary.Repaired - before; got != sent.Repaired || (got > 0) != (form > view.Joined) {
 						t.Errorf("repaired: %d, of the form %d", got, sent.Repaired)
 					}
@@ -91,7 +98,7 @@ func TestPortableViewIsShown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sent := raws(turn.Sent(view.Shape{Portable: true}).Items)
+	sent := raws(send(turn, view.Shape{Portable: true}).Items)
 	want := []string{
 		userHi, `{"type":"function_call","call_id":"c1","name":"f","arguments":"{\"a\": 1}","status":"completed"}`, result1,
 		`{"type":"message","role":"assistant","content":[{"type":"output_text","text":"done","annotations":[],"logprobs":[]}]}`,
@@ -134,7 +141,7 @@ func TestViewWithoutMediaIsShown(t *testing.T) {
 			l := newLab(t, memory.Options{})
 			l.beginJSON(memory.Call{}, first, "").Commit(answer(t, "a:0"))
 			turn := l.beginJSON(memory.Call{}, tt.sends, "")
-			sent := turn.Sent(view.Shape{NoMedia: true})
+			sent := send(turn, view.Shape{NoMedia: true})
 			if got := raws(sent.Items); len(got) != 3 || got[0] != said || got[2] != second || sent.Repaired != tt.repaired {
 				t.Errorf("sent %d repaired: %v", sent.Repaired, got)
 			}
@@ -193,12 +200,12 @@ func TestStoredCallsStayOutWithoutTools(t *testing.T) {
 			l.beginJSON(memory.Call{}, results, tools).Commit(answer(t, "a:done"))
 
 			turn := l.beginJSON(memory.Call{}, tt.messages, tt.tools)
-			whole := raws(turn.Sent(view.Shape{}).Items)
+			whole := raws(send(turn, view.Shape{}).Items)
 			want := tt.want
 			if want == nil {
 				want = whole
 			}
-			sent := raws(turn.Sent(view.Shape{Portable: true, NoCalls: true}).Items)
+			sent := raws(send(turn, view.Shape{Portable: true, NoCalls: true}).Items)
 			if diff := cmp.Diff(want, sent); diff != "" {
 				t.Errorf("-want +sent:\n%s", diff)
 			}

@@ -258,7 +258,7 @@ func (o *outgoing) changed(by view.Shape) []view.Shape {
 		return nil
 	}
 	other, _, failed := o.bodyOf(next)
-	sent, _, err := o.bodyOf(o.shape) // last, since the turn's record shows the view that was built last
+	sent, _, err := o.bodyOf(o.shape)
 	if failed != nil || err != nil || bytes.Equal(other, sent) {
 		return nil
 	}

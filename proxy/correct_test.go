@@ -49,11 +49,7 @@ func (m *teller) begin(ctx context.Context, c memory.Call) (*turn, error) {
 		messages.Blocks = []view.Block{{Role: block.Role, Texts: []string{block.Text()}}}
 		t.summary.Recalled = 1
 	}
-	t.shaper = shapes{sent: func(s view.Shape) (view.Sent, memory.Summary) {
-		sent, summary := messages.As(s.Form), t.summary
-		summary.Repaired = sent.Repaired
-		return sent, summary
-	}}
+	t.shaper = shapes{turn: t, sent: func(s view.Shape) view.Sent { return messages.As(s.Form) }}
 	return t, err
 }
 
@@ -390,7 +386,7 @@ func TestLongRequestTeaches(t *testing.T) {
 		begin := func(ctx context.Context, c memory.Call) (*turn, error) {
 			asked = append(asked, c.MaxTokens)
 			turn, err := m.begin(ctx, c)
-			turn.shaper = shapes{turn.shaper.Sent, 9000}
+			turn.shaper = shapes{turn, turn.shaper.Sent, 9000}
 			return turn, err
 		}
 		r := start(t, rigOptions{upstream: answering(t, u.answer), memory: begin, now: u.clock})
@@ -442,7 +438,7 @@ func TestLongRequestIsShortened(t *testing.T) {
 		begin := func(ctx context.Context, c memory.Call) (*turn, error) {
 			turn, err := b.begin(ctx, c)
 			asked = append(asked, c.MaxTokens)
-			if turn.shaper = (shapes{turn.shaper.Sent, cmp.Or(c.MaxTokens, 9000)}); test.windowed && c.MaxTokens > 0 {
+			if turn.shaper = (shapes{turn, turn.shaper.Sent, cmp.Or(c.MaxTokens, 9000)}); test.windowed && c.MaxTokens > 0 {
 				turn.view = turn.view[1:]
 			}
 			return turn, err
@@ -475,7 +471,7 @@ func TestLongRequestIsShortened(t *testing.T) {
 // shortened begins a turn whose view has one item less once a refusal has taught a length.
 func (b *book) shortened(ctx context.Context, c memory.Call) (*turn, error) {
 	turn, err := b.begin(ctx, c)
-	if turn.shaper = (shapes{turn.shaper.Sent, 9000}); c.MaxTokens > 0 {
+	if turn.shaper = (shapes{turn, turn.shaper.Sent, 9000}); c.MaxTokens > 0 {
 		turn.view = turn.view[1:]
 	}
 	return turn, err

@@ -54,7 +54,7 @@ func (o *outgoing) goOn() error {
 	if err != nil {
 		return fmt.Errorf("encode a view: %w", err)
 	}
-	o.items, o.shown = sent.Items, sent.UserBlocks
+	o.sends(sent)
 	o.body, o.decoded = o.addCacheHints(o.withModel(body)), len(o.req.head.encoded) > 0
 	return nil
 }
@@ -69,7 +69,7 @@ func (o *outgoing) encode(s view.Shape) {
 		o.turn.degrade(len(o.req.parsed.Items()))
 		return
 	}
-	o.items, o.shown = sent.Items, sent.UserBlocks
+	o.sends(sent)
 	if !sameBody(b, o.req.body.plain) {
 		o.body, o.decoded = b, len(o.req.head.encoded) > 0
 	}
@@ -77,7 +77,7 @@ func (o *outgoing) encode(s view.Shape) {
 
 // bodyOf returns the client's body with the items of the view in a shape.
 func (o *outgoing) bodyOf(s view.Shape) (body []byte, sent view.Sent, err error) {
-	sent, o.turn.summary = o.turn.shaper.Sent(s)
+	sent = o.turn.shaper.Sent(s)
 	tools := o.turn.tools
 	if s.NoTools || o.turn.judge.LastRound() {
 		tools = nil
@@ -87,6 +87,12 @@ func (o *outgoing) bodyOf(s view.Shape) (body []byte, sent view.Sent, err error)
 		body = wire.ReplaceMember(body, "instructions", sent.Instructions)
 	}
 	return o.req.withPrevious(body), sent, err
+}
+
+// sends notes that the view is sent in the present shape.
+func (o *outgoing) sends(sent view.Sent) {
+	o.items, o.shown = sent.Items, sent.UserBlocks
+	o.turn.summary = o.turn.shaper.Record(o.shape, sent)
 }
 
 // adaptBody puts the try's model and the provider's cache hints into the body. A compressed body stays as it is if there is

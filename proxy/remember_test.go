@@ -73,7 +73,7 @@ func (b *book) begin(_ context.Context, c memory.Call) (*turn, error) {
 // newTurn is a turn whose view is the same in every shape.
 func newTurn(id string, items []wire.Item, sum memory.Summary, f *fakeTurn) *turn {
 	t := &turn{id: id, view: items, summary: sum, ender: f, judge: noJudge{}}
-	t.shaper = shapes{sent: func(view.Shape) (view.Sent, memory.Summary) { return view.Sent{Items: t.view}, t.summary }}
+	t.shaper = shapes{turn: t, sent: func(view.Shape) view.Sent { return view.Sent{Items: t.view, Repaired: t.summary.Repaired} }}
 	return t
 }
 
@@ -86,13 +86,20 @@ func (noJudge) WithoutTools() (items []wire.Item, sum memory.Summary) { return n
 
 // shapes is what a turn says about its view.
 type shapes struct {
-	sent   func(s view.Shape) (view.Sent, memory.Summary)
+	turn   *turn
+	sent   func(s view.Shape) view.Sent
 	tokens int
 }
 
-func (f shapes) Sent(s view.Shape) (view.Sent, memory.Summary) { return f.sent(s) }
-func (f shapes) Shorten(int) bool                              { return false }
-func (f shapes) Tokens() int                                   { return f.tokens }
+func (f shapes) Sent(s view.Shape) view.Sent { return f.sent(s) }
+func (f shapes) Shorten(int) bool            { return false }
+func (f shapes) Tokens() int                 { return f.tokens }
+
+func (f shapes) Record(_ view.Shape, sent view.Sent) memory.Summary {
+	summary := f.turn.summary
+	summary.Repaired = sent.Repaired
+	return summary
+}
 
 const (
 	chatBody   = `{"model":"m" , "messages":[ {"role":"user","content":"hi"}],"x":1.0}`

@@ -22,10 +22,11 @@ type turn struct {
 	unkept   bool // nothing of it is stored, and no header of the answer mentions it
 
 	shaper interface {
-		// Sent returns what to send of the view, or of its continuation after a review, and the summary of that.
-		Sent(s view.Shape) (view.Sent, memory.Summary)
-		Tokens() int                // see memory.Turn.Tokens
-		Shorten(maxTokens int) bool // see memory.Turn.Shorten
+		// See memory.Turn.
+		Sent(s view.Shape) view.Sent
+		Record(s view.Shape, sent view.Sent) memory.Summary
+		Tokens() int
+		Shorten(maxTokens int) bool
 	}
 	ender interface {
 		Forwarded()
@@ -48,19 +49,11 @@ func adapt(m Memory) beginTurn {
 		}
 		out := &turn{
 			unkept: c.Unkept, id: t.ID, previous: t.Previous, view: t.View, tools: t.Tools, summary: t.Summary,
-			shaper: shaper{t}, ender: t, judge: t,
+			shaper: t, ender: t, judge: t,
 		}
 		out.steering, out.steered = t.Steering()
 		return out, nil
 	}
-}
-
-type shaper struct{ *memory.Turn }
-
-// Sent is that of the turn, with its summary.
-func (t shaper) Sent(s view.Shape) (view.Sent, memory.Summary) {
-	sent := t.Turn.Sent(s)
-	return sent, t.Summary
 }
 
 // offerNoTools removes the tools of layers, and from the view the calls and results that upstream refuses without them.
