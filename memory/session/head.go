@@ -31,7 +31,7 @@ const (
 )
 
 const (
-	recordVersion = 5
+	recordVersion = 6
 	// ringSize is the number of recent items in the head, by content, to recognise a client that trims its history.
 	ringSize = 128
 	// maxTails is the number of other ends of the transcript in the head.

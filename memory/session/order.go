@@ -12,8 +12,6 @@ import (
 type Pending struct {
 	Turn  string // its id
 	Owner uint64 // the process that serves it
-	// Behind: its view has the stored history before it, or would have if there were any.
-	Behind bool
 	// Ready: it was answered, and waits for an earlier turn. Its record is stored with the session.
 	Ready bool
 }
@@ -136,7 +134,7 @@ func (o *Order) OthersReady() bool {
 // park marks the turn in a head as answered and waiting. It returns false if too many wait.
 func (o *Order) park(h *head) bool {
 	h.Pending = slices.DeleteFunc(h.Pending, o.hasEnded)
-	return h.Pending.add(Pending{Turn: o.turn, Owner: o.owner, Behind: true, Ready: true}, o.resumed)
+	return h.Pending.add(Pending{Turn: o.turn, Owner: o.owner, Ready: true}, o.resumed)
 }
 
 // update marks the turn in a head as open or written; wasReady reports whether a record of it waited.
@@ -151,7 +149,7 @@ func (o *Order) update(h *head, open bool) (wasReady bool) {
 	case o.abandoned:
 		h.Pending.remove(o.turn)
 	case o.owner != 0 && o.place.plan.standing == InConversation:
-		h.Pending.add(Pending{Turn: o.turn, Owner: o.owner, Behind: o.place.behindOthers()}, o.resumed)
+		h.Pending.add(Pending{Turn: o.turn, Owner: o.owner}, o.resumed)
 	}
 	return wasReady
 }
@@ -203,14 +201,14 @@ func appendPending(b []byte, list pendingTurns) []byte {
 	b = binary.AppendUvarint(b, uint64(len(list)))
 	for _, p := range list {
 		b = binary.BigEndian.AppendUint64(recordcodec.AppendString(b, p.Turn), p.Owner)
-		b = append(b, recordcodec.Bit(p.Behind), recordcodec.Bit(p.Ready))
+		b = append(b, recordcodec.Bit(p.Ready))
 	}
 	return b
 }
 
 func readPending(d *recordcodec.Reader) (list pendingTurns) {
 	for n := d.Count(maxPending); n > 0; n-- {
-		list = append(list, Pending{Turn: d.Text(), Owner: d.Uint64(), Behind: d.Byte() == 1, Ready: d.Byte() == 1})
+		list = append(list, Pending{Turn: d.Text(), Owner: d.Uint64(), Ready: d.Byte() == 1})
 	}
 	return list
 }
