@@ -2,6 +2,7 @@ package memory_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"remora/memory"
 	"remora/memory/layer"
 	"remora/memory/pipeline"
+	"remora/memory/turnrecord"
 	"remora/memory/view"
 	"remora/wire"
 	"remora/wire/dialects"
@@ -51,6 +53,50 @@ func summarizing(t *testing.T, items int, model pipeline.ModelSource, w *view.Wi
 	return memory.Options{
 		Shape:      memory.Shape{Layers: p, Summarize: true, OverflowModel: model, Window: w},
 		CommitWait: time.Minute, ReadWait: time.Minute, // a busy machine is no store that is down
+	}
+}
+
+// TestTokensOfAView: the turn's record says what each part of the view costs, and what is estimated since all fits anyway.
+func TestTokensOfAView(t *testing.T) {
+	t.Parallel()
+	bytes := func(words string) int { return len(messages(words)) }
+	for name, c := range map[string]struct {
+		budget float64
+		want   turnrecord.Tokens
+	}{
+		"counted": {100, turnrecord.Tokens{System: 10, History: 20, Layers: 8, Total: 38}},
+		"all fits whatever it costs, and is estimated": {1e6, turnrecord.Tokens{
+			System: (bytes("s:be") + 3) / 4, History: (bytes("u:1") + bytes("u:2") + 3) / 4, Layers: 8,
+			Total: 8 + (bytes("s:be")+3)/4 + (bytes("u:1")+bytes("u:2")+3)/4, Estimated: true,
+		}},
+	} {
+		p, err := pipeline.New([]pipeline.Layer{
+			{ID: "b", Kind: "test", Scope: layer.Thread, Budget: layer.Between(0, 100), Impl: &announcer{"three"}},
+			{ID: "a", Kind: "test", Scope: layer.Thread, Budget: layer.Between(0, 100), Impl: &announcer{"five "}},
+		}, pipeline.Options{
+			Policy: view.Policy{Budget: c.budget}, CountItem: func(string, wire.Item) int { return 10 },
+			Count: func(_, text string) int { return map[string]int{"three": 3, "five ": 5}[text] },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := newLab(t, memory.Options{Shape: memory.Shape{Layers: p}})
+		turn := l.begin(memory.Call{}, "s:be u:1 u:2")
+		turn.Commit(answer(t, "a:ok"))
+		var got turnrecord.Record
+		raw, err := l.m.TurnRecord(t.Context(), scope, turn.ID)
+		if err == nil {
+			err = json.Unmarshal(raw, &got)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(&c.want, got.View.Tokens); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+		if b, a := got.Layers[0], got.Layers[1]; b.Tokens != 3 || b.Items != 1 || a.Tokens != 5 || a.Items != 1 {
+			t.Errorf("%s: layers %v", name, got.Layers)
+		}
 	}
 }
 

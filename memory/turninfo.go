@@ -90,11 +90,7 @@ func (t *turnInfo) guard(ctx context.Context, e *session.Entry) (*turnLayers, er
 // detach copies items that outlive the request: hooks may use them after its body is reused. If the body is not reused, items
 // are copied if they are less than half of it, so that they do not keep it in memory.
 func (t *turnInfo) detach(items []wire.Item) []wire.Item {
-	size := 0
-	for i := range items {
-		size += len(items[i].Raw)
-	}
-	if t.call.Lasting && size > len(t.call.Request.Body)/2 {
+	if t.call.Lasting && bytesOf(items) > len(t.call.Request.Body)/2 {
 		return slices.Clone(items)
 	}
 	return pipeline.Detach(items)

@@ -28,7 +28,6 @@ type turnLayers struct {
 	overflow turnrecord.LayerNote // the result of the summary, if it was made
 	fitted   pipeline.Fitted      // the view, cut to the budget
 	unfit    []string             // ids of layers whose blocks did not fit
-	usage    pipeline.Usage       // its cost
 }
 
 // append passes the request's new items to layers. The model sees their replacements from now on.
@@ -118,14 +117,25 @@ func (l *turnLayers) account(e *session.Entry, definitions [][]byte, system, his
 	for _, tool := range definitions {
 		tools += len(tool)
 	}
-	f := l.fitted
-	f.Blocks, f.History = l.blocks, history
-	l.usage = l.run.Usage(system, tools, &f)
-	u := &l.usage
-	e.View.Cost(turnrecord.Tokens{
-		System: u.System, Tools: u.Tools, History: u.History, Layers: u.Total - u.System - u.Tools - u.History,
-		Total: u.Total, Estimated: u.Estimated,
-	})
+	cost := turnrecord.Tokens{System: l.fitted.SystemTokens, History: l.fitted.HistoryTokens, Tools: tokensOf(tools)}
+	if cost.System+cost.History == 0 {
+		cost.System, cost.History, cost.Estimated = tokensOf(bytesOf(system)), tokensOf(bytesOf(history)), true
+	}
+	for i := range l.blocks {
+		cost.Layers += l.blocks[i].Tokens
+	}
+	cost.Total = cost.System + cost.Tools + cost.History + cost.Layers
+	e.View.Cost(cost)
+}
+
+// tokensOf estimates the tokens of a number of bytes of JSON.
+func tokensOf(bytes int) int { return (bytes + bytesOfToken - 1) / bytesOfToken }
+
+func bytesOf(items []wire.Item) (n int) {
+	for i := range items {
+		n += len(items[i].Raw)
+	}
+	return n
 }
 
 // note adds the layers' results to the turn record.
@@ -146,9 +156,9 @@ func (l *turnLayers) note(e *session.Entry) {
 
 // priced adds to a note what the layer has of the view, or that it had no room there.
 func (l *turnLayers) priced(n turnrecord.LayerNote) turnrecord.LayerNote {
-	for _, u := range l.usage.Layers {
-		if u.ID == n.ID {
-			n.Tokens, n.Items = u.Tokens, u.Items
+	for i := range l.blocks {
+		if b := &l.blocks[i]; b.Layer == n.ID {
+			n.Tokens, n.Items = n.Tokens+b.Tokens, n.Items+len(b.Texts)
 		}
 	}
 	if n.Error == "" && slices.Contains(l.unfit, n.ID) {

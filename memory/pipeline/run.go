@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"remora/memory/layer"
-	"remora/wire"
 )
 
 // Run is one request's run of the layers. Its methods, except Rebase, may be called from several goroutines.
@@ -88,14 +87,4 @@ func (r *Run) Report() []Report {
 		reports[i].Notes = maps.Clone(m.report.Notes)
 	}
 	return reports
-}
-
-// Usage returns the account of a view as it is sent: system are its system items, tools the bytes of all definitions of
-// tools, f the rest.
-func (r *Run) Usage(system []wire.Item, tools int, f *Fitted) Usage {
-	ids := make([]string, len(r.members))
-	for i, m := range r.members {
-		ids[i] = m.ID
-	}
-	return f.usage(ids, system, tools)
 }

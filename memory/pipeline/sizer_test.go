@@ -114,37 +114,6 @@ func TestFitCountsNoMoreThanFits(t *testing.T) {
 	}
 }
 
-func TestUsage(t *testing.T) {
-	system := []wire.Item{wire.NewMessage(dialects.Chat, wire.System, "s")}
-	history := []wire.Item{user("h1"), user("h2")}
-	bytes := len(history[0].Raw) + len(history[1].Raw)
-	for name, c := range map[string]struct {
-		budget float64
-		want   Usage
-	}{
-		"counted": {100, Usage{
-			Layers: []LayerUsage{{"a", 0, 0}, {"b", 3, 2}, {"c", 0, 0}, {"summary", 5, 1}},
-			System: 10, Tools: 20, History: 20, Total: 58,
-		}},
-		"all fits whatever it costs, and is estimated": {1e6, Usage{
-			Layers: []LayerUsage{{"a", 90, 1}, {"b", 3, 2}, {"c", 0, 0}, {"summary", 5, 1}},
-			System: (len(system[0].Raw) + 3) / 4, Tools: 20, History: (bytes + 3) / 4,
-			Total: 98 + (len(system[0].Raw)+3)/4 + 20 + (bytes+3)/4, Estimated: true,
-		}},
-	} {
-		o := Options{Policy: view.Policy{Budget: c.budget}, CountItem: func(string, wire.Item) int { return 10 }}
-		r := start(t, o, at("b", 1, says("x")), at("a", 2, says("x")), at("c", 3, stores("1")))
-		f := r.Fit(system, []view.Block{
-			{Layer: "b", Texts: []string{"12345678", "1"}, Tokens: 3},
-			{Layer: "a", Texts: []string{"x"}, Tokens: 90},
-			{Layer: "summary", Texts: []string{"x"}, Tokens: 5},
-		}, history)
-		if diff := cmp.Diff(c.want, r.Usage(system, 77, &f)); diff != "" {
-			t.Errorf("%s: %s", name, diff)
-		}
-	}
-}
-
 // TestFitCountsNothingThatFitsAnyway: also with media, whose price does not depend on their size.
 func TestFitCountsNothingThatFitsAnyway(t *testing.T) {
 	image := parse(t, `{"role":"user","content":[{"type":"image_url","image_url":{"url":"http://x"}}]}`)
