@@ -155,8 +155,8 @@ func (a *assembly) place(read, hooks context.Context) {
 	if values.prefix != nil {
 		values.prefix.plan(a)
 	}
-	if values.window != nil && !a.c.Side {
-		values.window.replace(a.v.Start)
+	if w := values.window; w != nil && !a.c.Side && a.v.Start != w.now { // most sessions have none, and most requests do not move it
+		w.replace(a.v.Start)
 	}
 	o := overflow{assembly: a}
 	o.fit(hooks)

@@ -73,7 +73,9 @@ func (e *prefixValue) plan(a *assembly) {
 	if e.now.Empty() && view.NothingToPin(r.Layers) {
 		return
 	}
-	r.SystemPrompt, r.CutMoved, r.Idle = a.entry.SystemPrompt(), a.entry.ReplacesHead() || l.states.values.window.moved(&a.v), a.idle()
+	window := l.states.values.window
+	r.CutMoved = a.entry.ReplacesHead() || window != nil && window.read.Units != a.v.Start.Units
+	r.SystemPrompt, r.Idle = a.entry.SystemPrompt(), a.idle()
 	r.Count, r.Free = l.run.Count, math.MaxInt
 	r.End = visible(c, len(c.Items))
 	r.View = sizeOf(a.v.Items)

@@ -63,25 +63,24 @@ type replayedTurn struct {
 	rec    *spooled
 	at     turnqueue.Record
 	data   []byte
-	turn   *turnWriter
+	writer *turnWriter
 	answer *Answer
 
-	deleted bool // its session was deleted after it began
-	late    bool // the store did not take it in time
-	err     error
+	late bool // the store did not take it in time
+	err  error
 }
 
 func (r *replayer) decode(data []byte) (*replayedTurn, error) {
-	w := &replayedTurn{data: data}
+	t := &replayedTurn{data: data}
 	var err error
-	if w.rec, err = decodeSpooled(data); err != nil {
-		return w, fmt.Errorf("%w: %w", cache.ErrUnreadable, err)
+	if t.rec, err = decodeSpooled(data); err != nil {
+		return t, fmt.Errorf("%w: %w", cache.ErrUnreadable, err)
 	}
-	w.at = w.rec.waits()
-	if w.turn, w.answer, err = resumeTurn(r.m, w.rec, r.seen.values(w.rec)); err != nil {
-		return w, fmt.Errorf("%w: %w", cache.ErrUnreadable, err)
+	t.at = t.rec.waits()
+	if t.writer, t.answer, err = resumeTurn(r.m, t.rec, r.seen.values(t.rec)); err != nil {
+		return t, fmt.Errorf("%w: %w", cache.ErrUnreadable, err)
 	}
-	return w, nil
+	return t, nil
 }
 
 // replay writes spooled turns of different sessions into the store, at least the first one: they are written at the same time, since
@@ -104,15 +103,20 @@ func (r *replayer) replay(ctx context.Context, data [][]byte) (written []turnque
 
 	turns := r.together(first, data[1:])
 	var stores sync.WaitGroup
-	for _, w := range turns {
-		stores.Go(func() { r.store(ctx, w) })
+	for _, t := range turns {
+		stores.Go(func() {
+			own, cancel := context.WithTimeout(ctx, r.m.replayWait(len(t.data)))
+			defer cancel()
+			t.err = t.writer.store(own, t.answer)
+			t.late = own.Err() != nil
+		})
 	}
 	stores.Wait()
-	for _, w := range turns {
-		r.met[w.at.Name] = true
-		err := r.stored(ctx, w)
+	for _, t := range turns {
+		r.met[t.at.Name] = true
+		err := r.stored(ctx, t)
 		if err == nil || errors.Is(err, cache.ErrUnreadable) {
-			written = append(written, w.at)
+			written = append(written, t.at)
 		}
 		if err != nil {
 			return written, err // those after it, which the store may have, come again
@@ -127,37 +131,32 @@ func (r *replayer) together(first *replayedTurn, data [][]byte) []*replayedTurn 
 	turns := []*replayedTurn{first}
 	sessions := map[cache.Group]bool{first.at.Group: true}
 	for _, b := range data {
-		w, err := r.decode(b)
-		if err != nil || r.isFresh(w.rec) || sessions[w.at.Group] || r.queue.First(w.at.Group).Name != w.at.Name ||
-			r.m.outages.available(w.at.Group) != nil {
+		t, err := r.decode(b)
+		if err != nil || r.isFresh(t.rec) || sessions[t.at.Group] || r.queue.First(t.at.Group).Name != t.at.Name ||
+			r.m.outages.available(t.at.Group) != nil {
 			break
 		}
-		sessions[w.at.Group] = true
-		turns = append(turns, w)
+		sessions[t.at.Group] = true
+		turns = append(turns, t)
 	}
 	return turns
 }
 
 // isReady reports whether a turn can be written now. If it was moved behind the others, it returns neither true nor an error.
-func (r *replayer) isReady(w *replayedTurn) (bool, error) {
-	rec, at, b := w.rec, w.at, w.data
-	r.met[at.Name] = true
-	if r.m.outages.available(at.Group) != nil {
-		return false, r.passOver(at, b, errLeftAlone)
-	}
-	if r.isFresh(rec) {
+func (r *replayer) isReady(t *replayedTurn) (bool, error) {
+	r.met[t.at.Name] = true
+	switch {
+	case r.m.outages.available(t.at.Group) != nil:
+		return false, r.passOver(t, errLeftAlone)
+	case r.isFresh(t.rec):
 		return false, errFresh
+	case !r.follows(t.at):
+		return true, nil
+	case r.movedBack[t.at.Name]:
+		return false, errFollows // all others have had their turn
 	}
-	if r.follows(at) {
-		if r.movedBack[at.Name] {
-			return false, errFollows // all others have had their turn
-		}
-		// If there is no room to move it, a turn out of order is better than a stuck spool.
-		if r.moveBack(at, b) == nil {
-			return false, nil
-		}
-	}
-	return true, nil
+	// If there is no room to move it, a turn out of order is better than a stuck spool.
+	return r.moveBack(t) != nil, nil
 }
 
 // isFresh reports whether other processes may not have announced yet which turns precede this one: see spoolRest.
@@ -165,94 +164,80 @@ func (r *replayer) isFresh(rec *spooled) bool {
 	return rec.Unread && r.m.o.Now().Sub(rec.Time) < spoolRest && r.m.peers.Any()
 }
 
-// store writes a turn into the store, unless its session was deleted. It is safe for concurrent use, for different turns.
-func (r *replayer) store(ctx context.Context, w *replayedTurn) {
-	own, cancel := context.WithTimeout(ctx, r.m.replayWait(len(w.data)))
-	defer cancel()
-	if w.deleted, w.err = r.m.tombstones.deleted(own, w.rec.scope(), w.rec.Time); w.err == nil && !w.deleted {
-		w.err = w.turn.store(own, w.answer)
-	}
-	w.late = own.Err() != nil
-}
-
-// stored handles the result of store.
-func (r *replayer) stored(ctx context.Context, w *replayedTurn) error {
-	rec, at, b, err := w.rec, w.at, w.data, w.err
-	fault, _ := faultOf(err)
+// stored handles the result of writing a turn.
+func (r *replayer) stored(ctx context.Context, t *replayedTurn) error {
+	fault, _ := faultOf(t.err)
 	switch {
-	case w.deleted:
-		r.wrote(rec, at)
+	case t.err == nil:
+		r.m.outages.answered(t.at.Group)
+		r.wrote(t)
 		return nil
-	case err == nil:
-		r.m.outages.answered(at.Group)
-		r.wrote(rec, at)
-		return nil
-	case errors.Is(err, session.ErrNoRoom):
-		return r.passOver(at, b, err)
+	case errors.Is(t.err, session.ErrNoRoom):
+		return r.passOver(t, t.err)
 	case ctx.Err() != nil:
-		return err // this process ends; the store is not to blame
+		return t.err // this process ends; the store is not to blame
 	case fault == cache.FaultCorrupt: // the session's data: waiting does not help
-		return r.giveUp(rec, at, err)
-	case fault == cache.FaultKey && !errors.Is(err, cache.ErrDenied) && !errors.Is(err, cache.ErrUnserved): // nor what another program has put in its place
-		if r.tries[at.Name]++; r.tries[at.Name] < spoolTries {
-			return r.passOver(at, b, err)
+		return r.giveUp(t)
+	case fault == cache.FaultKey && !errors.Is(t.err, cache.ErrDenied) && !errors.Is(t.err, cache.ErrUnserved): // nor what another program has put in its place
+		if r.tries[t.at.Name]++; r.tries[t.at.Name] < spoolTries {
+			return r.passOver(t, t.err)
 		}
-		return r.giveUp(rec, at, err)
-	case w.late:
-		return r.postpone(ctx, rec, at, b, err)
+		return r.giveUp(t)
+	case t.late:
+		return r.postpone(ctx, t)
 	case fault == cache.FaultShard:
-		r.m.outages.failed(err)
-		return r.passOver(at, b, err)
+		r.m.outages.failed(t.err)
+		return r.passOver(t, t.err)
 	case fault == cache.FaultStore:
-		r.m.outages.failed(err)
-		return err
+		r.m.outages.failed(t.err)
+		return t.err
 	}
-	return r.postpone(ctx, rec, at, b, err) // it is the session's own trouble
+	return r.postpone(ctx, t) // it is the session's own trouble
 }
 
 // giveUp quarantines a record whose session cannot be written. Such records would fill the spool, so that other sessions lose
 // turns.
-func (r *replayer) giveUp(rec *spooled, at turnqueue.Record, err error) error {
-	delete(r.tries, at.Name)
-	r.seen.put(rec.Turn, nil)
-	r.m.outages.failed(err)
-	return fmt.Errorf("%w: %w", cache.ErrUnreadable, err)
+func (r *replayer) giveUp(t *replayedTurn) error {
+	delete(r.tries, t.at.Name)
+	r.seen.put(t.rec.Turn, nil)
+	r.m.outages.failed(t.err)
+	return fmt.Errorf("%w: %w", cache.ErrUnreadable, t.err)
 }
 
 // passOver moves a record whose session cannot be written now behind the records of other sessions, once per drain. If
 // no other session can be written, the drain ends with err.
-func (r *replayer) passOver(at turnqueue.Record, b []byte, err error) error {
-	others := r.queue.Any(func(g cache.Group) bool { return g != at.Group && r.m.outages.available(g) == nil })
-	if r.movedBack[at.Name] || !others || r.moveBack(at, b) != nil {
+func (r *replayer) passOver(t *replayedTurn, err error) error {
+	others := r.queue.Any(func(g cache.Group) bool { return g != t.at.Group && r.m.outages.available(g) == nil })
+	if r.movedBack[t.at.Name] || !others || r.moveBack(t) != nil {
 		return err
 	}
 	return nil
 }
 
-// postpone passes over a record that the store did not take in time, for err, although it answers.
-func (r *replayer) postpone(ctx context.Context, rec *spooled, at turnqueue.Record, b []byte, err error) error {
+// postpone passes over a record that the store did not take in time, although it answers.
+func (r *replayer) postpone(ctx context.Context, t *replayedTurn) error {
 	if r.m.outages.check(ctx) != nil {
+		return t.err
+	}
+	if err := r.passOver(t, t.err); err != nil {
 		return err
 	}
-	if err := r.passOver(at, b, err); err != nil {
-		return err
-	}
-	if r.m.outages.available(at.Group) == nil && !r.slowed[at.Group] {
-		r.slowed[at.Group] = true
-		r.m.o.Log.Warn("store does not take a spooled turn; other sessions go first", "turn", rec.Turn, "bytes", len(b))
+	if r.m.outages.available(t.at.Group) == nil && !r.slowed[t.at.Group] {
+		r.slowed[t.at.Group] = true
+		r.m.o.Log.Warn("store does not take a spooled turn; other sessions go first", "turn", t.rec.Turn, "bytes", len(t.data))
 	}
 	return nil
 }
 
 // wrote forgets what is known of a record that is in the store now.
-func (r *replayer) wrote(rec *spooled, at turnqueue.Record) {
-	delete(r.slowed, at.Group)
-	delete(r.tries, at.Name)
-	if rec.Answer != nil {
-		r.seen.put(rec.Turn, nil)
+func (r *replayer) wrote(t *replayedTurn) {
+	delete(r.slowed, t.at.Group)
+	delete(r.tries, t.at.Name)
+	if t.rec.Answer != nil {
+		r.seen.put(t.rec.Turn, nil)
 	}
-	if rec.Answer != nil || !r.queue.Has(at.Group, nameOfRecord(rec.Turn, true)) {
-		r.m.heartbeat.RemoveTurn(at.Group, rec.Turn)
+	if t.rec.Answer != nil || !r.queue.Has(t.at.Group, nameOfRecord(t.rec.Turn, true)) {
+		r.m.heartbeat.RemoveTurn(t.at.Group, t.rec.Turn)
 	}
 }
 
@@ -274,10 +259,10 @@ func (r *replayer) follows(at turnqueue.Record) bool {
 }
 
 // moveBack puts the record at the head of the spool behind all others.
-func (r *replayer) moveBack(at turnqueue.Record, b []byte) error {
-	if err := r.queue.Append(at, b); err != nil {
-		return fmt.Errorf("move spooled record %s: %w", at.Name, err)
+func (r *replayer) moveBack(t *replayedTurn) error {
+	if err := r.queue.Append(t.at, t.data); err != nil {
+		return fmt.Errorf("move spooled record %s: %w", t.at.Name, err)
 	}
-	r.movedBack[at.Name] = true
+	r.movedBack[t.at.Name] = true
 	return nil
 }

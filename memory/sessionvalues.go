@@ -22,7 +22,7 @@ const (
 // session and written with an answer. A value that no configured feature needs is nil.
 type sessionValues struct {
 	summary *storedValue[summary.State]
-	window  *windowStartValue
+	window  *storedValue[view.WindowStart] // where the latest view begins
 	prefix  *prefixValue
 	seen    *storedValue[layer.SeenEvictions]
 	parent  *storedValue[parent]
@@ -63,20 +63,6 @@ func (v *storedValue[T]) change() []byte {
 	return nil
 }
 
-// windowStartValue is the beginning of the session's window. Most sessions have none, and most requests do not move it.
-type windowStartValue struct{ storedValue[view.WindowStart] }
-
-// moved reports whether a view begins at another place than the session's latest one.
-func (c *windowStartValue) moved(v *view.View) bool { return c != nil && c.read.Units != v.Start.Units }
-
-// change returns the encoded start to write, nil for none.
-func (c *windowStartValue) change() []byte {
-	if c.now == c.read {
-		return nil
-	}
-	return c.storedValue.change()
-}
-
 // sessionValue is any of them.
 type sessionValue interface {
 	load(b []byte)
@@ -93,7 +79,7 @@ func newSessionValues(s *Shape, known *layer.Decoded[view.Prefix]) sessionValues
 		v.prefix = newPrefixValue(*s.PromptCache, known)
 	}
 	if s.Window.Stateful() || s.Window != nil && v.prefix != nil {
-		v.window = &windowStartValue{storedValue[view.WindowStart]{decode: view.DecodeWindowStart}}
+		v.window = &storedValue[view.WindowStart]{decode: view.DecodeWindowStart}
 	}
 	if s.Layers.Evicts() {
 		v.seen = &storedValue[layer.SeenEvictions]{decode: layer.DecodeSeenEvictions}

@@ -207,7 +207,11 @@ func (w *turnWriter) commit(ctx context.Context, a *Answer) error {
 		}
 		done, err := w.entry.Commit(ctx, a, p)
 		if w.reread(err) {
-			w.deleted = w.wasDeleted(ctx) // and maybe begun again
+			deleted, unknown := w.m.tombstones.deleted(ctx, w.call.Scope, w.started) // and maybe begun again
+			if unknown != nil && w.entry.Order.Resumed() {
+				return unknown // it may have waited for long, and can go on waiting
+			}
+			w.deleted = deleted
 			continue
 		}
 		if err == nil && a != nil && w.states != nil {
