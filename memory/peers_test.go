@@ -31,6 +31,7 @@ type link struct {
 	mu    sync.Mutex
 	holds func(batches []cache.Batch) bool // commits that are not answered
 	away  bool                             // nothing is answered
+	full  bool                             // commits are refused
 	reads [][]cache.Query
 	slow  bool          // sessions are not read in time
 	late  time.Duration // commits of sessions arrive after it, where it is not 0, and are not answered
@@ -59,6 +60,18 @@ func (s *link) cut(away bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.away = away
+}
+
+func (s *link) fill(full bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.full = full
+}
+
+func (s *link) isFull() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.full
 }
 
 func (s *link) readSlowly(slow bool) {
@@ -117,6 +130,9 @@ func (s *link) List(ctx context.Context, owner, after string, limit int) ([]stri
 }
 
 func (s *link) Commit(ctx context.Context, b []cache.Batch) []cache.Outcome {
+	if s.isFull() {
+		return cache.AllFailed(len(b), &cache.Error{Fault: cache.FaultStore, Err: errOutage})
+	}
 	after := s.lateness()
 	late := after > 0 && ofSession(b)
 	if late {
@@ -487,6 +503,41 @@ func TestProcessThatCannotReachTheStore(t *testing.T) {
 			t.Errorf("%d items are stored: %s", all, got)
 		}
 	})
+}
+
+// TestLongOutageDelaysNoCall: while the store is away or takes no writes, the calls of a session whose turns wait on disk go on at
+// once, however long that is. Nothing writes these turns before this process and the others have announced theirs.
+func TestLongOutageDelaysNoCall(t *testing.T) {
+	for name, change := range map[string]func(l *link, broken bool){
+		"it does not answer": (*link).cut,
+		"it takes no writes": (*link).fill,
+	} {
+		t.Run(name, func(t *testing.T) {
+			withReplicas(t, 2, func(r []*replica) {
+				for _, one := range r {
+					change(one.link, true)
+				}
+				for i := range 3 {
+					r[0].ask(fmt.Sprint("u:", i), fmt.Sprint("a:", i))
+					time.Sleep(5 * time.Second) // its heartbeats have failed
+				}
+				for i := range 100 {
+					began := time.Now()
+					if _, status := r[0].ask(fmt.Sprint("u:", i), fmt.Sprint("a:", i)); status != memory.StatusDegraded {
+						t.Errorf("call %d is %s", i, status)
+					}
+					if waited := time.Since(began); waited > 0 {
+						t.Errorf("call %d waits for %s", i, waited)
+						break
+					}
+					time.Sleep(700 * time.Millisecond)
+				}
+				for _, one := range r {
+					change(one.link, false)
+				}
+			})
+		})
+	}
 }
 
 // TestSteadyClientAfterAnOutage: a session whose client does not pause is served with memory again soon after the outage.

@@ -150,11 +150,11 @@ func (s *spooler) adopt() {
 
 // drain writes spooled turns into the store until it refuses one.
 func (s *spooler) drain(ctx context.Context) {
-	if s.m.peers.AreUnknown() {
+	store := s.m.outages.check(ctx) // in any case: it alone calls a store that has failed
+	if store == nil && s.m.peers.AreUnknown() {
 		return // the others have to say first what they hold, for the order of a session's turns
 	}
 	s.replays.begin()
-	store := s.m.outages.check(ctx)
 	err := store
 	if err == nil {
 		err = s.queue.Drain(ctx, func(data [][]byte) (written []turnqueue.Record, _ error) {
@@ -198,6 +198,9 @@ func (s *spooler) awaitReplay(ctx context.Context, g cache.Group) error {
 	return s.await(ctx, g, func() error {
 		if err := s.m.outages.available(g); err != nil {
 			return err
+		}
+		if s.m.peers.AreOutOfReach() {
+			return errBacklog // the worker waits for them, maybe for minutes
 		}
 		if !woken {
 			s.wakeWorker()

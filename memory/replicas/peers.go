@@ -362,6 +362,9 @@ func (p *Peers) AreUnknown() bool {
 	return p.areUnknown()
 }
 
+// AreOutOfReach reports whether others are unknown for as long as this process cannot announce its own turns.
+func (p *Peers) AreOutOfReach() bool { return p.heartbeat.isCutOff() && p.AreUnknown() }
+
 // areUnknown is AreUnknown for a caller that holds the lock.
 func (p *Peers) areUnknown() bool {
 	return p.heartbeat.self != 0 && (!p.polled || p.newest[p.board] != p.listed[p.board] || len(p.others) > 0 && p.unsettled())
