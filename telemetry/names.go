@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -65,7 +66,8 @@ func newNames() *names {
 }
 
 // bound returns name, or "other" if there is no place for it. A new name takes a place only if admit is true, so that callers
-// cannot use up the places with invented names.
+// cannot use up the places with invented names. A name with control characters, which could steer the terminal that prints the
+// metrics, gets none either.
 func (n *names) bound(name string, admit bool) string {
 	if name == "" {
 		return "unknown"
@@ -73,7 +75,7 @@ func (n *names) bound(name string, admit bool) string {
 	if s, ok := n.find(name); ok {
 		return s
 	}
-	if !admit || len(name) > maxName || !utf8.ValidString(name) {
+	if !admit || len(name) > maxName || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
 		return other
 	}
 	return n.get(strings.Clone(name))

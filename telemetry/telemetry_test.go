@@ -282,13 +282,15 @@ func TestSeriesAreBounded(t *testing.T) {
 		c.Answered(telemetry.Answer{Status: status})
 		c.End(status)
 	}
+	ask("\x1b[2Jclears the screen", 200)
+	ask("\u009b2Jalso", 200)
+	ask("not \xff UTF-8", 200)
+	ask(strings.Repeat("long", 100), 200)
 	for i := range 1000 {
 		ask(fmt.Sprint("made-up-", i), 404) // not admitted
 		ask(fmt.Sprint("real-", i), 200)
 		tel.Hook(context.Background(), hook(fmt.Sprint("layer", i), "recall", 1, ""))
 	}
-	ask("not \xff UTF-8", 200)
-	ask(strings.Repeat("long", 100), 200)
 	text := page(t, tel)
 	models := map[string]bool{}
 	for _, m := range regexp.MustCompile(`gen_ai_request_model="([^"]*)"`).FindAllStringSubmatch(text, -1) {

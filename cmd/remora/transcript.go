@@ -13,6 +13,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -489,10 +490,12 @@ func firstRunes(text string, n int) string {
 	return string(runes)
 }
 
-// printable replaces control characters, which could steer a terminal: names and contents come from callers.
+// printable replaces control characters, which could steer a terminal, and those that reorder what is shown, which could
+// make one name look like another: names and contents come from callers.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f && r < 0xa0 {
+		reorders := r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
+		if unicode.IsControl(r) || reorders {
 			return '?'
 		}
 		return r

@@ -274,6 +274,7 @@ func TestFirstRunes(t *testing.T) {
 	f("zwölf Boxkämpfer", 9, "zwölf B..")
 	f("two\nlines\tand tabs", 70, "two lines and tabs")
 	f("\x1b[2Jclears the screen\u009b1m", 70, "?[2Jclears the screen?1m")
+	f("reads \u202eddawkcab\u202c", 70, "reads ?ddawkcab?")
 }
 
 func TestTranscriptDelete(t *testing.T) {
