@@ -60,8 +60,9 @@ func (st *stream) writeSteered() error {
 	}
 }
 
-// overflow handles an answer of which more would have to be held back than there is room for. out is still sent. If rules have
-// to judge the rest, the answer fails; otherwise the rest passes as it comes and is not stored.
+// overflow handles an answer that is too large: more of it would have to be held back than there is room for, or calls in it
+// were not parsed. out is still sent. If rules have to judge the rest, the answer fails; otherwise the rest passes as it comes,
+// without calls of layers that are held, and is not stored.
 func (st *stream) overflow(out []byte) error {
 	if st.answer.turn.steering.Judges() {
 		if err := st.client.write(out); err != nil {
@@ -69,8 +70,9 @@ func (st *stream) overflow(out []byte) error {
 		}
 		return st.breakOff(errHeld())
 	}
+	out = append(out, st.merger.Finish()...) // before Merged, which it completes
 	reply := st.merger.Merged()
-	reply.Truncated = !reply.Complete
+	reply.Truncated = reply.Truncated || !reply.Complete
 	st.answer.trace.answered(st.answer.attempt, st.answer.attempt.status, &reply)
 	st.answer.commit(reply, memory.NotAborted)
 	return st.finish(out)
@@ -100,6 +102,9 @@ func (st *stream) judge() (bool, error) {
 	reply := st.merger.Reply()
 	if reply.Unclear != "" {
 		return false, st.breakOff(errUnread(reply.Unclear))
+	}
+	if reply.Truncated { // its last calls have no input here, and one in what the client gets
+		return false, st.overflow(nil)
 	}
 	next, denied := st.answer.rounds.judge(&reply, st.merger.Unjudged())
 	if denied != nil {

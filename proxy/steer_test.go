@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -143,6 +144,41 @@ func TestSeveralChoices(t *testing.T) {
 			}
 			if a := await(t, m.answers, "commit"); !tc.passes && len(a.Reply.Choices) > 0 {
 				t.Errorf("kept %v", a.Reply)
+			}
+		})
+	}
+}
+
+// TestCallsBehindWhatIsRead: a call behind the part of a stream that is parsed lacks its input. Rules do not judge it so, no
+// layer's tool runs with it, and the client does not get it.
+func TestCallsBehindWhatIsRead(t *testing.T) {
+	const call = `{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"h","type":"function","function":{"name":"mem_x","arguments":"{}"}}]}}]}`
+	events := slices.Repeat([]string{`{"choices":[{"index":0,"delta":{"content":"` + strings.Repeat("x", 1<<20) + `"}}]}`}, 33)
+	answer := streamed(append(events, call, `{"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}`)...)
+	for _, tc := range []struct {
+		name    string
+		judged  bool
+		end     string
+		aborted memory.Aborted
+	}{
+		{"judged", true, codeUnread, memory.AbortedByUpstream},
+		{"a layer's", false, `"finish_reason":"stop"}]}`, memory.NotAborted},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			addr := answering(t, func(*http.Request, []byte) string { return answer })
+			m := goesOn(t)
+			m.steering.HoldCalls = tc.judged
+			m.review = func(r wire.Reply) memory.Next {
+				t.Errorf("reviewed: %v", r.Choices[0][0].Calls())
+				return memory.Next{}
+			}
+			r := start(t, rigOptions{upstream: addr, memory: m.begin})
+			got := r.exchange(t, chatIn("s", chatBody, "Connection: close\r\n"))
+			if end := got[max(0, len(got)-1000):]; strings.Contains(got, "mem_x") || !strings.Contains(end, tc.end) || strings.Contains(end, "[DONE]") == tc.judged {
+				t.Errorf("%d bytes, which end in %s", len(got), end)
+			}
+			if a := await(t, m.answers, "commit"); !a.Reply.Truncated || a.Aborted != tc.aborted {
+				t.Errorf("truncated %v, aborted %v", a.Reply.Truncated, a.Aborted)
 			}
 		})
 	}
