@@ -122,13 +122,16 @@ func TestHeldAnswersShareTheBudget(t *testing.T) {
 		{"whole, judged, beyond", sized(whole), true, 128 << 10, 502, false, false},
 		{"streamed, within", eventHead + chunk(events) + chunk(""), false, 1 << 20, 200, true, false},
 		{"streamed, beyond", eventHead + chunk(events) + chunk(""), false, 128 << 10, 200, false, true},
+		{"streamed, with layers' tools, within", eventHead + chunk(events) + chunk(""), false, 1 << 20, 200, true, false},
+		{"streamed, with layers' tools, beyond", eventHead + chunk(events) + chunk(""), false, 128 << 10, 200, false, true},
 		{"streamed, judged, within", eventHead + chunk(events) + chunk(""), true, 1 << 20, 200, true, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBook()
 			begin := b.begin
-			if c.judged {
-				begin = (&steerer{book: b, steering: &memory.Steering{HoldAll: true}, review: func(wire.Reply) memory.Next { return memory.Next{} }}).begin
+			if steered := strings.Contains(c.name, "tools"); c.judged || steered {
+				steering := &memory.Steering{HoldAll: c.judged, Hides: func(string) bool { return steered }}
+				begin = (&steerer{book: b, steering: steering, review: func(wire.Reply) memory.Next { return memory.Next{} }}).begin
 			}
 			limits := limit.New(limit.Config{Options: limit.Options{Global: limit.Global{BodyBytes: c.budget}}, Now: fixed})
 			r := start(t, rigOptions{

@@ -43,7 +43,10 @@ func (st *stream) writeSteered() error {
 		default:
 			st.answer.trace.firstByte()
 			out := st.merger.Write(p)
-			if st.merger.Degraded() || !st.answer.attempt.held.hold(len(p)) {
+			if !st.answer.attempt.held.hold(len(p)) {
+				out = append(out, st.merger.Degrade()...)
+			}
+			if st.merger.Degraded() {
 				return st.overflow(out)
 			}
 			if err := st.client.write(out); err != nil {
@@ -61,8 +64,8 @@ func (st *stream) writeSteered() error {
 }
 
 // overflow handles an answer that is too large: more of it would have to be held back than there is room for, or calls in it
-// were not parsed. out is still sent. If rules have to judge the rest, the answer fails; otherwise the rest passes as it comes,
-// without calls of layers that are held, and is not stored.
+// were not parsed. out is still sent. If rules have to judge the rest, the answer fails; otherwise the rest passes as it comes
+// and is not stored.
 func (st *stream) overflow(out []byte) error {
 	if st.answer.turn.steering.Judges() {
 		if err := st.client.write(out); err != nil {

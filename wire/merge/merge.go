@@ -286,10 +286,18 @@ func (s *Merger) Merged() wire.Reply { return s.client.Reply() }
 // incomplete then and has to fail.
 func (s *Merger) Unjudged() bool { return s.unjudged }
 
-// Degraded reports whether more than 16 MiB would have had to be held. From then on nothing is merged. Where calls are
-// judged, nothing passes and the client's answer has to fail. Otherwise what was held passes, except for hidden calls, and
-// then everything as it comes.
+// Degraded reports whether more than 16 MiB would have had to be held, or Degrade was called. From then on nothing is merged.
+// Where calls are judged, nothing passes and the client's answer has to fail. Otherwise what was held passes, except for hidden
+// calls, and then everything as it comes.
 func (s *Merger) Degraded() bool { return s.over }
+
+// Degrade is for a caller that has no room for what is held. It returns what passes of it.
+func (s *Merger) Degrade() []byte {
+	if !s.over {
+		s.degrade()
+	}
+	return s.give()
+}
 
 func (s *Merger) degrade() {
 	s.over = true
