@@ -95,10 +95,11 @@ type Ambiguities interface {
 // Place is a kind of object or list on the way from the top of an answer to a call in it. A dialect numbers its own from 1 on.
 type Place uint8
 
-// Places of every dialect.
+// Places of every dialect. At a Leaf any value counts, at a Number only one that [Index] accepts.
 const (
-	Top  Place = 0
-	Leaf Place = 255
+	Top    Place = 0
+	Number Place = 254
+	Leaf   Place = 255
 )
 
 // Opaque is the codec of the zero Dialect: it understands nothing, and leaves all as it is.

@@ -41,9 +41,10 @@ func Unclear(d Dialect, body []byte) string {
 
 const oddData = "the data of an event are not a JSON object"
 
-const oddNames = "a member is spelled in another case, stands twice, or lists something else than objects"
+const oddNames = "a member is spelled in another case, stands twice, lists something else than objects, or is no index"
 
-// spelledOnce reports whether the members that calls depend on have the API's spelling and occur once each.
+// spelledOnce reports whether the members that calls depend on have the API's spelling and occur once each. A choice whose index
+// is not accepted is not read, but some clients show it.
 func spelledOnce(a Ambiguities, at Place, raw []byte) bool {
 	var seen []string
 	elements := 0
@@ -72,8 +73,16 @@ func spelledOnce(a Ambiguities, at Place, raw []byte) bool {
 			return false
 		}
 		seen = append(seen, name)
-		if to != Leaf && !spelledOnce(a, to, p.Value) {
-			return false
+		switch to {
+		case Leaf:
+		case Number:
+			if _, ok := Index(p.Value, 0); !ok {
+				return false
+			}
+		default:
+			if !spelledOnce(a, to, p.Value) {
+				return false
+			}
 		}
 	}
 	return true

@@ -33,8 +33,9 @@ func (ambiguities) Enter(p wire.Place, name string) (wire.Place, bool) {
 		return inCall, true
 	case p == inMessage && name == "function_call", p == inCall && (name == "function" || name == "custom"):
 		return inFunction, true
-	case p == inChoice && name == "index",
-		p == inCall && (name == "index" || name == "id" || name == "type"),
+	case p == inChoice && name == "index":
+		return wire.Number, true
+	case p == inCall && (name == "index" || name == "id" || name == "type"),
 		p == inFunction && (name == "name" || name == "arguments" || name == "input"):
 		return wire.Leaf, true
 	}

@@ -101,10 +101,6 @@ func (w *writing) choice(raw []byte) ([]byte, bool) {
 		w.removed = true // it would be said twice
 		return nil, false
 	}
-	if !ok && w.s.Judges() {
-		w.removed = true // wire.Folder does not read it
-		return nil, false
-	}
 	w.left = true
 	if !ok {
 		return raw, true
