@@ -102,34 +102,40 @@ func (m *joining) add(body int, message []byte) {
 
 // visible returns the message without its hidden calls, and whether it has others.
 func (m *joining) visible(body int, message []byte) (out []byte, calls bool) {
+	out, calls, dropped := withoutCalls(message, func(c wire.Call) bool { return m.Hides(body, c) })
+	m.end.dropped = m.end.dropped || dropped
+	return out, calls
+}
+
+// withoutCalls returns a message without the calls that hide reports, and whether there were others and such.
+func withoutCalls(message []byte, hide func(wire.Call) bool) (out []byte, others, hidden bool) {
 	out = wire.Edit(message, func(_ int, p wire.Child) ([]byte, bool) {
 		switch string(p.Name) {
 		case "tool_calls":
 			kept, all := 0, 0
 			list := wire.Edit(p.Value, func(_ int, e wire.Child) ([]byte, bool) {
 				all++
-				if m.Hides(body, callOf(e.Value)) {
+				if hide(callOf(e.Value)) {
 					return nil, false
 				}
 				kept++
 				return p.Value[e.Start:e.End], true
 			})
-			calls = calls || kept > 0
-			m.end.dropped = m.end.dropped || kept < all
+			others, hidden = others || kept > 0, hidden || kept < all
 			return wire.WithValue(message, p, list), kept > 0 || all == 0
 		case "function_call":
 			if p.Value[0] != '{' {
 				break
 			}
-			if m.Hides(body, wire.Call{Family: wire.FamilyLegacy, Name: wire.Text(wire.Member(p.Value, "name"))}) {
-				m.end.dropped = true
+			if hide(wire.Call{Family: wire.FamilyLegacy, Name: wire.Text(wire.Member(p.Value, "name"))}) {
+				hidden = true
 				return nil, false
 			}
-			calls = true
+			others = true
 		}
 		return message[p.Start:p.End], true
 	})
-	return out, calls
+	return out, others, hidden
 }
 
 // callOf returns the call that an element of tool_calls makes.

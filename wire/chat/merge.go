@@ -144,7 +144,7 @@ func (c *merger) pending() bool {
 // then keeps while it waits for its next event.
 func (c *merger) plain(k *chunk, about *effect) bool {
 	return c.said && c.first == c.s.Answer() && about.Choices == 1 && about.First == 1 &&
-		!about.Role && !about.Usage && !k.ends && len(k.calls) == 0
+		!about.Role && !about.Usage && !about.Repeats && !k.ends && len(k.calls) == 0
 }
 
 // call returns what becomes of a call, nil where there is none.

@@ -92,9 +92,11 @@ func (w *writing) top(p wire.Child) []byte {
 }
 
 func (w *writing) choice(raw []byte) ([]byte, bool) {
-	i, ok := wire.Index(wire.Member(raw, "index"), 0)
+	s := wire.NewScanner(raw)
+	members := readChoice(&s)
+	i, ok := wire.Index(members.index, 0)
 	if ok && i == 0 {
-		return w.mine(raw), true
+		return w.mine(raw, members), true
 	}
 	answer, over := w.merger.ended[i]
 	if !w.k.rest || ok && over && answer < w.s.Answer() {
@@ -148,14 +150,19 @@ func (w *writing) role(i int) bool {
 	return true
 }
 
-// mine writes choice 0.
-func (w *writing) mine(raw []byte) []byte {
+// mine writes choice 0. Its calls are in read, the member that the fold has read as its delta.
+func (w *writing) mine(raw []byte, members choiceMembers) []byte {
+	read := members.delta
+	if about, ok := w.k.b.Effect.(*effect); ok && about.Whole && nothing(read) {
+		read = members.message
+	}
 	out := wire.Edit(raw, func(_ int, p wire.Child) ([]byte, bool) {
 		switch string(p.Name) {
 		case "index":
 		case "delta", "message":
-			if about, ok := w.k.b.Effect.(*effect); string(p.Name) == "message" && (!ok || !about.Whole) {
-				return raw[p.Start:p.End], w.k.rest
+			if !wire.SameBytes(p.Value, read) {
+				visible, _, _ := withoutCalls(p.Value, func(c wire.Call) bool { return w.s.Verdict(c) == merge.Hidden })
+				return wire.WithValue(raw, p, visible), w.k.rest
 			}
 			delta := wire.Edit(p.Value, func(_ int, m wire.Child) ([]byte, bool) { return w.delta(p.Value, m) })
 			w.said = w.said || speaks(delta)
@@ -258,7 +265,10 @@ func (w *writing) delta(raw []byte, m wire.Child) ([]byte, bool) {
 
 // call writes a call's delta, with the index that the client knows it by.
 func (w *writing) call(raw []byte) ([]byte, bool) {
-	k := w.k.calls[w.at]
+	var k *call
+	if w.at < len(w.k.calls) {
+		k = w.k.calls[w.at]
+	}
 	w.at++
 	if k == nil && w.s.Guards() || k != nil && k.verdict != merge.Passed {
 		w.removed = true

@@ -55,8 +55,9 @@ func (c *streamedCall) Call() wire.Call {
 type effect struct {
 	// Choices is how many choices the chunk holds, First how many of them are the first one.
 	Choices, First int
-	// Of the first choice: it has a role, it says something beside its calls, it ends; its message counts as a delta.
-	Role, Says, Ends, Whole bool
+	// Of the first choice: it has a role, it says something beside its calls, it ends; its message counts as a delta; it has
+	// another message, which was not read.
+	Role, Says, Ends, Whole, Repeats bool
 	// Failed: there is an error. Usage: there is a usage object.
 	Failed, Usage bool
 	// Touched are the calls of the first choice that the chunk brings pieces of, one for each piece; nil for a piece of none.
@@ -132,9 +133,13 @@ func (f *fold) choice(m *wire.Meta, raw choiceMembers) {
 		m.Note([]byte("error"), raw.failure)
 	}
 	f.delta(c, raw.delta)
-	if nothing(raw.delta) && c.takes(raw.message) {
+	switch {
+	case nothing(raw.message):
+	case nothing(raw.delta) && c.takes(raw.message):
 		f.effect.Whole = f.effect.Whole || i == 0
 		f.delta(c, raw.message)
+	default:
+		f.effect.Repeats = f.effect.Repeats || i == 0
 	}
 }
 
@@ -164,7 +169,7 @@ func readChoice(s *wire.Scanner) (c choiceMembers) {
 // what the deltas have said in a message, and some what their earlier messages have.
 func (c *choice) takes(message []byte) bool {
 	says := func(m accumulated) bool { return len(m.value)+len(m.list) > 0 }
-	if nothing(message) || !c.whole && (slices.ContainsFunc(c.members, says) || len(c.calls) > 0 || c.legacy != nil) {
+	if !c.whole && (slices.ContainsFunc(c.members, says) || len(c.calls) > 0 || c.legacy != nil) {
 		return false
 	}
 	c.whole = true

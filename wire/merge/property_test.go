@@ -284,6 +284,8 @@ func FuzzMerge(f *testing.F) {
 	f.Add([]byte(stream(dialects.Chat, 0, `d {"role":"assistant","tool_calls":[{"index":0,"id":"a","function":{"name":"mem_x","arguments":"{}"}}],"function_call":{"name":"f"}}`+"\nf tool_calls\n[DONE]")), 50, uint64(1), uint8(3))
 	f.Add([]byte(stream(dialects.Responses, 0, `{"type":"response.output_item.added","output_index":1,"item":{"type":"function_call","name":"mem_x"}}`+"\n"+`{"type":"response.completed","response":{"output":[{"type":"function_call","name":"f"}],"usage":{"a":1}}}`)), 50, uint64(2), uint8(4))
 	f.Add([]byte("data: {\"choices\":{\"a\":{\"delta\":{\"tool_calls\":{\"x\":{\"id\":\"q\"}},\"function_call\":1}}},\"choices\":[[],1,null,{\"index\":7}],\"usage\":{ }}\r\n\r\ndata:\ndata\n\n: x\r\rdata: [DONE]"), 9, uint64(3), uint8(1))
+	const hidden = `{"tool_calls":[{"id":"a","function":{"name":"mem_x"}},{"id":"b","function":{"name":"f"}}]}`
+	f.Add([]byte(stream(dialects.Chat, 0, `{"choices":[{"delta":`+hidden+`,"delta":{"tool_calls":[{"id":"c"}]}},{"message":`+hidden+`,"message":{"tool_calls":[{"id":"c"}]}}]}`)), 1<<20, uint64(4), uint8(1))
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil {
 		f.Fatal(err)
