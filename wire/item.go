@@ -277,7 +277,7 @@ func (it Item) input(part int) (name string, raw []byte) {
 	}
 	call := it.Dialect.Codec().Input(it, part)
 	for _, name := range [...]string{"arguments", "input", "action", "operation"} {
-		if v := Member(call, name); v != nil {
+		if v := Member(call, name); v != nil && !IsNull(v) {
 			return name, v
 		}
 	}

@@ -41,12 +41,13 @@ func Unclear(d Dialect, body []byte) string {
 
 const oddData = "the data of an event are not a JSON object"
 
-const oddNames = "a member is spelled in another case, stands twice, lists something else than objects, or is no index"
+const oddNames = "a member is spelled in another case, stands twice or beside one that excludes it, lists something else than objects, or is no index"
 
-// spelledOnce reports whether the members that calls depend on have the API's spelling and occur once each. A choice whose index
-// is not accepted is not read, but some clients show it.
+// spelledOnce reports whether the members that calls depend on have the API's spelling and occur once each, without one that
+// excludes them. A choice whose index is not accepted is not read, but some clients show it.
 func spelledOnce(a Ambiguities, at Place, raw []byte) bool {
 	var seen []string
+	var entered []Place
 	elements := 0
 	for p := range Children(raw) {
 		if p.Name == nil {
@@ -73,8 +74,15 @@ func spelledOnce(a Ambiguities, at Place, raw []byte) bool {
 			return false
 		}
 		seen = append(seen, name)
+		if IsNull(p.Value) || to == Leaf {
+			continue
+		}
+		if slices.Contains(entered, to) {
+			return false
+		}
+		entered = append(entered, to)
 		switch to {
-		case Leaf:
+		case CallInput:
 		case Number:
 			if _, ok := Index(p.Value, 0); !ok {
 				return false

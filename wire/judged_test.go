@@ -1,6 +1,7 @@
 package wire_test
 
 import (
+	"strings"
 	"testing"
 
 	. "remora/wire"
@@ -34,6 +35,9 @@ func TestUnclear(t *testing.T) {
 		{Chat, `{"choices":[{"message":{"tool_calls":[{"custom":{"name":"f","input":"x","input":"y"}}]}}]}`, true},
 		{Chat, `{"choices":[{"message":{"tool_calls":[{"function":{"name":"f","arguments":"{}","arguments":"[]"}}]}}]}`, true},
 		{Chat, `{"choices":[{"message":{"function_call":{"name":"f","name":"g"}}}]}`, true},
+		{Chat, `{"choices":[{"message":{"tool_calls":[{"type":"custom","function":{"name":"f","arguments":"{}"},"custom":{"name":"g","input":"x"}}]}}]}`, true},
+		{Chat, `{"choices":[{"message":{"tool_calls":[{"type":"custom","function":null,"custom":{"name":"g","input":"x","arguments":null}}]}}]}`, false},
+		{Chat, `{"choices":[{"message":{"tool_calls":[{"type":"custom","custom":{"name":"g","arguments":"{}","input":"x"}}]}}]}`, true},
 		{Chat, `{"index":0,"index":1,"choices":[{"name":"f","name":"g","message":{"id":"a","id":"b"}}]}`, false},
 		{Responses, `{"output":[{"type":"function_call","call_id":"a","name":"f","arguments":"{}"}]}`, false},
 		{Responses, `{"output":[],"tools":[{"Name":"x","name":"x","parameters":{"Type":"object","type":"object"}}],"metadata":{"Output":"x"}}`, false},
@@ -41,6 +45,8 @@ func TestUnclear(t *testing.T) {
 		{Responses, `{"output":[{"type":"function_call","\u017farguments":1,"Call_ID":"a"}]}`, true},
 		{Responses, `{"output":[{"type":"function_call","type":"message"}]}`, true},
 		{Responses, `{"output":["x"]}`, true},
+		{Responses, `{"output":[{"type":"custom_tool_call","call_id":"a","name":"f","arguments":"{}","input":"x"}]}`, true},
+		{Responses, `{"output":[{"type":"local_shell_call","call_id":"a","arguments":null,"action":{"type":"exec"}}]}`, false},
 	} {
 		if got := Unclear(c.d, []byte(c.body)); (got != "") != c.unclear {
 			t.Errorf("%s: %q, want unclear %v", c.body, got, c.unclear)
@@ -74,6 +80,8 @@ func TestUnclearStreams(t *testing.T) {
 		{Chat, `{"choices":[{"delta":{},"message":{"tool_calls":[{"function":{"name":"f"}}]}}]}`, true},
 		{Chat, `{"choices":[{"delta":{},"message":{"tool_calls":{"0":{"function":{"name":"f"}}}}}]}`, true},
 		{Chat, `{"choices":[{"delta":{},"message":{"function_call":{"name":"f"}}}]}`, true},
+		{Chat, `{"choices":[{"delta":{"tool_calls":[{"function":{"name":"f"},"custom":null}]}}]}`, false},
+		{Chat, `{"choices":[{"delta":{"tool_calls":[{"function":{"name":"f"},"custom":{"name":"f"}}]}}]}`, true},
 		{Responses, `{"type":"response.created","response":{"id":"r","output":[]}}`, false},
 		{Responses, `{"type":"response.completed","response":{"id":"r","output":[` + call + `]}}`, false},
 		{Responses, `{"type":"response.created","response":{"id":"r","output":[` + call + `]}}`, true},
@@ -127,6 +135,33 @@ func TestUnclearCalls(t *testing.T) {
 		}
 		if got := f.Reply().Unclear; (got != "") != c.unclear {
 			t.Errorf("%s: %q, want unclear %v", c.name, got, c.unclear)
+		}
+	}
+}
+
+// TestUnclearKind: a call of a stream of Chat is a function's or a custom tool's, whichever chunks say it.
+func TestUnclearKind(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		pieces  []string
+		unclear bool
+	}{
+		{[]string{`"function":{"name":"f","arguments":""},"custom":null`, `"function":{"arguments":"{}"}`}, false},
+		{[]string{`"type":"custom","custom":{"name":"f","input":""}`, `"function":null,"custom":{"input":"x"}`}, false},
+		{[]string{`"function":{"name":"f","arguments":"{}"}`, `"custom":{"input":"x"}`}, true},
+		{[]string{`"custom":{"name":"f","input":"x"}`, `"function":{"arguments":"{}"}`}, true},
+	} {
+		f := NewJudgedFolder(Chat)
+		for _, piece := range c.pieces {
+			f.Write([]byte(`data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"a",` + piece + "}]}}]}\n\n"))
+		}
+		f.Write([]byte(`data: {"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}` + "\n\n"))
+		r := f.Reply()
+		if (r.Unclear != "") != c.unclear {
+			t.Errorf("%q: %q, want unclear %v", c.pieces, r.Unclear, c.unclear)
+		}
+		if it := r.Choices[0][0]; !c.unclear && it.TakesText(0) != strings.Contains(c.pieces[1], "input") {
+			t.Errorf("%q becomes %s", c.pieces, it.Raw)
 		}
 	}
 }

@@ -1,6 +1,8 @@
 package chat
 
 import (
+	"slices"
+
 	"remora/wire"
 	"remora/wire/sse"
 )
@@ -12,6 +14,7 @@ func (answers) Ambiguities() wire.Ambiguities { return ambiguities{} }
 
 const (
 	inChoice wire.Place = iota + 1
+	inDelta
 	inMessage
 	inCall
 	inFunction
@@ -27,22 +30,28 @@ func (ambiguities) Enter(p wire.Place, name string) (wire.Place, bool) {
 	switch {
 	case p == wire.Top && name == "choices":
 		return inChoice, true
-	case p == inChoice && (name == "delta" || name == "message"):
+	case p == inChoice && name == "delta":
+		return inDelta, true
+	case p == inChoice && name == "message":
 		return inMessage, true
-	case p == inMessage && name == "tool_calls":
+	case (p == inDelta || p == inMessage) && name == "tool_calls":
 		return inCall, true
-	case p == inMessage && name == "function_call", p == inCall && (name == "function" || name == "custom"):
+	case (p == inDelta || p == inMessage) && name == "function_call", p == inCall && (name == "function" || name == "custom"):
 		return inFunction, true
 	case p == inChoice && name == "index":
 		return wire.Number, true
-	case p == inCall && (name == "index" || name == "id" || name == "type"),
-		p == inFunction && (name == "name" || name == "arguments" || name == "input"):
+	case p == inFunction && (name == "arguments" || name == "input"):
+		return wire.CallInput, true
+	case p == inCall && (name == "index" || name == "id" || name == "type"), p == inFunction && name == "name":
 		return wire.Leaf, true
 	}
 	return wire.Leaf, false
 }
 
-func (ambiguities) Event(b *sse.Block, _ wire.Effect) (why string) {
+func (ambiguities) Event(b *sse.Block, e wire.Effect) (why string) {
+	if about, ok := e.(*effect); ok && slices.ContainsFunc(about.Touched, (*streamedCall).odd) {
+		return oddKind
+	}
 	choices := wire.Member(b.Data, "choices")
 	if !isList(choices) {
 		return oddList
@@ -59,6 +68,8 @@ func (ambiguities) Event(b *sse.Block, _ wire.Effect) (why string) {
 	}
 	return why
 }
+
+const oddKind = "a call is one of a function in some of its pieces, and one of a custom tool in others"
 
 const oddList = "its choices or tool calls are not in a list"
 

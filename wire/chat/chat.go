@@ -140,10 +140,16 @@ func (*codec) Input(it wire.Item, part int) []byte {
 		}
 		i++
 	}
-	if fn := wire.Member(raw, "function"); fn != nil {
-		return fn
+	tool, _ := toolOf(raw)
+	return tool
+}
+
+// toolOf returns the member of a call that has its tool and input, and whether it is a custom tool.
+func toolOf(call []byte) (tool []byte, custom bool) {
+	if tool = wire.Member(call, "function"); tool != nil && !wire.IsNull(tool) {
+		return tool, false
 	}
-	return wire.Member(raw, "custom")
+	return wire.Member(call, "custom"), true
 }
 
 // firstCall is the index of the part of a message's first call.

@@ -35,3 +35,18 @@ func TestItems(t *testing.T) {
 	f(`"x"`, wire.Item{})
 	f(`null`, wire.Item{})
 }
+
+// TestNullBesideACall: a call is the same one with a null for the kind that it is not.
+func TestNullBesideACall(t *testing.T) {
+	t.Parallel()
+	for plain, null := range map[string]string{
+		`"function":{"name":"f","arguments":"{}"}`: `"function":{"name":"f","arguments":"{}"},"custom":null`,
+		`"custom":{"name":"f","input":"x"}`:        `"function":null,"custom":{"name":"f","arguments":null,"input":"x"}`,
+	} {
+		a := wiretest.Parse(t, chat.Dialect, `{"role":"assistant","tool_calls":[{"id":"a",`+plain+`}]}`)
+		b := wiretest.Parse(t, chat.Dialect, `{"role":"assistant","tool_calls":[{"id":"a",`+null+`}]}`)
+		if a.Input(0) != b.Input(0) || a.TakesText(0) != b.TakesText(0) || a.ContentHash() != b.ContentHash() {
+			t.Errorf("%s: input %q and %q, text %v and %v", null, a.Input(0), b.Input(0), a.TakesText(0), b.TakesText(0))
+		}
+	}
+}

@@ -61,14 +61,12 @@ func (converter) ReadCalls(it wire.Item) []wire.SaidCall {
 	for p := range wire.Children(wire.Member(it.Raw, "tool_calls")) {
 		id := wire.Member(p.Value, "id")
 		call := wire.SaidCall{Call: wire.Call{ID: wire.Text(id), Family: wire.FamilyFunction}, CallID: id}
-		tool, input := wire.Member(p.Value, "function"), "arguments"
-		if tool == nil {
-			tool, input = wire.Member(p.Value, "custom"), "input"
-			call.Custom = true
+		tool, custom := toolOf(p.Value)
+		input := "arguments"
+		if custom {
+			input = "input"
 		}
-		if tool == nil {
-			call.Alone = true
-		}
+		call.Custom, call.Alone = custom, tool == nil
 		call.ToolName, call.Input = wire.Member(tool, "name"), wire.StringArguments(wire.Member(tool, input))
 		calls = append(calls, call)
 	}

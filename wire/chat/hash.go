@@ -56,13 +56,14 @@ func hashCall(h *wire.Hasher, s *wire.Scanner) {
 	from := s.Offset()
 	var c wire.HashedCall
 	for name := range s.Each() {
-		switch string(name) {
-		case "id":
+		switch member := string(name); {
+		case member == "id":
 			c.ID = s.Raw()
-		case "function":
+		case s.Peek() == 'n': // some servers write null for the kind that it is not
+		case member == "function":
 			c.Family = wire.FamilyFunction
 			c.Name, c.Input = hashFunction(s, "arguments")
-		case "custom":
+		case member == "custom":
 			c.Family = wire.FamilyCustom
 			c.Name, c.Input = hashFunction(s, "input")
 		}

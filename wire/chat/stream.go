@@ -39,9 +39,13 @@ type streamedCall struct {
 	index           int
 	id, name, input []byte
 	first, last     []byte // pieces of a name that came in several, nil of one that did not
-	custom, legacy  bool
-	extra           accumulator
+	// What its pieces say that it is: a function's, a custom tool's, the function_call of a message.
+	function, custom, legacy bool
+	extra                    accumulator
 }
+
+// odd reports whether some clients run the call as one of another kind.
+func (c *streamedCall) odd() bool { return c != nil && c.function && c.custom }
 
 // Call returns the call by what has come of it.
 func (c *streamedCall) Call() wire.Call {
@@ -199,7 +203,7 @@ func (f *fold) delta(c *choice, raw []byte) {
 				c.legacy = &streamedCall{legacy: true}
 			}
 			if c.legacy != nil {
-				c.legacy.function(p.Value, "arguments", f.full)
+				c.legacy.piece(p.Value, "arguments", f.full)
 			}
 			e.Touched = append(e.Touched, c.legacy)
 		case "audio":
@@ -222,15 +226,13 @@ func (f *fold) delta(c *choice, raw []byte) {
 // toolCall takes in one delta of tool_calls and returns the call that it is of, nil for none. Of its input nothing is kept if
 // the answer is full.
 func (c *choice) toolCall(raw []byte, full bool) *streamedCall {
-	var at, id, typ, fn, custom []byte
+	var at, id, fn, custom []byte
 	for p := range wire.Children(raw) {
 		switch string(p.Name) {
 		case "index":
 			at = p.Value
 		case "id":
 			id, _ = wire.Inside(p.Value)
-		case "type":
-			typ, _ = wire.Inside(p.Value)
 		case "function":
 			fn = p.Value
 		case "custom":
@@ -244,9 +246,10 @@ func (c *choice) toolCall(raw []byte, full bool) *streamedCall {
 	if len(call.id) == 0 {
 		call.id = bytes.Clone(id)
 	}
-	call.custom = call.custom || custom != nil || string(typ) == "custom"
-	call.function(fn, "arguments", full)
-	call.function(custom, "input", full)
+	call.function = call.function || !nothing(fn)
+	call.custom = call.custom || !nothing(custom)
+	call.piece(fn, "arguments", full)
+	call.piece(custom, "input", full)
 	if full {
 		return call
 	}
@@ -291,7 +294,8 @@ func (c *choice) begin(i int) *streamedCall {
 	return call
 }
 
-func (c *streamedCall) function(raw []byte, input string, full bool) {
+// piece takes in a piece of the name and the input, which is in the member called so.
+func (c *streamedCall) piece(raw []byte, input string, full bool) {
 	for p := range wire.Children(raw) {
 		switch string(p.Name) {
 		case "name":

@@ -41,8 +41,9 @@ func (*ambiguities) Enter(p wire.Place, name string) (wire.Place, bool) {
 		return inResponse, true
 	case p == wire.Top && (name == "item" || name == "output"), p == inResponse && name == "output":
 		return inItem, true
-	case p == wire.Top && oneOf(name, "type", "delta", "arguments", "input", "name", "item_id", "output_index"),
-		p == inItem && oneOf(name, "type", "id", "call_id", "name", "arguments", "input", "action", "operation"):
+	case p == wire.Top && oneOf(name, "arguments", "input"), p == inItem && oneOf(name, "arguments", "input", "action", "operation"):
+		return wire.CallInput, true
+	case p == wire.Top && oneOf(name, "type", "delta", "name", "item_id", "output_index"), p == inItem && oneOf(name, "type", "id", "call_id", "name"):
 		return wire.Leaf, true
 	}
 	return wire.Leaf, false
