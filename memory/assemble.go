@@ -98,7 +98,7 @@ func (a *assembly) choose(read, hooks context.Context) *windowCut {
 		w = nil // a side request (a summary, a title) needs all items of the client
 	}
 	request := view.Request{
-		System: c.System, Items: c.Items, Hidden: c.Hidden, Offset: c.Offset, Resolve: a.entry.Resolver(), Window: w,
+		System: c.System, Items: c.Items, Resolved: a.entry.Resolved(c.Items), Hidden: c.Hidden, Offset: c.Offset, Window: w,
 		Own:         t.call.Request.Items(),
 		Moved:       c.Moved,
 		WindowInput: a.windowInput(read),
@@ -108,7 +108,8 @@ func (a *assembly) choose(read, hooks context.Context) *windowCut {
 	cut := newWindowCut(a)
 	if w != nil && a.projectWindow(hooks) {
 		start := a.v.Start
-		request.Items, request.Hidden, request.Moved, request.Offset, request.Window = c.Items, c.Hidden, c.Moved, c.Offset, nil
+		request.Items, request.Resolved, request.Hidden = c.Items, a.entry.Resolved(c.Items), c.Hidden
+		request.Moved, request.Offset, request.Window = c.Moved, c.Offset, nil
 		a.v = view.Assemble(request)
 		a.v.Start = start // the window's cut, even if more was left out after it
 	}
@@ -166,6 +167,9 @@ func (a *assembly) place(read, hooks context.Context) {
 	a.v.Outside += a.l.passedOver
 }
 
+// history returns the view's part of the conversation, with references resolved.
+func (a *assembly) history() []wire.Item { return a.entry.Resolved(a.v.Items[len(a.c.System):]) }
+
 // finish makes v the turn's view and records how it was chosen.
 func (a *assembly) finish() {
 	t, c, v := a.t, &a.c, &a.v
@@ -175,7 +179,7 @@ func (a *assembly) finish() {
 	t.repaired = t.Summary.Repaired
 	a.entry.View.Chosen(c, v, t.shape.ToolResult)
 	if a.l != nil {
-		placeInside(a.l.blocks, c, v)
+		placeInside(a)
 	}
 	a.show()
 	hidden := hiddenCalls(c, v)

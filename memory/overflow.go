@@ -107,9 +107,6 @@ func (o *overflow) summarize(ctx context.Context, sum *storedValue[summary.State
 	o.apply(roomy, o.before(end)...)
 }
 
-// history returns the view's part of the conversation.
-func (o *overflow) history() []wire.Item { return o.v.Items[len(o.c.System):] }
-
 // try fits the view, with these blocks behind the layers' blocks.
 func (o *overflow) try(more ...view.Block) pipeline.Fitted {
 	return o.l.run.Fit(o.v.Items[:len(o.c.System)], append(slices.Clip(o.l.blocks), more...), o.history())

@@ -124,18 +124,19 @@ func (e *prefixValue) observe(r *wire.Reply) {
 
 // placeInside converts places in the conversation to places in the view. No block separates a call and its result, or reasoning
 // and the item that it led to.
-func placeInside(blocks []view.Block, c *session.Conversation, v *view.View) {
+func placeInside(a *assembly) {
+	blocks := a.l.blocks
 	if !slices.ContainsFunc(blocks, func(b view.Block) bool { return b.Inside }) {
 		return
 	}
 
-	history := v.Items[len(c.System):]
+	history := a.history()
 	for i := range blocks {
 		b := &blocks[i]
 		if !b.Inside {
 			continue
 		}
-		n := sort.Search(len(v.Kept), func(n int) bool { return visible(c, v.Kept[n]) >= b.At })
+		n := sort.Search(len(a.v.Kept), func(n int) bool { return visible(&a.c, a.v.Kept[n]) >= b.At })
 		for n < len(history) && (history[n].Kind == wire.ToolResult || n > 0 && leadsOn(history[n-1])) {
 			n++
 		}

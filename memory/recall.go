@@ -21,12 +21,13 @@ func (a *assembly) recall(ctx context.Context) {
 	}
 	// Without a resource, a side line of a session, such as an agent's worker, shares nothing with it.
 	others := l.turn.Resource != "" && a.entry.HistoryElsewhere()
-	if others || a.entry.Trimmed() || c.Stored && c.Offset > 0 || l.run.MayLeave(c.Items) {
+	if others || a.entry.Trimmed() || c.Stored && c.Offset > 0 || l.run.MayLeave(a.entry.Resolved(c.Items)) {
 		l.past.ReachBeyond()
 	}
 	l.blocks = l.run.Recall(ctx, l.run.Cost(c.System), l.states.values.prefix.frozen(a)...)
 	if !c.Opaque {
-		a.narrow(l.run.Project(ctx, c.Items, 0, a.windowSlot()), c.Items)
+		given := a.entry.Resolved(c.Items)
+		a.narrow(l.run.Project(ctx, given, 0, a.windowSlot()), given)
 		return
 	}
 
@@ -45,7 +46,7 @@ func (a *assembly) recallOfView(ctx context.Context, cut *windowCut) {
 	if cut != nil || l.passedOver > 0 {
 		l.past.ReachBeyond()
 	}
-	system, history := a.v.Items[:len(c.System)], a.v.Items[len(c.System):]
+	system, history := a.v.Items[:len(c.System)], a.history()
 
 	var shown map[wire.Hash]bool
 	inView := func(content wire.Hash) bool {
@@ -81,7 +82,7 @@ func (a *assembly) projectWindow(ctx context.Context) bool {
 	if a.l == nil || from == math.MaxInt || !a.l.run.Projects(from) {
 		return false
 	}
-	kept := pipeline.Pick(a.c.Items, a.v.Kept)
+	kept := a.entry.Resolved(pipeline.Pick(a.c.Items, a.v.Kept))
 	chosen := a.l.run.Project(ctx, kept, from, math.MaxInt)
 	return len(chosen) < len(kept) && a.narrow(chosen, kept)
 }
@@ -99,13 +100,14 @@ func (a *assembly) narrow(chosen, given []wire.Item) bool {
 	}
 
 	marked := len(c.Hidden) == len(c.Items)
+	items := make([]wire.Item, 0, len(chosen))
 	var hidden []bool
 	var moved []int
 	next := 0
 	for i, it := range c.Items {
 		seen := !marked || !c.Hidden[i]
 		if next < len(chosen) && wire.SameBytes(chosen[next].Raw, it.Raw) {
-			hidden = append(hidden, !seen)
+			items, hidden = append(items, it), append(hidden, !seen)
 			if _, ok := slices.BinarySearch(c.Moved, i); ok {
 				moved = append(moved, next)
 			}
@@ -121,7 +123,7 @@ func (a *assembly) narrow(chosen, given []wire.Item) bool {
 			}
 		}
 	}
-	c.Items, c.Moved = chosen, moved
+	c.Items, c.Moved = items, moved
 	if marked {
 		c.Hidden = hidden
 	}

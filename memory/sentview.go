@@ -12,7 +12,7 @@ func (t *Turn) Tokens() (n int) {
 	if t.shape.Price == nil {
 		return 0
 	}
-	for _, it := range t.View {
+	for _, it := range t.writer.entry.Resolved(t.View) {
 		n += t.shape.Price(t.call.Request.Model(), it)
 	}
 	return n
@@ -45,7 +45,7 @@ func (t *Turn) Shorten(maxTokens int) bool {
 	}
 	history := t.chosen.view.Items[len(t.chosen.conversation.System):]
 	kept := view.Assemble(view.Request{
-		Items: history, Resolve: t.writer.entry.Resolver(), Window: t.shape.Window, WindowInput: t.windowSizes(maxTokens),
+		Items: history, Resolved: t.writer.entry.Resolved(history), Window: t.shape.Window, WindowInput: t.windowSizes(maxTokens),
 	}).Kept
 
 	var out []view.Out

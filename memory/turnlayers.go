@@ -119,7 +119,7 @@ func (l *turnLayers) account(e *session.Entry, definitions [][]byte, system, his
 	}
 	cost := turnrecord.Tokens{System: l.fitted.SystemTokens, History: l.fitted.HistoryTokens, Tools: tokensOf(tools)}
 	if cost.System+cost.History == 0 {
-		cost.System, cost.History, cost.Estimated = tokensOf(bytesOf(system)), tokensOf(bytesOf(history)), true
+		cost.System, cost.History, cost.Estimated = tokensOf(bytesOf(system)), tokensOf(bytesOf(e.Resolved(history))), true
 	}
 	for i := range l.blocks {
 		cost.Layers += l.blocks[i].Tokens
@@ -133,7 +133,7 @@ func tokensOf(bytes int) int { return (bytes + bytesOfToken - 1) / bytesOfToken 
 
 func bytesOf(items []wire.Item) (n int) {
 	for i := range items {
-		n += len(items[i].Raw)
+		n += len(items[i].Raw) + int(items[i].Target)
 	}
 	return n
 }

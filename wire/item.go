@@ -95,8 +95,11 @@ type Hash [16]byte
 
 // Item is one element of messages, input or output. Items are values; Raw must not be modified.
 type Item struct {
-	Kind    Kind
-	Role    Role
+	Kind Kind
+	Role Role
+	// Target is set in an item that describes the target of a Reference, whose own text is not here: Raw is the reference's. It
+	// is the size of what a model reads of the target, in bytes.
+	Target  uint32
 	Dialect Dialect
 	// ID is the item's own id, empty if it has none. For a Reference it is the id referred to.
 	ID string

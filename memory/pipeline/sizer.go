@@ -42,7 +42,7 @@ func (s *Sizer) MayLeave(history []wire.Item) bool {
 	}
 	size := 0
 	for i := range history {
-		size += len(history[i].Raw)
+		size += len(history[i].Raw) + int(history[i].Target)
 	}
 	return float64(size) > bytesPerToken*s.free
 }

@@ -171,7 +171,7 @@ func (r *HistoryReader) applyTo(c *Conversation, a Amendments, stored []*storedI
 
 // order puts a conversation, and all lists parallel to its items, into the order that upstream demands.
 func (r *HistoryReader) order(c *Conversation) {
-	order, moved := view.Order(r.place.call.Request.Dialect, c.Items, r.place.Resolver())
+	order, moved := view.Order(r.place.call.Request.Dialect, r.place.Resolved(c.Items))
 	if order == nil {
 		return
 	}

@@ -312,6 +312,7 @@ type reference struct {
 	Kind    wire.Kind
 	Role    wire.Role
 	Pair    wire.Call // the call that it makes or answers
+	Size    uint32    // of what a model reads of it, in bytes; 0 in records of earlier versions
 }
 
 func (r reference) encode() []byte {
@@ -319,7 +320,8 @@ func (r reference) encode() []byte {
 	b = append(b, r.Content[:]...)
 	b = recordcodec.AppendString(b, r.Pair.ID)
 	b = recordcodec.AppendString(b, r.Pair.Family)
-	return recordcodec.AppendString(b, r.Pair.Name)
+	b = recordcodec.AppendString(b, r.Pair.Name)
+	return binary.AppendUvarint(b, uint64(r.Size))
 }
 
 func decodeReference(b []byte) (reference, error) {
@@ -329,6 +331,9 @@ func decodeReference(b []byte) (reference, error) {
 	}
 	r := reference{Kind: wire.Kind(d.Byte()), Role: wire.Role(d.Byte()), Content: d.Hash()}
 	r.Pair = wire.Call{ID: d.Text(), Family: d.Text(), Name: d.Text()}
+	if len(d.Rest) > 0 {
+		r.Size = uint32(d.Count(math.MaxUint32)) //nolint:gosec // not more
+	}
 	if d.Bad {
 		return reference{}, fmt.Errorf("read reference: %w", ErrCorrupt)
 	}

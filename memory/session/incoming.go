@@ -95,14 +95,16 @@ func (in *incoming) mark(it wire.Item) mark {
 	return mark{content: m.Content, parts: m.Parts, onChain: it.Kind != wire.Reasoning, units: uint64(len(it.Parts))}
 }
 
-// resolve finds the target of a reference, as far as the window and the pairing need it.
-func (in *incoming) resolve(it wire.Item) (wire.Item, bool) {
+// resolve describes the target of a reference, as far as a view needs it; the reference itself if that is unknown.
+func (in *incoming) resolve(it wire.Item) wire.Item {
 	ref, ok := in.refs[it.ID]
 	if !ok {
-		return it, false
+		return it
 	}
 	part := wire.Part{Kind: ref.Kind, Call: ref.Pair}
-	return wire.Item{Kind: ref.Kind, Role: ref.Role, Dialect: it.Dialect, ID: it.ID, Parts: []wire.Part{part}, Raw: it.Raw}, true
+	return wire.Item{
+		Kind: ref.Kind, Role: ref.Role, Dialect: it.Dialect, ID: it.ID, Parts: []wire.Part{part}, Raw: it.Raw, Target: ref.Size,
+	}
 }
 
 // passes reports whether the request's history contains a place in the transcript.

@@ -1,6 +1,10 @@
 package session
 
-import "remora/wire"
+import (
+	"math"
+
+	"remora/wire"
+)
 
 // itemWriter appends items of a turn to those of its session.
 type itemWriter struct {
@@ -74,6 +78,22 @@ func referenceOf(it wire.Item) (name string, data []byte, ok bool) {
 		return "", nil, false
 	}
 	part := it.Parts[0] // the only one, in a dialect with references
-	ref := reference{Content: it.ContentHash(), Kind: part.Kind, Role: it.Role, Pair: part.Call}
+	ref := reference{Content: it.ContentHash(), Kind: part.Kind, Role: it.Role, Pair: part.Call, Size: readSize(it)}
 	return idName(idPrefix, it.ID), ref.encode(), true
+}
+
+// readSize returns the size of what a model reads of an item, in bytes.
+func readSize(it wire.Item) uint32 {
+	size := 0
+	switch {
+	case it.Kind == wire.Message, it.Kind == wire.ToolResult:
+		size = len(it.Text())
+	case it.Kind == wire.ToolCall:
+		for part, call := range it.Calls() {
+			size += len(call.Name) + len(it.Input(part))
+		}
+	case !it.IsImage():
+		size = len(it.Raw)
+	}
+	return uint32(min(size, math.MaxInt32)) //nolint:gosec // not more
 }

@@ -94,7 +94,7 @@ func (l *lab) view(e *Entry) string {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	v := view.Assemble(view.Request{System: c.System, Items: c.Items, Offset: c.Offset, Resolve: e.Resolver()})
+	v := view.Assemble(view.Request{System: c.System, Items: c.Items, Offset: c.Offset, Resolved: e.Resolved(c.Items)})
 	e.View.Chosen(&c, &v, 0)
 	return hear(v.Items)
 }

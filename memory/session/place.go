@@ -108,13 +108,19 @@ func (p *Place) Shown(layer string, texts []string) bool {
 	return !slices.ContainsFunc(texts, func(text string) bool { return !slices.Contains(p.state.head.Blocks, blockHash(text)) })
 }
 
-// Resolver returns a function that looks up references for windows and the pairing of calls. It is nil if the request
-// has no known reference.
-func (p *Place) Resolver() func(wire.Item) (wire.Item, bool) {
+// Resolved returns items as a view is chosen from them: each reference as its target, if that is known, with the bytes of the
+// reference. It is the same slice if there is none.
+func (p *Place) Resolved(items []wire.Item) []wire.Item {
 	if len(p.in.refs) == 0 {
-		return nil
+		return items
 	}
-	return p.in.resolve
+	out := slices.Clone(items)
+	for i, it := range items {
+		if it.Kind == wire.Reference {
+			out[i] = p.in.resolve(it)
+		}
+	}
+	return out
 }
 
 // Mode returns the history mode that finds the entry's place again, so that its view stays valid. A request with its history

@@ -10,7 +10,7 @@ import (
 // AtMost returns an upper bound of what a Counter charges for an item, found without counting: a token is at least a byte,
 // and media cost a flat sum. It is math.MaxInt32 where the bound would need a parse.
 func AtMost(it wire.Item) int {
-	n := len(it.Raw) + slack + callTokens*calls(it)
+	n := len(it.Raw) + int(it.Target) + slack + callTokens*calls(it)
 	media := bytes.Count(it.Raw, []byte(";base64,")) // each may be a data URL, in a place that is no media part
 	rest := it.Raw
 	for {

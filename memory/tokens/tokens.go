@@ -98,8 +98,11 @@ func (c *Counter) Count(model, text string) int {
 }
 
 // CountItem returns what an item costs a model: its texts, names, arguments and results to the token, a flat sum for
-// itself, for each call and for each image or file, never the data of one. The constants in item.go say how much.
+// itself, for each call and for each image or file, never the data of one. The target of a reference is estimated by its size. The constants in item.go say how much.
 func (c *Counter) CountItem(model string, it wire.Item) int {
+	if it.Target > 0 {
+		return itemTokens + estimate(int(it.Target))
+	}
 	e := EncodingOf(model)
 	v := c.vocabulary(e)
 	key := c.key(maphash.Bytes(c.seed, it.Raw), e, 1+uint64(it.Dialect.Code())<<8|uint64(it.Kind))

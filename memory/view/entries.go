@@ -62,18 +62,12 @@ type LeftOut struct {
 	At   int    `json:"at,omitempty"` // place in the view, from 1, of the message that remains without the call
 }
 
-// entriesOf splits items into entries. resolve looks up a Reference; nil leaves references opaque.
-func entriesOf(items []wire.Item, resolve func(wire.Item) (wire.Item, bool)) []entry {
+// entriesOf splits items into entries.
+func entriesOf(items []wire.Item) []entry {
 	entries := make([]entry, 0, len(items)+len(items)/4)
 	for i := range items {
-		role, parts := items[i].Role, items[i].Parts
-		if items[i].Kind == wire.Reference && resolve != nil {
-			if target, ok := resolve(items[i]); ok {
-				role, parts = target.Role, target.Parts
-			}
-		}
-		for n := range parts {
-			entries = append(entries, entry{Part: &parts[n], item: i, role: role})
+		for n := range items[i].Parts {
+			entries = append(entries, entry{Part: &items[i].Parts[n], item: i, role: items[i].Role})
 		}
 	}
 	return entries

@@ -65,7 +65,7 @@ func (g grouping) pairs(items []wire.Item) {
 	if len(items) == 0 {
 		return
 	}
-	entries := entriesOf(items, nil)
+	entries := entriesOf(items)
 	for i, call := range partners(items[len(items)-1].Dialect, entries) {
 		if call >= 0 {
 			g.join(entries[i].item, entries[call].item)

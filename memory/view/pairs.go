@@ -16,13 +16,13 @@ func insteadOf(call int) int { return none - 1 - call }
 // Order returns an order of items in which upstream accepts the results: in Chat directly after the message with their calls,
 // in Responses anywhere after their call. It returns the indices of items, nil if the order is valid already, and the places in
 // that list of moved results. Results of one message keep their order. Items without a partner do not move; Assemble leaves
-// them out. resolve is that of a Request.
-func Order(d wire.Dialect, items []wire.Item, resolve func(wire.Item) (wire.Item, bool)) (order, moved []int) {
+// them out. References are resolved (see [Request]).
+func Order(d wire.Dialect, items []wire.Item) (order, moved []int) {
 	if inOrder(d, items) {
 		return nil, nil
 	}
 
-	entries := entriesOf(items, resolve)
+	entries := entriesOf(items)
 	partner := partners(d, entries)
 	thought := splitThoughts(entries)
 	results := make(map[int][]result) // by the item behind which they belong
@@ -182,8 +182,6 @@ func inOrder(d wire.Dialect, items []wire.Item) bool {
 		for n := range items[i].Parts {
 			p := &items[i].Parts[n]
 			switch {
-			case p.Kind == wire.Reference:
-				return false
 			case p.Kind == wire.ToolResult:
 				if p.Call.ID == "" && !adjacent(d) {
 					continue // nothing says which call it answers

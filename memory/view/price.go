@@ -59,17 +59,17 @@ type prices struct {
 // of returns what an item costs.
 func (p *prices) of(item int) int64 {
 	if p.counted == nil {
-		p.counted = slices.Repeat([]int64{-1}, len(p.r.Items))
+		p.counted = slices.Repeat([]int64{-1}, len(p.r.Resolved))
 	}
 	if p.counted[item] < 0 {
-		p.counted[item] = int64(max(0, p.r.Tokens(p.r.Items[item])))
+		p.counted[item] = int64(max(0, p.r.Tokens(p.r.Resolved[item])))
 	}
 	return p.counted[item]
 }
 
 // compactions returns what the compactions before an item cost, which no window leaves out.
 func (p *prices) compactions(before int) (sum int64) {
-	for i, it := range p.r.Items[:before] {
+	for i, it := range p.r.Resolved[:before] {
 		if it.Kind == wire.Compaction {
 			sum += p.of(i)
 		}
@@ -81,7 +81,7 @@ func (p *prices) compactions(before int) (sum int64) {
 // first. An upper bound is at least the item's bytes, so bounds are computed only if the bytes fit: computing one reads the
 // whole item.
 func (p *prices) within(first int, limit int64) bool {
-	items := p.r.Items[first:]
+	items := p.r.Resolved[first:]
 	var counted, bytes int64
 	for i := range items {
 		bytes += int64(len(items[i].Raw))

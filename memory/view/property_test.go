@@ -208,13 +208,13 @@ func checkLimit(t *testing.T, w *Window, s *session, all []wire.Item, v View) {
 	if cost <= limit {
 		return
 	}
-	entries := entriesOf(all, nil)
+	entries := entriesOf(all)
 	for i := range entries {
 		entries[i].hidden = s.hidden != nil && s.hidden[entries[i].item]
 	}
 	first := slices.IndexFunc(entries, func(u entry) bool { return u.item == v.From })
 	partner := partners(all[0].Dialect, entries)
-	c := &chooser{r: &Request{Items: all}, entries: entries, partner: partner}
+	c := &chooser{r: &Request{Items: all, Resolved: all}, entries: entries, partner: partner}
 	if c.keepUnread(len(entries), first) == first {
 		return
 	}
@@ -255,7 +255,7 @@ func checkView(t *testing.T, d wire.Dialect, all []wire.Item, v View) {
 func checkOrder(t *testing.T, d wire.Dialect, all []wire.Item) {
 	t.Helper()
 	ordered := all
-	order, moved := Order(d, all, nil)
+	order, moved := Order(d, all)
 	if order != nil {
 		ordered = make([]wire.Item, len(all))
 		for at, i := range order {
@@ -268,7 +268,7 @@ func checkOrder(t *testing.T, d wire.Dialect, all []wire.Item) {
 	if valid(d, all) && order != nil {
 		t.Fatalf("%s is valid, and is ordered as %s", notation(all), notation(ordered))
 	}
-	entries := entriesOf(all, nil)
+	entries := entriesOf(all)
 	quick, careful := partners(d, entries), make([]int, len(entries))
 	if byKey(d, entries, careful); !slices.Equal(quick, careful) {
 		t.Fatalf("%s: paired as %v, and with care as %v", notation(all), quick, careful)
@@ -298,7 +298,7 @@ func TestRepairIsLinear(t *testing.T) {
 			answer := wire.Item{Kind: wire.ToolResult, Dialect: d, Parts: []wire.Part{{Kind: wire.ToolResult, Call: wire.Call{ID: "x", Family: result}}}, Raw: []byte("{}")}
 			for from, all := range [][]wire.Item{slices.Concat(slices.Repeat([]wire.Item{call}, n), slices.Repeat([]wire.Item{answer}, n)), slices.Repeat([]wire.Item{answer, call}, n)} {
 				inTime(t, fmt.Sprint(d, ", ", name, ", ", from), func() {
-					Order(d, all, nil)
+					Order(d, all)
 					Assemble(Request{Items: all})
 				})
 			}

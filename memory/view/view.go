@@ -42,8 +42,9 @@ type Request struct {
 	Hidden []bool
 	// Offset is the number of units of the conversation before Items.
 	Offset int
-	// Resolve looks up a reference; nil leaves references opaque.
-	Resolve func(wire.Item) (wire.Item, bool)
+	// Resolved are the Items with the targets of references that are known in their places (session.Place.Resolved); nil if
+	// there are none. All is chosen by these, and the Items are sent.
+	Resolved []wire.Item
 	// Own are the items that the client sent with this request, with the system prompt. Those of Items that are among them
 	// share their bytes.
 	Own []wire.Item
@@ -76,12 +77,15 @@ type WindowInput struct {
 // re-emits their bytes.
 func Assemble(r Request) View {
 	system, body := r.System, r.Items
+	if r.Resolved == nil {
+		r.Resolved = r.Items
+	}
 	v := View{Pinned: -1}
 	if len(body) == 0 {
 		v.Start, v.Items = r.Previous, append(make([]wire.Item, 0, len(system)), system...)
 		return v
 	}
-	v.entries = entriesOf(body, r.Resolve)
+	v.entries = entriesOf(r.Resolved)
 	partner := partners(r.dialect(), v.entries)
 	separate(r.dialect(), v.entries, partner)
 	start := v.window(&r, partner)

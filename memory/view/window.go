@@ -172,7 +172,7 @@ func (c *chooser) settle(start int) int {
 // keepUnread moves start back to the latest calls, though not before least, if the model has not seen their results yet. These end
 // most requests of an agent, but its user may have written while the tools ran, and that message begins another run.
 func (c *chooser) keepUnread(start, least int) int {
-	item := unread(c.r.Items)
+	item := unread(c.r.Resolved)
 	at := sort.Search(len(c.entries), func(i int) bool { return c.entries[i].item >= item })
 	first := start
 	for i := at - 1; i >= least && modelMade(c.entries[i]); i-- {
@@ -378,7 +378,7 @@ func (c *chooser) places(first, last int, limit int64) iter.Seq2[int, int64] {
 			if i > first && c.entries[i-1].item == item {
 				continue
 			}
-			if sum <= limit && c.r.Items[item].Kind != wire.Compaction {
+			if sum <= limit && c.r.Resolved[item].Kind != wire.Compaction {
 				sum += c.price.of(item)
 			}
 			if i > last || i < last && splits[i-first] {

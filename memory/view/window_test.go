@@ -332,7 +332,7 @@ func TestLegacyCallsAreGroupedByName(t *testing.T) {
 		}
 		all = append(all, it)
 	}
-	if got := groupSplits(entriesOf(all, nil), partners(dialects.Chat, entriesOf(all, nil)), 1); !slices.Equal(got, []bool{false, true, true, true}) {
+	if got := groupSplits(entriesOf(all), partners(dialects.Chat, entriesOf(all)), 1); !slices.Equal(got, []bool{false, true, true, true}) {
 		t.Errorf("splits %v", got)
 	}
 }
@@ -382,7 +382,7 @@ func TestOrder(t *testing.T) {
 	f := func(name string, d wire.Dialect, history, want string, moves int) {
 		t.Helper()
 		all := items(t, d, history)
-		order, moved := Order(d, all, nil)
+		order, moved := Order(d, all)
 		if order != nil {
 			ordered := make([]wire.Item, len(all))
 			for at, i := range order {
@@ -437,7 +437,7 @@ func TestApprovalsAndProgramsPair(t *testing.T) {
 	f := func(maxItems int, history, want string) {
 		t.Helper()
 		all := items(t, dialects.Responses, history)
-		if order, _ := Order(dialects.Responses, all, nil); order != nil {
+		if order, _ := Order(dialects.Responses, all); order != nil {
 			ordered := make([]wire.Item, len(all))
 			for at, i := range order {
 				ordered[at] = all[i]
@@ -520,7 +520,7 @@ func TestCallsWithoutIDs(t *testing.T) {
 			if v := Assemble(Request{Items: sent, Own: sent}); len(v.Items) != len(sent) || v.Repaired != 0 {
 				t.Errorf("id %q: %d of %d items are sent, %d repaired", id, len(v.Items), len(sent), v.Repaired)
 			}
-			if order, _ := Order(dialects.Chat, sent, nil); order != nil {
+			if order, _ := Order(dialects.Chat, sent); order != nil {
 				t.Errorf("id %q: in the order %d", id, order)
 			}
 		}
