@@ -504,9 +504,11 @@ func plainWord(text string, at int) (word string, end int) {
 // quotes by what closes them.
 var quotes = map[rune]rune{'"': '"', '\'': '\'', '`': '`', '“': '”', '„': '“', '«': '»', '‹': '›', '「': '」', '『': '』', '‘': '’', '《': '》', '”': '”'}
 
+// longestValue bounds a value, in bytes: each label in a text without spaces could have all of it as its value.
+const longestValue = 256
+
 // wordAt returns the value at a position: a quoted text without its quotes, or everything up to a space.
 func wordAt(text string, at int) span {
-	const longest = 256
 	for at < len(text) && (text[at] == '*' && at+1 < len(text) && text[at+1] == '*') {
 		at += 2
 	}
@@ -518,18 +520,18 @@ func wordAt(text string, at int) span {
 	}
 	first, size := utf8.DecodeRuneInString(text[at:])
 	if closing, ok := quotes[first]; ok {
-		body := text[at+size : min(len(text), at+size+longest+utf8.UTFMax)]
+		body := text[at+size : min(len(text), at+size+longestValue+utf8.UTFMax)]
 		if n := strings.IndexRune(body, '\n'); n >= 0 {
 			body = body[:n]
 		}
-		if n := strings.IndexRune(body, closing); n > 0 && n <= longest {
+		if n := strings.IndexRune(body, closing); n > 0 && n <= longestValue {
 			return span{at + size, at + size + n}
 		}
 	}
 	end := at
 	spaced := !unspaced(first)
 	for i, r := range text[at:] {
-		if i > longest || endsValue(r) {
+		if i > longestValue || endsValue(r) {
 			break
 		}
 		if spaced && i > 0 && unspaced(r) {
@@ -595,14 +597,13 @@ func valueBefore(text string, parts []part, at int, k kind) span {
 	}
 	used := i >= 2 && parts[i].lower != "for"
 	to := len(strings.TrimRight(text[:parts[i].from], " \t\u00a0"))
-	from := strings.LastIndexFunc(text[:to], func(r rune) bool { return unicode.IsSpace(r) }) + 1
-	from, to = trimmed(text, from, to)
+	from, to := trimmed(text, wordBefore(text, to), to)
 	word := text[from:to]
 	switch {
 	case k == code || k == longCode:
 		if n := digitsIn(word); n >= 3 && n <= 8 && (n >= 4 || k == code) && len(word) <= 12 {
 			if before := strings.TrimRight(text[:from], " "); n <= 4 && len(before) > 0 && asciiDigit(before[len(before)-1]) {
-				from = strings.LastIndexFunc(before, func(r rune) bool { return digitOf(r) < 0 }) + 1 // 482 913
+				from = len(strings.TrimRightFunc(before, func(r rune) bool { return digitOf(r) >= 0 })) // 482 913
 			}
 			return span{from, to}
 		}
@@ -614,6 +615,19 @@ func valueBefore(text string, parts []part, at int, k kind) span {
 	default:
 		return span{}
 	}
+}
+
+// wordBefore returns the beginning of the word that ends at a position.
+func wordBefore(text string, at int) int {
+	from := at
+	for from > 0 && at-from < longestValue {
+		r, size := utf8.DecodeLastRuneInString(text[:from])
+		if unicode.IsSpace(r) {
+			break
+		}
+		from -= size
+	}
+	return from
 }
 
 // usedAs reports whether a text ends with "use": the next word is a value in any form.

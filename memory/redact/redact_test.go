@@ -278,6 +278,31 @@ func TestTextsOfLabels(t *testing.T) {
 	}
 }
 
+// Nor does any other repetition take long: where each place reads on to the end of the text, or back to its beginning, these
+// take minutes.
+func TestRepetitionsAreSearchedInTime(t *testing.T) {
+	const size, most = 256 << 10, 5 * time.Second
+	for _, part := range []string{"is/my/password/", "sk-abc.", "sk-", "key-.", "1 is my code/", "://a:b", "passphrase is ", "-----BEGIN ", "4111 "} {
+		began := time.Now()
+		redact.Text(strings.Repeat(part, size/len(part)))
+		if took := time.Since(began); took > most {
+			t.Errorf("%q, repeated to %d bytes: %s", part, size, took)
+		}
+	}
+}
+
+// What stands before a secret keeps its characters.
+func TestCharactersBeforeASecretStay(t *testing.T) {
+	for text, want := range map[string]string{
+		"so\u00a0hunter2 is my password": "so\u00a0[removed] is my password",
+		"it：482 913 is my PIN":           "it：[removed] is my PIN",
+	} {
+		if diff := cmp.Diff(want, redact.Text(text)); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
 func FuzzText(f *testing.F) {
 	for _, c := range secrets {
 		f.Add(c.text)

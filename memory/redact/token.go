@@ -145,9 +145,14 @@ func tokenByte(c byte) bool {
 
 // keyIn returns where a key begins in a token, as in a URL, -1 for none.
 func keyIn(token string) int {
+	// They are looked for once, since a token may be full of prefixes.
+	slash, digit := strings.LastIndexByte(token, '/'), strings.LastIndexAny(token, "0123456789")
 	for at := 0; ; {
-		if key(token[at:]) {
-			return at
+		for _, p := range prefixes {
+			rest := at + len(p.text)
+			if strings.HasPrefix(token[at:], p.text) && len(token)-rest >= p.least && slash < rest && (!p.digit || digit >= rest) {
+				return at
+			}
 		}
 		next := strings.IndexAny(token[at:], "/.~+")
 		if next < 0 {
@@ -155,17 +160,6 @@ func keyIn(token string) int {
 		}
 		at += next + 1
 	}
-}
-
-// key reports whether a token has the prefix of a known kind of key.
-func key(token string) bool {
-	for _, p := range prefixes {
-		rest, ok := strings.CutPrefix(token, p.text)
-		if ok && len(rest) >= p.least && !strings.Contains(rest, "/") && (!p.digit || strings.ContainsAny(rest, "0123456789")) {
-			return true
-		}
-	}
-	return false
 }
 
 // random reports whether a token alternates between lower case, upper case and digits too often for a name, path or
