@@ -1,6 +1,7 @@
 package ownwords_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -32,6 +33,7 @@ func TestSentencesOfTheUser(t *testing.T) {
 
 	// Of programs.
 	f("Look:\n```\nI live in Hamburg.\n```\n<recalled_text>\nI live in Hamburg.\n</recalled_text>\nDone.", "Look:", "Done.")
+	f(strings.Repeat("<my-tag> ", 40)+"\nI live in Hamburg.\n<recalled_text>\nI live in Lyon.\n</recalled_text>\nDone.", "I live in Hamburg.", "Done.")
 	f("return x\n$ ls -l\nfunc main() {\nOk.", "Ok.")
 }
 

@@ -16,7 +16,6 @@ const MaxSentence = 600
 const (
 	maxWord      = 64  // bytes of a word; longer ones are data
 	maxSentences = 400 // of one text
-	maxUnclosed  = 32  // tags that are searched for their end in vain
 )
 
 // Sentences splits what somebody said, without code, quotations, tables, and blocks that a program put there.
@@ -138,7 +137,10 @@ func abbreviated(before string) bool {
 	}
 }
 
-var openTag = layer.Lazily(`<([A-Za-z][A-Za-z0-9_-]{1,40})(\s[^<>]{0,200})?>`)
+var (
+	openTag  = layer.Lazily(`<([A-Za-z][A-Za-z0-9_-]{1,40})(\s[^<>]{0,200})?>`)
+	closeTag = layer.Lazily(`</([A-Za-z][A-Za-z0-9_-]{1,40})>`)
+)
 
 // programs are the tags of blocks that programs put into messages, beside all that are spelled with _ or -.
 var programs = map[string]bool{
@@ -150,26 +152,30 @@ var programs = map[string]bool{
 // withoutBlocks removes blocks in tags: recalled memory, which would be learnt again, and the blocks in which agents
 // describe their environment. An unclosed block of a known program reaches to the end of the text.
 func withoutBlocks(text string) string {
+	closed := make(map[string]int) // the last place where a block of each name ends
+	for _, at := range closeTag().FindAllStringSubmatchIndex(text, -1) {
+		closed[text[at[2]:at[3]]] = at[1]
+	}
+
 	var b strings.Builder
-	for unclosed := 0; unclosed < maxUnclosed; {
-		at := openTag().FindStringSubmatchIndex(text)
+	for from := 0; ; {
+		at := openTag().FindStringSubmatchIndex(text[from:])
 		if at == nil {
-			b.WriteString(text)
-			break
+			b.WriteString(text[from:])
+			return b.String()
 		}
-		name, rest := text[at[2]:at[3]], text[at[1]:]
-		b.WriteString(text[:at[0]])
+		name := text[from+at[2] : from+at[3]]
+		b.WriteString(text[from : from+at[0]])
 		b.WriteByte('\n')
-		text = rest
+		from += at[1]
+
 		known := programs[strings.ToLower(name)]
-		if !known && !strings.ContainsAny(name, "_-") {
-			continue
-		}
-		if end := strings.Index(rest, "</"+name+">"); end >= 0 {
-			text = rest[end+len("</"+name+">"):]
-		} else if unclosed++; known {
-			break
+		switch end := "</" + name + ">"; {
+		case !known && !strings.ContainsAny(name, "_-"):
+		case closed[name] > from:
+			from += strings.Index(text[from:], end) + len(end)
+		case known:
+			return b.String()
 		}
 	}
-	return b.String()
 }
