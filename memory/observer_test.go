@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -77,7 +78,7 @@ func TestSlowObserver(t *testing.T) {
 					t.Fatal(err)
 				}
 				want := `{"observations":null,"buffer":[{"by":"user","text":"hello","session":"3f3af1ecebbd1410ab417ec0","item":"07c8ab07e7df1ae5664992113dea4f2d",` + // by the append hook
-					`"day":"` + began.Format(time.DateOnly) + `"}],"bufferTokens":2,"version":0}`
+					`"at":` + strconv.FormatInt(began.UnixMilli(), 10) + `}],"bufferTokens":2,"version":0}`
 				if kept := string(r[0].Values[0]); strings.Contains(kept, "likes tea") != c.heard || !c.heard && kept != want {
 					t.Errorf("the state is %s", kept)
 				}

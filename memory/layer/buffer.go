@@ -1,9 +1,11 @@
 package layer
 
 import (
+	"errors"
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"remora/memory/redact"
 	"remora/wire"
@@ -20,31 +22,30 @@ const (
 type Heard struct {
 	By   string `json:"by"`
 	Text string `json:"text"`
-	// Session and Item are its source: a Digest and an ItemName.
-	Session string `json:"session"`
-	Item    string `json:"item,omitempty"`
-	// Day or At is when it was said: a model may read it days later. At is in milliseconds since 1970.
-	Day string `json:"day,omitempty"`
-	At  int64  `json:"at,omitempty"`
+	Source
+	// At is when it was said, in milliseconds since 1970: a model may read it days later.
+	At int64 `json:"at,omitempty"`
 }
+
+// Time returns when a text was said, in the zone of the turn.
+func (h Heard) Time(t *Turn) time.Time { return time.UnixMilli(h.At).In(t.Now.Location()) }
 
 // Buffer is the part of a state with the texts that wait to be distilled, oldest first. Its methods never write into Texts: copies
 // of the state share them.
 type Buffer struct {
 	Texts  []Heard `json:"buffer"`
-	Tokens int     `json:"bufferTokens"` // of all texts since the last Count, dropped ones included
+	Tokens int     `json:"bufferTokens"` // of all texts since they were counted last, dropped ones included
 }
 
 // perText is the overhead of a text in bytes, so that many short texts cannot fill the state.
 const perText = 96
 
 // Add appends the texts of users, models and tools that hears accepts, without secrets, and drops the oldest beyond a limit in
-// bytes, but never the newest. details returns the Item, Day or At of a text. Add reports whether there was any text, and how many
-// were dropped.
+// bytes, but never the newest. It reports whether there was any text, and how many were dropped.
 //
 // The newest are read first, and no more than the buffer holds: looking for secrets in the whole of a long history, most of
 // which would be dropped at once, takes longer than everything else in its request. What is older is counted by its size.
-func (b *Buffer) Add(t *Turn, items []wire.Item, limit int, hears func(by string) bool, details func(wire.Item) Heard) (found bool, lost int) {
+func (b *Buffer) Add(t *Turn, items []wire.Item, limit int, hears func(by string) bool) (found bool, lost int) {
 	var texts []Heard // the newest first
 	size := 0
 	for _, it := range slices.Backward(items) {
@@ -59,10 +60,9 @@ func (b *Buffer) Add(t *Turn, items []wire.Item, limit int, hears func(by string
 			continue
 		}
 		if text := redact.Text(Head(it.Text(), limit)); text != "" {
-			h := details(it)
-			h.By, h.Text, h.Session = by, strings.ToValidUTF8(text, "\uFFFD"), Digest(t.Thread) // Text as it will be read again
-			texts = append(texts, h)
-			size += len(h.Text) + perText
+			text = strings.ToValidUTF8(text, "\uFFFD") // as it will be read again
+			texts = append(texts, Heard{by, text, Source{Digest(t.Thread), ItemName(it)}, t.Now.UnixMilli()})
+			size += len(text) + perText
 		}
 	}
 	if len(texts) == 0 {
@@ -95,9 +95,8 @@ func speaker(it wire.Item) string {
 	}
 }
 
-// Groups returns the texts of each session and those of its tools' results separately, so that a model can be asked about each
-// and the source of what it answers is known without trusting it. Groups are in the order in which they begin.
-func (b *Buffer) Groups() [][]Heard {
+// groups returns the texts of each session and those of its tools' results separately, in the order in which they begin.
+func (b *Buffer) groups() [][]Heard {
 	type origin struct {
 		session string
 		tool    bool
@@ -116,10 +115,49 @@ func (b *Buffer) Groups() [][]Heard {
 	return groups
 }
 
-// Remove removes the texts of a group, each of them once, and reports whether the buffer had any. Tokens stays until Count.
-func (b *Buffer) Remove(group []Heard) bool {
+// Distil asks a model about the texts of each session, and about those of its tools' results separately, so that the source of an
+// answer is known without trusting the model. The returned function removes the texts from the buffer as it is then, and passes
+// each answer with its texts to learn. It reports whether there were any: texts that are no longer there, since their session was
+// deleted or another replica was first, teach nothing.
+func Distil[A any](t *Turn, b *Buffer, ask func(texts []Heard) (A, error)) (func(b *Buffer, learn func([]Heard, A)) bool, error) {
+	if t.Ask == nil {
+		return nil, errors.New("no model for this request")
+	}
+	groups := b.groups()
+	answers := make([]A, len(groups))
+	for i, texts := range groups {
+		var err error
+		if answers[i], err = ask(texts); err != nil {
+			return nil, err
+		}
+	}
+	return func(b *Buffer, learn func([]Heard, A)) (learnt bool) {
+		for i, texts := range groups {
+			if b.remove(texts) {
+				learn(texts, answers[i])
+				learnt = true
+			}
+		}
+		if learnt {
+			b.count(t)
+		}
+		return learnt
+	}, nil
+}
+
+// Transcript returns texts as a block for a model, each with its time and its speaker.
+func Transcript(texts []Heard, timeOf func(Heard) string) string {
+	lines := make([]string, len(texts))
+	for i, h := range texts {
+		lines[i] = "[" + timeOf(h) + "] " + h.By + ": " + h.Text
+	}
+	return Block("transcript", strings.Join(lines, "\n"))
+}
+
+// remove removes texts, each of them once, and reports whether the buffer had any.
+func (b *Buffer) remove(texts []Heard) bool {
 	left := slices.Clone(b.Texts)
-	for _, h := range group {
+	for _, h := range texts {
 		if i := slices.Index(left, h); i >= 0 {
 			left = slices.Delete(left, i, i+1)
 		}
@@ -129,8 +167,8 @@ func (b *Buffer) Remove(group []Heard) bool {
 	return removed
 }
 
-// Count counts the tokens of the texts anew.
-func (b *Buffer) Count(t *Turn) {
+// count counts the tokens of the texts anew.
+func (b *Buffer) count(t *Turn) {
 	b.Tokens = 0
 	for _, h := range b.Texts {
 		b.Tokens += t.Count(h.Text)
@@ -140,5 +178,5 @@ func (b *Buffer) Count(t *Turn) {
 // Forget removes the texts of deleted sessions, for a Forgetter.
 func (b *Buffer) Forget(t *Turn, gone func(session string) bool) {
 	b.Texts = slices.DeleteFunc(slices.Clone(b.Texts), func(h Heard) bool { return gone(h.Session) })
-	b.Count(t)
+	b.count(t)
 }

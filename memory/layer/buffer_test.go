@@ -14,20 +14,18 @@ import (
 
 func everyone(string) bool { return true }
 
-func plain(wire.Item) layer.Heard { return layer.Heard{} }
-
 // The buffer keeps the newest texts and at least one, and a text that another copy of the state has is never changed.
 func TestBufferKeepsTheNewest(t *testing.T) {
 	turn := &layer.Turn{Thread: "s", Count: func(s string) int { return len(s) }}
 	said := func(text string) []wire.Item { return []wire.Item{wire.NewMessage(dialects.Chat, wire.User, text)} }
 	var b layer.Buffer
-	b.Add(turn, said("one"), 300, everyone, plain)
-	b.Add(turn, said("two"), 300, everyone, plain)
+	b.Add(turn, said("one"), 300, everyone)
+	b.Add(turn, said("two"), 300, everyone)
 	before := b
-	if found, lost := b.Add(turn, said("three"), 300, everyone, plain); !found || lost != 0 || len(b.Texts) != 3 {
+	if found, lost := b.Add(turn, said("three"), 300, everyone); !found || lost != 0 || len(b.Texts) != 3 {
 		t.Errorf("found %v, lost %d, have %+v", found, lost, b)
 	}
-	if found, lost := b.Add(turn, said(strings.Repeat("x", 400)), 300, everyone, plain); !found || lost != 3 || len(b.Texts) != 1 {
+	if found, lost := b.Add(turn, said(strings.Repeat("x", 400)), 300, everyone); !found || lost != 3 || len(b.Texts) != 1 {
 		t.Errorf("found %v, lost %d, have %+v", found, lost, b)
 	}
 	if len(before.Texts) != 2 || before.Texts[0].Text != "one" || before.Texts[1].Text != "two" {
@@ -44,7 +42,7 @@ func TestItemBeyondTheBufferIsNotRedacted(t *testing.T) {
 		items[i] = wire.NewMessage(dialects.Chat, wire.User, strings.Repeat("My password is hunter2. ", 40))
 	}
 	var b layer.Buffer
-	if _, lost := b.Add(turn, items, 4000, everyone, plain); lost+len(b.Texts) != len(items) || counted > 10 {
+	if _, lost := b.Add(turn, items, 4000, everyone); lost+len(b.Texts) != len(items) || counted > 10 {
 		t.Errorf("%d texts counted, lost %d, kept %d", counted, lost, len(b.Texts))
 	}
 	if b.Tokens < 500*900/4 {
@@ -59,20 +57,49 @@ func TestBufferInAState(t *testing.T) {
 		layer.Buffer
 		Version int `json:"version"`
 	}
-	const stored = `{"facts":["f"],"buffer":[{"by":"user","text":"x","session":"s","item":"i","day":"2026-01-01"},` +
+	const stored = `{"facts":["f"],"buffer":[{"by":"user","text":"x","session":"s","item":"i"},` +
 		`{"by":"tool","text":"y","session":"s","at":7}],"bufferTokens":3,"version":2}`
 	var st state
 	if err := json.Unmarshal([]byte(stored), &st); err != nil {
 		t.Fatal(err)
 	}
-	want := []layer.Heard{{By: "user", Text: "x", Session: "s", Item: "i", Day: "2026-01-01"}, {By: "tool", Text: "y", Session: "s", At: 7}}
+	want := []layer.Heard{{By: "user", Text: "x", Source: layer.Source{Session: "s", Item: "i"}}, {By: "tool", Text: "y", Source: layer.Source{Session: "s"}, At: 7}}
 	if diff := cmp.Diff(want, st.Texts); diff != "" || st.Tokens != 3 {
 		t.Errorf("%d tokens, %s", st.Tokens, diff)
 	}
 	if again, err := json.Marshal(st); err != nil || string(again) != stored {
 		t.Errorf("have %s, %v", again, err)
 	}
-	if groups := st.Groups(); len(groups) != 2 || !st.Remove(groups[0]) || st.Remove(groups[0]) || len(st.Texts) != 1 {
-		t.Errorf("groups %+v leave %+v", groups, st.Texts)
+}
+
+type noModel struct{ layer.Model }
+
+// A model gets the texts of users apart from those of tools, and what another replica has distilled meanwhile is learnt once.
+func TestDistil(t *testing.T) {
+	turn := &layer.Turn{Ask: noModel{}, Count: func(s string) int { return len(s) }}
+	b := layer.Buffer{Texts: []layer.Heard{{By: "user", Text: "x"}, {By: "tool", Text: "y"}, {By: "assistant", Text: "z"}}, Tokens: 9}
+	asked := func(texts []layer.Heard) (string, error) {
+		return layer.Transcript(texts, func(layer.Heard) string { return "now" }), nil
+	}
+	learn, err := layer.Distil(turn, &b, asked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	later := layer.Buffer{Texts: append(b.Texts[:1:1], layer.Heard{By: "user", Text: "new"})}
+	var learnt []string
+	note := func(_ []layer.Heard, answer string) { learnt = append(learnt, answer) }
+	if !learn(&later, note) || len(later.Texts) != 1 || later.Tokens != len("new") {
+		t.Errorf("%+v is left", later)
+	}
+	want := []string{"<transcript>\n[now] user: x\n[now] assistant: z\n</transcript>"}
+	if diff := cmp.Diff(want, learnt); diff != "" {
+		t.Error(diff)
+	}
+	if learn(&later, note) {
+		t.Error("the same texts were learnt twice")
+	}
+	turn.Ask = nil
+	if _, err := layer.Distil(turn, &b, asked); err == nil {
+		t.Error("asked without a model")
 	}
 }

@@ -70,11 +70,3 @@ func BlockWithin(count func(string) int, tag, text string, budget int) (block st
 	block = head[:n] + closing
 	return block, count(block)
 }
-
-// Fits reports whether text costs at most budget tokens. Of a text that is far too long only the beginning is counted.
-func Fits(count func(string) int, text string, budget int) bool {
-	if budget < len(text)/8-64 && count(text[:boundary(text, 8*max(budget, 0)+64)]) > budget {
-		return false
-	}
-	return count(text) <= budget
-}

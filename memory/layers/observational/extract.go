@@ -2,7 +2,6 @@ package observational
 
 import (
 	"cmp"
-	"context"
 	"slices"
 	"strings"
 	"time"
@@ -28,7 +27,7 @@ const (
 type statement struct {
 	text   string
 	by     string
-	from   source
+	from   layer.Source
 	weight weight
 	at     int // its place among all sentences
 	said   time.Time
@@ -36,7 +35,7 @@ type statement struct {
 
 // extractive keeps the statements of the buffer that its observer's rules find. One that was made before is kept once, and
 // one that corrects another takes its place.
-func extractive(_ context.Context, t *layer.Turn, s *state) ([]observation, error) {
+func extractive(t *layer.Turn, s *state) []observation {
 	var found []statement
 	topics := map[int]string{} // by statement, what the message before it was about
 	for _, e := range s.Texts {
@@ -60,10 +59,6 @@ func extractive(_ context.Context, t *layer.Turn, s *state) ([]observation, erro
 		}
 
 		whose := s.whose(e.Session)
-		said, err := time.ParseInLocation(time.DateOnly, e.Day, t.Now.Location()) // it may have waited for days
-		if err != nil {
-			said = t.Now
-		}
 		for _, text := range ownwords.Sentences(text) {
 			text = stated(text)
 			if redact.Removed(text) {
@@ -82,7 +77,7 @@ func extractive(_ context.Context, t *layer.Turn, s *state) ([]observation, erro
 				if s.Topic.Session == e.Session {
 					topics[len(found)] = s.Topic.Text
 				}
-				found = append(found, statement{text: text, by: e.By, from: sourceOf(e), weight: w, at: len(found), said: said})
+				found = append(found, statement{text: text, by: e.By, from: e.Source, weight: w, at: len(found), said: e.Time(t)})
 			}
 		}
 		if e.By == layer.ByUser {
@@ -90,12 +85,12 @@ func extractive(_ context.Context, t *layer.Turn, s *state) ([]observation, erro
 		}
 	}
 	if len(found) == 0 {
-		return nil, nil
+		return nil
 	}
 
 	all := newLedger(s.Observations)
 	for _, f := range choose(found) {
-		o := observation{By: f.by, Text: layer.Line(f.text, maxStatement), From: []source{f.from}}
+		o := observation{By: f.by, Text: layer.Line(f.text, maxStatement), From: layer.Sources{f.from}}
 		if f.by == layer.ByUser {
 			o.Text = withDates(o.Text, f.said)
 		}
@@ -105,7 +100,7 @@ func extractive(_ context.Context, t *layer.Turn, s *state) ([]observation, erro
 		all.take(o, topics[f.at])
 	}
 	s.Observations = all.known()
-	return all.fresh(), nil
+	return all.fresh()
 }
 
 // choose keeps the weightiest statements of each speaker, the later where they weigh the same, in the order in which

@@ -9,9 +9,6 @@ import (
 	"remora/memory/layer"
 )
 
-// maxSources is how many sources a statement names, the newest.
-const maxSources = 8
-
 // ledger holds the known statements, followed by the new ones. A statement without text was replaced.
 type ledger struct {
 	all   []observation
@@ -56,11 +53,7 @@ func (l *ledger) merge(o *observation) bool {
 	if i < 0 {
 		return false
 	}
-	known := &l.all[i]
-	if !slices.Contains(known.From, o.From[0]) {
-		known.From = append(slices.Clip(known.From), o.From...)
-		known.From = known.From[max(0, len(known.From)-maxSources):]
-	}
+	l.all[i].From = l.all[i].From.With(o.From)
 	return true
 }
 
@@ -140,7 +133,7 @@ func (l *ledger) corrects(o *observation, topic string) (changed observation, ok
 	var candidates []int
 	for i := range l.all {
 		c := &l.all[i]
-		if c.Text != "" && c.By == layer.ByUser && slices.ContainsFunc(c.From, func(s source) bool { return s.Session == o.From[0].Session }) && len(kind.FindAllString(c.Text, 3)) > 0 {
+		if c.Text != "" && c.By == layer.ByUser && slices.ContainsFunc(c.From, func(s layer.Source) bool { return s.Session == o.From[0].Session }) && len(kind.FindAllString(c.Text, 3)) > 0 {
 			candidates = append(candidates, i)
 		}
 	}

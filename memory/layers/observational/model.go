@@ -2,10 +2,9 @@ package observational
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"strings"
+	"time"
 
 	"remora/memory/layer"
 )
@@ -21,89 +20,61 @@ the day when it was said: write dates in place of words such as tomorrow. Nothin
 greetings, questions, code, tool dumps, passwords and what is in <known> already.
 If there is nothing worth noting, answer NONE.`
 
-// distilled is the lines of an answer of the model, and the texts that they are about.
-type distilled struct {
-	of    []layer.Heard
-	lines []string
-}
-
-// Distil distils the buffer with the layer's model when it reaches the threshold, one call per session and one for tool results,
-// so that the origin of each statement is known without trusting the model. The whole transcript is data. Texts that are no longer
-// in the buffer then, since their session was deleted or another replica was first, make no statement.
+// Distil distils the buffer with the layer's model when it reaches the threshold. The whole transcript is data.
 func (l *Layer) Distil(ctx context.Context, t *layer.Turn, s layer.State) (func(context.Context, layer.State) (layer.State, error), error) {
 	st := l.states.Get(s)
 	if l.o.Observer != ByModel || !l.due(st) {
 		return nil, nil
 	}
-	answers, err := l.askModel(ctx, t, st)
+	known := newLedger(st.Observations)
+	learn, err := layer.Distil(t, &st.Buffer, func(texts []layer.Heard) ([]string, error) { return l.askModel(ctx, t, known, texts) })
 	if err != nil {
 		return nil, fmt.Errorf("observe: %w", err)
 	}
 	return func(_ context.Context, s layer.State) (layer.State, error) {
 		st := l.states.Get(s)
 		all := newLedger(st.Observations)
-		left, changed := st.Buffer, false
-		for _, a := range answers {
-			if left.Remove(a.of) {
-				l.learn(all, a)
-				changed = true
-			}
-		}
-		if !changed {
+		if !learn(&st.Buffer, func(texts []layer.Heard, lines []string) { all.learn(t, texts, lines) }) {
 			return s, nil
 		}
 		st.Observations = all.known()
 		st.add(all.fresh(), l.o.MaxObservations)
-		st.Buffer = left
-		st.Count(t)
 		return l.written(s, st)
 	}, nil
 }
 
-// askModel asks the layer's model about each part of the buffer.
-func (l *Layer) askModel(ctx context.Context, t *layer.Turn, s state) ([]distilled, error) {
-	if t.Ask == nil {
-		return nil, errors.New("observer: no model for this request")
+// askModel asks the layer's model about texts of one source. The statements of its answer are known from then on.
+func (l *Layer) askModel(ctx context.Context, t *layer.Turn, known *ledger, texts []layer.Heard) ([]string, error) {
+	prompt := layer.Transcript(texts, func(h layer.Heard) string { return dayOf(t, h) })
+	var lines []string
+	for _, o := range unreplaced(known.all) {
+		lines = append(lines, o.line())
 	}
-	all := newLedger(s.Observations)
-	var answers []distilled
-	for _, part := range s.Groups() {
-		texts := make([]string, len(part))
-		for i, e := range part {
-			texts[i] = "[" + e.Day + "] " + e.By + ": " + e.Text
-		}
-		prompt := layer.Block("transcript", strings.Join(texts, "\n"))
-		if known := slices.Concat(all.known(), all.fresh()); len(known) > 0 {
-			lines := make([]string, len(known))
-			for i := range known {
-				lines[i] = known[i].line()
-			}
-			prompt = layer.Block("known", strings.Join(lines, "\n")) + "\n" + prompt
-		}
-
-		answer, err := t.Ask.Complete(ctx, instructions, prompt, answerTokens)
-		if err != nil {
-			return nil, err
-		}
-		said := layer.AnswerLines(answer, limitBuffer)
-		answers = append(answers, distilled{part, said[max(0, len(said)-l.o.MaxObservations):]})
-		l.learn(all, answers[len(answers)-1])
+	if len(lines) > 0 {
+		prompt = layer.Block("known", strings.Join(lines, "\n")) + "\n" + prompt
 	}
-	return answers, nil
+	answer, err := t.Ask.Complete(ctx, instructions, prompt, answerTokens)
+	if err != nil {
+		return nil, err
+	}
+	said := layer.AnswerLines(answer, limitBuffer)
+	said = said[max(0, len(said)-l.o.MaxObservations):]
+	known.learn(t, texts, said)
+	return said, nil
 }
 
-// learn adds the model's statements to a ledger. A view is cut at its beginning: while it has the first of the items, it has all of
-// them.
-func (l *Layer) learn(all *ledger, a distilled) {
-	from := []source{sourceOf(a.of[0])}
-	for _, text := range a.lines {
-		by, text := attributed(text, a.of)
-		o := observation{By: by, Text: text, From: from}
+func dayOf(t *layer.Turn, h layer.Heard) string { return h.Time(t).Format(time.DateOnly) }
+
+// learn adds the model's statements about texts. While a view has the first of the texts, it has all of them.
+func (l *ledger) learn(t *layer.Turn, texts []layer.Heard, lines []string) {
+	for _, text := range lines {
+		by, text := attributed(text, texts)
+		o := observation{By: by, Text: text, From: layer.Sources{texts[0].Source}}
 		if relative(text) {
-			o.Said = a.of[len(a.of)-1].Day
+			o.Said = dayOf(t, texts[len(texts)-1])
 		}
-		if !all.merge(&o) { // models repeat what they were told is known
-			all.all = append(all.all, o)
+		if !l.merge(&o) { // models repeat what they were told is known
+			l.all = append(l.all, o)
 		}
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"sort"
 	"strings"
 	"time"
 
@@ -79,7 +78,7 @@ func Defaults(Options) layer.Defaults {
 type Layer struct {
 	o       Options
 	states  *layer.Decoded[state]
-	observe func(ctx context.Context, t *layer.Turn, s *state) ([]observation, error)
+	observe func(t *layer.Turn, s *state) []observation // nil if a model does
 }
 
 // New returns the layer. The error joins one line per key that is wrong.
@@ -146,7 +145,7 @@ func (l *Layer) AppendItems(_ context.Context, t *layer.Turn, s layer.State, ite
 }
 
 // Store buffers the assistant's text and distils the buffer when it reaches the threshold, unless a model does (Distil).
-func (l *Layer) Store(ctx context.Context, t *layer.Turn, s layer.State, r *layer.Response) (layer.State, error) {
+func (l *Layer) Store(_ context.Context, t *layer.Turn, s layer.State, r *layer.Response) (layer.State, error) {
 	st := l.states.Get(s)
 	changed := l.gather(t, &st, r.Items, func(by string) bool { return by == layer.ByAssistant && l.hears(by) })
 	if l.observe == nil || !l.due(st) {
@@ -155,10 +154,8 @@ func (l *Layer) Store(ctx context.Context, t *layer.Turn, s layer.State, r *laye
 		}
 		return l.written(s, st)
 	}
-	distilled, err := l.observe(ctx, t, &st)
-	if err != nil {
-		return nil, fmt.Errorf("observe: %w", err)
-	}
+	distilled := l.observe(t, &st)
+	st.Buffer = layer.Buffer{Texts: []layer.Heard{}}
 	st.add(distilled, l.o.MaxObservations)
 	return l.written(s, st)
 }
@@ -182,9 +179,7 @@ func (l *Layer) due(st state) bool {
 
 // gather puts the texts of items into the buffer and reports whether there were any.
 func (l *Layer) gather(t *layer.Turn, st *state, items []wire.Item, hears func(by string) bool) bool {
-	found, lost := st.Add(t, items, l.o.MaxBuffer, hears, func(it wire.Item) layer.Heard {
-		return layer.Heard{Item: layer.ItemName(it), Day: t.Now.Format(time.DateOnly)}
-	})
+	found, lost := st.Add(t, items, l.o.MaxBuffer, hears)
 	st.Lost = min(st.Lost, math.MaxInt32) + lost
 	return found
 }
@@ -192,43 +187,11 @@ func (l *Layer) gather(t *layer.Turn, st *state, items []wire.Item, hears func(b
 // OfView returns true: statements in the view are not repeated (layer.OfView).
 func (*Layer) OfView() bool { return true }
 
-// untold returns the statements without a source item in the view.
-func untold(t *layer.Turn, all []observation) []observation {
-	if t.InView == nil {
-		return all
-	}
-	var left []observation
-	for _, o := range all {
-		if !slices.ContainsFunc(o.From, func(s source) bool { return t.Shows(s.Session, s.Item) }) {
-			left = append(left, o)
-		}
-	}
-	return left
-}
-
 // Recall returns the observations that the view does not have. Over the budget the oldest are left out.
 func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget int) (layer.Recalled, error) {
-	st := l.states.Get(s)
-	observations := untold(t, st.Observations)
-	if len(observations) == 0 {
-		return layer.Recalled{}, nil
-	}
-	var text string
-	var cost int
-	fits := func(from int) bool {
-		rendered := render(observations[from:])
-		n := t.Count(rendered)
-		if n > budget {
-			return false
-		}
-		text, cost = rendered, n
-		return true
-	}
-	// Fewer observations never cost more, so the cut is found by binary search.
-	if !fits(0) {
-		sort.Search(len(observations)-1, func(i int) bool { return fits(i + 1) })
-	}
-	return layer.OneBlock(text, cost), nil
+	untold := slices.DeleteFunc(slices.Clone(l.states.Get(s).Observations), func(o observation) bool { return o.From.ShownIn(t) })
+	r, _ := layer.FitLines(t, len(untold), budget, func(n int) string { return render(untold[len(untold)-n:]) })
+	return r, nil
 }
 
 // intro introduces what was said as quotations, so that no line is taken for an instruction.
@@ -256,12 +219,10 @@ func (l *Layer) Forget(_ context.Context, t *layer.Turn, s layer.State, gone fun
 	next := st
 	next.Observations = nil
 	for _, o := range st.Observations {
-		from := slices.DeleteFunc(slices.Clone(o.From), func(f source) bool { return gone(f.Session) })
-		if len(from) == 0 && len(o.From) > 0 {
-			continue
+		var stays bool
+		if o.From, stays = o.From.Without(gone); stays {
+			next.Observations = append(next.Observations, o)
 		}
-		o.From = from
-		next.Observations = append(next.Observations, o)
 	}
 	next.Forget(t, gone)
 	if gone(next.Topic.Session) {
@@ -277,7 +238,7 @@ func (l *Layer) Forget(_ context.Context, t *layer.Turn, s layer.State, gone fun
 }
 
 // count is the observer that needs no model: it records the number of texts.
-func count(_ context.Context, t *layer.Turn, s *state) ([]observation, error) {
+func count(t *layer.Turn, s *state) []observation {
 	text := fmt.Sprintf("Processed %d items", len(s.Texts)+s.Lost)
-	return []observation{{Text: text, From: []source{{Session: layer.Digest(t.Thread)}}}}, nil
+	return []observation{{Text: text, From: layer.Sources{{Session: layer.Digest(t.Thread)}}}}
 }

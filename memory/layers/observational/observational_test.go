@@ -88,7 +88,7 @@ func TestCount(t *testing.T) {
 	})
 	s = say(t, l, tu, s, "abc")
 	t.Run("the threshold distils the buffer", func(t *testing.T) {
-		want := state{Observations: []observation{{Text: "Processed 2 items", From: []source{{Session: layer.Digest("a")}}}}, Buffer: layer.Buffer{Texts: []layer.Heard{}}, Version: 1}
+		want := state{Observations: []observation{{Text: "Processed 2 items", From: layer.Sources{{Session: layer.Digest("a")}}}}, Buffer: layer.Buffer{Texts: []layer.Heard{}}, Version: 1}
 		if diff := cmp.Diff(want, read(t, s)); diff != "" {
 			t.Error(diff)
 		}
@@ -472,8 +472,8 @@ func TestForget(t *testing.T) {
 	}
 	got := read(t, layer.State(forget(s, "a")))
 	want := state{
-		Observations: []observation{{By: layer.ByUser, Text: "of both", From: []source{{Session: "b"}}}, {Text: "of none"}},
-		Buffer:       layer.Buffer{Texts: []layer.Heard{{By: layer.ByUser, Text: "heard in b", Session: "b"}}, Tokens: turn(nil).Count("heard in b")}, Version: 2,
+		Observations: []observation{{By: layer.ByUser, Text: "of both", From: layer.Sources{{Session: "b"}}}, {Text: "of none"}},
+		Buffer:       layer.Buffer{Texts: []layer.Heard{{By: layer.ByUser, Text: "heard in b", Source: layer.Source{Session: "b"}}}, Tokens: turn(nil).Count("heard in b")}, Version: 2,
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("left (-want +got):\n%s", d)

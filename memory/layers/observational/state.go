@@ -8,22 +8,14 @@ import (
 	"remora/memory/redact"
 )
 
-// source is where something was said: in which session, and by which item of it. Both are digests.
-type source struct {
-	Session string `json:"session"`
-	Item    string `json:"item,omitempty"`
-}
-
-func sourceOf(h layer.Heard) source { return source{h.Session, h.Item} }
-
 // observation is one statement that is kept, and who made it.
 type observation struct {
 	By   string `json:"by,omitempty"` // empty for what the observer itself says
 	Text string `json:"text"`
 	// Said is the day of the statement, if it is meaningful only with it.
 	Said string `json:"said,omitempty"`
-	// From are the items that say so, the newest last: one, or one more for each time that it was said again.
-	From []source `json:"from,omitempty"`
+	// From are the items that say so: one, or one more for each time that it was said again.
+	From layer.Sources `json:"from,omitempty"`
 }
 
 // line is the statement as the model reads it. Only the words of users stand by themselves. Those of others are quoted,
@@ -64,7 +56,7 @@ type heard struct {
 // whose returns the person that the user mentioned last in a session, or "".
 func (st *state) whose(session string) string {
 	for _, o := range slices.Backward(st.Observations) {
-		if slices.ContainsFunc(o.From, func(s source) bool { return s.Session == session }) {
+		if slices.ContainsFunc(o.From, func(s layer.Source) bool { return s.Session == session }) {
 			if k := kin().FindString(o.Text); k != "" && o.By == layer.ByUser {
 				return k
 			}
@@ -106,7 +98,7 @@ func (st state) shared() state {
 // add ends a distillation: what it found goes behind what was known, and the newest are kept. Holders of
 // a copy of the state see no change.
 func (st *state) add(distilled []observation, limit int) {
-	st.Buffer, st.Lost = layer.Buffer{Texts: []layer.Heard{}}, 0
+	st.Lost = 0
 	st.Observations = append(make([]observation, 0, len(st.Observations)+len(distilled)), st.Observations...)
 	for _, o := range distilled {
 		if o.Text = layer.Line(redact.Text(o.Text), maxLine); o.Text != "" {

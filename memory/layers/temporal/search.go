@@ -74,7 +74,7 @@ func withWords(facts []dated, query string) []dated {
 	}
 	var hits []hit
 	for _, f := range slices.Backward(facts) {
-		if n := wanted.In(index.Words(f.fact)); n > 0 {
+		if n := wanted.In(index.Words(f.Text)); n > 0 {
 			hits = append(hits, hit{f, n})
 		}
 	}

@@ -12,12 +12,12 @@ import (
 func TestSearch(t *testing.T) {
 	now := time.Date(2026, 3, 5, 9, 7, 0, 0, time.UTC) // a Thursday
 	all := []dated{
-		{at: "2025-12-24", fact: "Ann was in Oslo for Christmas."},
-		{at: "2026-02-20T10:00:00Z", fact: "Ann bought a bicycle."},
-		{at: "2026-02-25", fact: "The bicycle was stolen."},
-		{at: "2026-03-02", fact: "Ann moved to Bergen."},
-		{at: "2026-03-04", fact: "Ann met Priya."},
-		{at: "2026-03-13", fact: "Ann flies to Lisbon."},
+		{"2025-12-24", fact{Text: "Ann was in Oslo for Christmas."}},
+		{"2026-02-20T10:00:00Z", fact{Text: "Ann bought a bicycle."}},
+		{"2026-02-25", fact{Text: "The bicycle was stolen."}},
+		{"2026-03-02", fact{Text: "Ann moved to Bergen."}},
+		{"2026-03-04", fact{Text: "Ann met Priya."}},
+		{"2026-03-13", fact{Text: "Ann flies to Lisbon."}},
 	}
 	for _, c := range []struct{ query, want string }{
 		{"bicycle", `{"facts":["[2026-02-25] The bicycle was stolen.","[2026-02-20T10:00:00Z] Ann bought a bicycle."]}`},

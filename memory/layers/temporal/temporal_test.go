@@ -125,6 +125,32 @@ func TestLedger(t *testing.T) {
 	})
 }
 
+// A fact is not shown while the view has what it was extracted from.
+func TestFactsInTheViewAreNotRepeated(t *testing.T) {
+	l := newLayer(t, Options{GroundDateTime: new(bool), InjectLedger: true, BufferThreshold: 1, HasModel: true})
+	said := wire.NewMessage(dialects.Chat, wire.User, "I moved to Bergen in March.")
+	tu := turn(model(func(string, string) (string, error) { return "2026-03-01 | Ann moved to Bergen.", nil }))
+	in, err := l.AppendItems(t.Context(), tu, nil, []wire.Item{said})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := layertest.Distil(t.Context(), l, tu, in.State)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, shown := range []bool{true, false} {
+		view := *tu
+		view.InView = func(content wire.Hash) bool { return shown && content == said.ContentHash() }
+		got, err := l.Recall(t.Context(), &view, s, 800)
+		if err != nil || (len(got.Messages) == 0) != shown || got.NoRoom {
+			t.Errorf("in view %v: have %+v, %v", shown, got, err)
+		}
+	}
+	if !l.OfView() || newLayer(t, Options{HasModel: true}).OfView() {
+		t.Error("only the facts depend on the view")
+	}
+}
+
 func TestExtract(t *testing.T) {
 	t.Run("no model, no facts, nothing gathered", func(t *testing.T) {
 		l := newLayer(t, Options{BufferThreshold: 1})
@@ -136,8 +162,9 @@ func TestExtract(t *testing.T) {
 	t.Run("the whole buffer, as data, with the time", func(t *testing.T) {
 		var prompt string
 		tu := turn(model(func(_, user string) (string, error) { prompt = user; return "Ann moved.\nNONE\n", nil }))
+		said := wire.NewMessage(dialects.Chat, wire.User, "hi </transcript>")
 		in, err := l.AppendItems(t.Context(), tu, nil, []wire.Item{
-			wire.NewMessage(dialects.Chat, wire.User, "hi </transcript>"), wire.NewMessage(dialects.Chat, wire.System, "be brief"),
+			said, wire.NewMessage(dialects.Chat, wire.System, "be brief"),
 		})
 		if err != nil || prompt != "" {
 			t.Fatalf("asked %q, %v", prompt, err)
@@ -151,7 +178,7 @@ func TestExtract(t *testing.T) {
 		if diff := cmp.Diff(want, prompt); diff != "" {
 			t.Error(diff)
 		}
-		if diff := cmp.Diff(state{Facts: map[string][]fact{"2026-03-05T09:07:00Z": {{"Ann moved.", []string{layer.Digest("")}}}}, Buffer: layer.Buffer{Texts: []layer.Heard{}}, Version: 1}, read(s)); diff != "" {
+		if diff := cmp.Diff(state{Facts: map[string][]fact{"2026-03-05T09:07:00Z": {{"Ann moved.", layer.Sources{{Session: layer.Digest(""), Item: layer.ItemName(said)}}}}}, Buffer: layer.Buffer{Texts: []layer.Heard{}}, Version: 1}, read(s)); diff != "" {
 			t.Error(diff)
 		}
 	})
@@ -231,7 +258,7 @@ func TestContract(t *testing.T) {
 	ledger := model(func(string, string) (string, error) { return "2026-01-01 | likes </zz> tea\nis Ann", nil })
 	o := Options{TimeZone: "UTC", InjectLedger: true, HasModel: true, BufferThreshold: 10}
 	layertest.Run(t, func() any { return newLayer(t, o) }, layertest.Model(ledger),
-		layertest.States(layer.State(`{"facts":{"2026-01-01":[{"text":"a </zz>"},{"text":"b"}],"2026-01-02":[{"text":"c","from":["s"]}]},"buffer":[{"text":"x","session":"s"}],"bufferTokens":1,"version":2}`)))
+		layertest.States(layer.State(`{"facts":{"2026-01-01":[{"text":"a </zz>"},{"text":"b"}],"2026-01-02":[{"text":"c","from":[{"session":"s","item":"i"}]}]},"buffer":[{"text":"x","session":"s"}],"bufferTokens":1,"version":2}`)))
 }
 
 // FuzzParse: facts of any answer are bounded, have one line each, and sort by date.
@@ -244,7 +271,7 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%d facts", len(facts))
 		}
 		for _, d := range facts {
-			if d.fact == "" || len(d.fact) > 4*maxFact || strings.ContainsAny(fmt.Sprint(d), "\n\r\x00") {
+			if d.Text == "" || len(d.Text) > 4*maxFact || strings.ContainsAny(fmt.Sprint(d), "\n\r\x00") {
 				t.Fatalf("kept %q", d)
 			}
 		}
@@ -281,12 +308,12 @@ func TestSecretsAreNotKept(t *testing.T) {
 // What comes from deleted sessions alone is forgotten; a fact that another session said as well stays.
 func TestForget(t *testing.T) {
 	l := newLayer(t, Options{})
-	s := layer.State(`{"facts":{"2026-03-01 10:00":[{"text":"of a","from":["a"]},{"text":"of both","from":["a","b"]}],"2026-03-02 10:00":[{"text":"of none"}]},` +
+	s := layer.State(`{"facts":{"2026-03-01 10:00":[{"text":"of a","from":[{"session":"a"}]},{"text":"of both","from":[{"session":"a"},{"session":"b"}]}],"2026-03-02 10:00":[{"text":"of none"}]},` +
 		`"buffer":[{"text":"heard in a","session":"a"},{"text":"heard in b","session":"b"}],"bufferTokens":7,"version":2}`)
 	tu := turn(nil)
 	tu.Count = func(s string) int { return len(s) }
 	left, err := l.Forget(t.Context(), tu, s, func(digest string) bool { return digest == "a" })
-	want := `{"facts":{"2026-03-01 10:00":[{"text":"of both","from":["b"]}],"2026-03-02 10:00":[{"text":"of none"}]},` +
+	want := `{"facts":{"2026-03-01 10:00":[{"text":"of both","from":[{"session":"b"}]}],"2026-03-02 10:00":[{"text":"of none"}]},` +
 		`"buffer":[{"by":"","text":"heard in b","session":"b"}],"bufferTokens":10,"version":2}`
 	if err != nil || string(left) != want {
 		t.Errorf("left %s, %v\nwant %s", left, err, want)
@@ -294,7 +321,7 @@ func TestForget(t *testing.T) {
 	if left, err = l.Forget(t.Context(), tu, s, func(string) bool { return true }); err != nil || !strings.Contains(string(left), "of none") || strings.Contains(string(left), "of both") {
 		t.Errorf("left %s, %v, want what no session is named for", left, err)
 	}
-	alone := layer.State(`{"facts":{"2026-03-01 10:00":[{"text":"of a","from":["a"]}]},"buffer":[{"text":"heard in a","session":"a"}]}`)
+	alone := layer.State(`{"facts":{"2026-03-01 10:00":[{"text":"of a","from":[{"session":"a"}]}]},"buffer":[{"text":"heard in a","session":"a"}]}`)
 	if left, err = l.Forget(t.Context(), tu, alone, func(string) bool { return true }); err != nil || left != nil {
 		t.Errorf("left %s, %v, want no state", left, err)
 	}

@@ -239,7 +239,7 @@ func (*Layer) OfView() bool { return true }
 // Recall returns one block tool_memory per id with results that the view does not have, in the order of the configuration. Over
 // the budget the oldest results are left out.
 func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget int) (layer.Recalled, error) {
-	results := slices.DeleteFunc(l.read(s).Results, func(e entry) bool { return t.Shows(e.Session, e.Item) })
+	results := slices.DeleteFunc(l.read(s).Results, func(e entry) bool { return t.Shows(layer.Source{Session: e.Session, Item: e.Item}) })
 	drop := sort.Search(len(results), func(drop int) bool { return l.cost(t, results[drop:], budget) >= 0 })
 	if drop == len(results) {
 		return layer.Recalled{NoRoom: len(results) > 0}, nil
