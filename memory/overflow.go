@@ -128,11 +128,11 @@ func (o *overflow) apply(f pipeline.Fitted, more ...view.Out) {
 
 // block returns a summary's block, none if the text is empty.
 func (o *overflow) block(s summary.State) []view.Block {
-	text, n := s.Block(o.l.run.Count, o.limit)
+	text := s.Block(o.l.run.Count, o.limit)
 	if text == "" {
 		return nil
 	}
-	return []view.Block{{Layer: summaryID, Slot: summarySlot, Texts: []string{text}, Tokens: n}}
+	return []view.Block{{Layer: summaryID, Slot: summarySlot, Texts: []string{text}, Tokens: o.l.run.Count(text)}}
 }
 
 // runStart returns the beginning of the part of the history that always stays.

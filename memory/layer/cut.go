@@ -55,18 +55,17 @@ func boundary(text string, n int) int {
 const cutMark = "..."
 
 // BlockWithin is Block if that costs at most budget tokens. Otherwise the block has as much of the text's beginning as
-// fits, followed by a mark; it is "" if nothing fits. tokens is its cost.
-func BlockWithin(count func(string) int, tag, text string, budget int) (block string, tokens int) {
-	block = Block(tag, text)
+// fits, followed by a mark; it is "" if nothing fits.
+func BlockWithin(count func(string) int, tag, text string, budget int) string {
+	block := Block(tag, text)
 	if Fits(count, block, budget) {
-		return block, count(block)
+		return block
 	}
 	opening, closing := "<"+tag+">\n", cutMark+"\n</"+tag+">"
 	head := block[:len(block)-len("\n</")-len(tag)-len(">")]
 	n := Cut(count, head, closing, budget)
 	if n <= len(opening) {
-		return "", 0
+		return ""
 	}
-	block = head[:n] + closing
-	return block, count(block)
+	return head[:n] + closing
 }

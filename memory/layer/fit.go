@@ -27,8 +27,7 @@ func FitLines(t *Turn, n, budget int, block func(n int) string) (r Recalled, kep
 	if kept = Most(n, func(n int) bool { return Fits(t.Count, block(n), budget) }); kept == 0 {
 		return Recalled{NoRoom: true}, 0
 	}
-	text := block(kept)
-	return OneBlock(text, t.Count(text)), kept
+	return OneBlock(block(kept)), kept
 }
 
 // FitEach recalls a block with the entries that fit a budget together, the best first; one that is too long is left out, and those
@@ -38,7 +37,7 @@ func FitEach[T any](t *Turn, entries []T, budget int, block func([]T) string) (r
 	for _, e := range entries {
 		more := append(kept[:len(kept):len(kept)], e)
 		if text := block(more); Fits(t.Count, text, budget) {
-			r, kept = OneBlock(text, t.Count(text)), more
+			r, kept = OneBlock(text), more
 		} else {
 			left = append(left, e)
 		}

@@ -148,20 +148,18 @@ type WindowCut struct {
 type Recalled struct {
 	// Messages become developer messages, in order. Stored text in them must be escaped (see Block).
 	Messages []string
-	// Tokens is the cost of Messages, 0 to have them counted.
-	Tokens int
 	// State replaces the layer's state, nil to leave it.
 	State State
 	// NoRoom: there are no Messages only because the budget was too small for any of the layer's text.
 	NoRoom bool
 }
 
-// OneBlock returns a recall of one block with its tokens; an empty block is one that had no room.
-func OneBlock(block string, tokens int) Recalled {
+// OneBlock returns a recall of one block; an empty block is one that had no room.
+func OneBlock(block string) Recalled {
 	if block == "" {
 		return Recalled{NoRoom: true}
 	}
-	return Recalled{Messages: []string{block}, Tokens: tokens}
+	return Recalled{Messages: []string{block}}
 }
 
 // HistoryProjector chooses the part of the history to send. It returns some of its input items, in order, and cannot make new

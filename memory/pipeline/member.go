@@ -183,7 +183,7 @@ func (m *member) keep(version uint64, next layer.State, how replay) bool {
 	return true
 }
 
-// block checks a recalled block. The layer's own count is used if it is larger.
+// block checks a recalled block.
 func (m *member) block(rec layer.Recalled, limit int) (view.Block, error) {
 	const (
 		refusedAt    = 4  // times the budget
@@ -204,9 +204,6 @@ func (m *member) block(rec layer.Recalled, limit int) (view.Block, error) {
 	}
 	for _, text := range b.Texts {
 		b.Tokens += m.turn.Count(text)
-	}
-	if len(b.Texts) > 0 {
-		b.Tokens = max(b.Tokens, rec.Tokens)
 	}
 	switch {
 	case (b.Tokens-1)/refusedAt >= limit: // more than refusedAt times, without overflow

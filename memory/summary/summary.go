@@ -117,28 +117,22 @@ func Text(parts []string) string {
 }
 
 // Block returns the summary as a text for the model, at most limit tokens; "" if it is empty or nothing fits. The
-// oldest parts are left out first. tokens is the cost of the block.
-func (s State) Block(count func(string) int, limit int) (block string, tokens int) {
-	for parts := Bounded(s.Parts); len(parts) > 0; parts = parts[1:] {
-		text := Text(parts)
-		if len(parts) == 1 {
-			return within(count, text, limit)
-		}
-		if block := layer.Block(tag, text); layer.Fits(count, block, limit) {
-			return block, count(block)
-		}
+// oldest parts are left out first.
+func (s State) Block(count func(string) int, limit int) string {
+	parts := Bounded(s.Parts)
+	newest := func(n int) string { return layer.Block(tag, Text(parts[len(parts)-n:])) }
+	if n := layer.Most(len(parts), func(n int) bool { return layer.Fits(count, newest(n), limit) }); n > 0 {
+		return newest(n)
 	}
-	return "", 0
-}
+	if len(parts) == 0 {
+		return ""
+	}
 
-// within returns as much of the block as fits, if that has anything of the summary.
-func within(count func(string) int, text string, limit int) (block string, tokens int) {
-	block, tokens = layer.BlockWithin(count, tag, text, limit)
-	said, ok := strings.CutPrefix(block, "<"+tag+">\n"+heading)
-	if !ok || strings.HasPrefix(said, cutMark+"\n</") {
-		return "", 0
+	block := layer.BlockWithin(count, tag, Text(parts[len(parts)-1:]), limit)
+	if said, ok := strings.CutPrefix(block, "<"+tag+">\n"+heading); !ok || strings.HasPrefix(said, cutMark+"\n</") {
+		return "" // nothing of the summary itself
 	}
-	return block, tokens
+	return block
 }
 
 // More are the items that have fallen out of the view since the state's last one.

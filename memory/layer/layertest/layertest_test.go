@@ -29,7 +29,7 @@ func (counter) Init(_ context.Context, _ *layer.Turn, stored layer.State) (layer
 func (counter) Recall(_ context.Context, t *layer.Turn, s layer.State, budget int) (layer.Recalled, error) {
 	text := layer.Block("turns", string(s))
 	if cost := t.Count(text); s != nil && cost <= budget {
-		return layer.Recalled{Messages: []string{text}, Tokens: cost}, nil
+		return layer.OneBlock(text), nil
 	}
 	return layer.Recalled{NoRoom: s != nil}, nil
 }

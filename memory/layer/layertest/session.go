@@ -212,7 +212,7 @@ func (p *session) runAnswering(ctx context.Context, hook string, st *step) (next
 	case layer.HookRecall:
 		var got layer.Recalled
 		got, err = p.impl.(layer.Recaller).Recall(ctx, t, p.state, recallBudget)
-		next, said = got.State, fmt.Sprintf("%q %d", got.Messages, got.Tokens)
+		next, said = got.State, fmt.Sprintf("%q", got.Messages)
 		p.recalled = append(p.recalled, got.Messages...)
 	case layer.HookAppendItems:
 		var got layer.Appended

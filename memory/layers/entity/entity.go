@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sort"
 	"strings"
 
 	"remora/memory/layer"
@@ -104,9 +103,6 @@ func (l *Layer) render(t *layer.Turn, b contents, budget int) (r layer.Recalled)
 	if len(names) > 0 {
 		r.Messages = append(r.Messages, block(names))
 	}
-	for _, text := range r.Messages {
-		r.Tokens += t.Count(text)
-	}
 	r.NoRoom = len(r.Messages) == 0 && len(b.Who)+len(b.Names) > 0
 	return r
 }
@@ -125,11 +121,7 @@ func (*Layer) fit(t *layer.Turn, b contents, budget int) (lines, names []string)
 
 // first returns the longest prefix of all whose block fits the budget.
 func first(t *layer.Turn, all []string, budget int, block func([]string) string) []string {
-	fits := func(n int) bool { return layer.Fits(t.Count, block(all[:n]), budget) }
-	if len(all) == 0 || fits(len(all)) {
-		return all
-	}
-	return all[:sort.Search(len(all)-1, func(n int) bool { return !fits(n + 1) })]
+	return all[:layer.Most(len(all), func(n int) bool { return layer.Fits(t.Count, block(all[:n]), budget) })]
 }
 
 // block returns the block of names.

@@ -199,32 +199,24 @@ func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget i
 		began = st.Episodes[at].Began
 	}
 
-	noRoom := false
-	var lines []string
-	block, cost := "", 0
+	var lines []string // the newest first
 	for _, e := range slices.Backward(l.remembered(st, t.Now)) {
-		if e.Session == own || e.Asked == "" || e.Began.After(began) {
+		if e.Session == own || e.Asked == "" || e.Began.After(began) || len(lines) == l.o.MaxItems {
 			continue
 		}
 		if e.Last.After(began) {
 			e = episode{Began: e.Began, Asked: e.Asked}
 		}
-		more := slices.Concat([]string{e.line()}, lines)
-		text := layer.Block("episodes", intro+"\n"+strings.Join(more, "\n"))
-		tokens := t.Count(text)
-		if tokens > min(budget, l.o.MaxTokens) {
-			noRoom = block == ""
-			break
-		}
-		if lines, block, cost = more, text, tokens; len(lines) == l.o.MaxItems {
-			break
-		}
+		lines = append(lines, e.line())
 	}
-	if block == "" {
-		return layer.Recalled{NoRoom: noRoom}, nil
+	slices.Reverse(lines)
+	r, kept := layer.FitLines(t, len(lines), min(budget, l.o.MaxTokens), func(n int) string {
+		return layer.Block("episodes", intro+"\n"+strings.Join(lines[len(lines)-n:], "\n"))
+	})
+	if kept > 0 {
+		t.Note("sessions", kept)
 	}
-	t.Note("sessions", len(lines))
-	return layer.Recalled{Messages: []string{block}, Tokens: cost}, nil
+	return r, nil
 }
 
 // line returns a session's line in the block. A session without messages continues.

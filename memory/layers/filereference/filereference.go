@@ -241,7 +241,7 @@ func (l *Layer) Recall(ctx context.Context, t *layer.Turn, s layer.State, budget
 	if !shown {
 		return layer.Recalled{NoRoom: true}, nil
 	}
-	return layer.Recalled{Messages: []string{text}, Tokens: cost}, nil
+	return layer.OneBlock(text), nil
 }
 
 // block shows one file within budget tokens; "" if they are too few.

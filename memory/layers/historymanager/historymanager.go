@@ -140,27 +140,25 @@ func (l *Layer) Recall(ctx context.Context, t *layer.Turn, s layer.State, budget
 	lines := l.lines(ctx, t, &st, shown)
 	t.Note("summaries", len(c.Parts))
 
-	all := join(text, lines)
-	for n := len(lines); n >= 0; n-- {
-		whole := join(text, lines[:n])
-		if whole == "" {
-			continue
-		}
-		if block := layer.Block(tag, whole); layer.Fits(t.Count, block, budget) {
-			t.Note("memories", n)
-			return layer.Recalled{Messages: []string{block}, Tokens: t.Count(block)}, nil
-		}
+	first := 0 // of the memories among the lines of the block
+	if text != "" {
+		first = 1
+	}
+	r, kept := layer.FitLines(t, first+len(lines), budget, func(n int) string { return layer.Block(tag, join(text, lines[:n-first])) })
+	if kept > 0 {
+		t.Note("memories", kept-first)
+	}
+	if kept > 0 || text == "" {
+		return r, nil
 	}
 
 	// The summary does not fit: show less of it, in the end only the beginning of its newest part.
-	if text, _ = c.render(l.o.MaxChars, func(text string) bool { return layer.Fits(t.Count, layer.Block(tag, text), budget) }); text == "" {
-		return layer.Recalled{NoRoom: all != ""}, nil
-	}
-	block, tokens := layer.BlockWithin(t.Count, tag, text, budget)
+	text, _ = c.render(l.o.MaxChars, func(text string) bool { return layer.Fits(t.Count, layer.Block(tag, text), budget) })
+	block := layer.BlockWithin(t.Count, tag, text, budget)
 	if len(block) <= len("<"+tag+">\n"+summary.Text([]string{""})+cutMark+"\n</"+tag+">") {
-		return layer.Recalled{NoRoom: true}, nil // nothing of the summary itself
+		block = "" // nothing of the summary itself
 	}
-	return layer.Recalled{Messages: []string{block}, Tokens: tokens}, nil
+	return layer.OneBlock(block), nil
 }
 
 // join is the text of the block, with an empty line between summaries and memories.

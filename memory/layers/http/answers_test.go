@@ -186,8 +186,8 @@ func FuzzAnswer(f *testing.F) {
 					t.Errorf("not one block: %q", m)
 				}
 			}
-			if total > 50 || r.Tokens != total {
-				t.Errorf("recalled %d tokens, says %d", total, r.Tokens)
+			if total > 50 {
+				t.Errorf("recalled %d tokens", total)
 			}
 		}
 		if a, err := l.AppendItems(ctx, turn, state, items); err == nil && len(a.Items) > len(items)+64 {

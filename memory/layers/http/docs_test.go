@@ -56,8 +56,8 @@ func TestDocumentedMessages(t *testing.T) {
 		{layer.HookRecall, func(l *Layer) (any, error) {
 			return l.Recall(ctx, turn, layer.State(`{"notes":["I like green tea."]}`), 2000)
 		}, layer.Recalled{
-			Messages: []string{"<memory>\nI like green tea.\n</memory>"}, Tokens: 9,
-			State: layer.State(`{"notes":["I like green tea."],"used":1}`),
+			Messages: []string{"<memory>\nI like green tea.\n</memory>"},
+			State:    layer.State(`{"notes":["I like green tea."],"used":1}`),
 		}},
 		{layer.HookStore, func(l *Layer) (any, error) {
 			return l.Store(ctx, turn, nil, &layer.Response{

@@ -104,12 +104,12 @@ func (l *Layer) Recall(ctx context.Context, t *layer.Turn, s layer.State, budget
 		if l.o.Tag != noTag {
 			m = layer.Block(l.o.Tag, m)
 		}
-		if !layer.Fits(t.Count, m, budget-out.Tokens) {
+		if !layer.Fits(t.Count, m, budget) {
 			out.NoRoom = len(out.Messages) == 0
 			break
 		}
 		out.Messages = append(out.Messages, m)
-		out.Tokens += t.Count(m)
+		budget -= t.Count(m)
 	}
 	return out, nil
 }

@@ -170,11 +170,10 @@ func (st *state) outcome(t *layer.Turn, budget int) layer.Recalled {
 		result = layer.Escape(st.Log[n-1].Outcome)
 	}
 	text := fmt.Sprintf("<plan_outcome>Plan v%d %s.</plan_outcome>", st.Version, result)
-	tokens := t.Count(text)
-	if tokens > budget {
+	if !layer.Fits(t.Count, text, budget) {
 		return layer.Recalled{NoRoom: true}
 	}
-	return layer.Recalled{Messages: []string{text}, Tokens: tokens}
+	return layer.OneBlock(text)
 }
 
 // planning returns the rules of planning and the plan so far.

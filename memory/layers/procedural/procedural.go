@@ -182,9 +182,8 @@ func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget i
 	}
 	p := &l.procedures[at]
 	block := layer.Block("procedure", "How this is done here: "+p.Name+"\n"+p.Steps)
-	cost := t.Count(block)
-	if cost > min(budget, l.o.MaxTokens) {
+	if !layer.Fits(t.Count, block, min(budget, l.o.MaxTokens)) {
 		return layer.Recalled{NoRoom: true}, nil
 	}
-	return layer.Recalled{Messages: []string{block}, Tokens: cost}, nil
+	return layer.OneBlock(block), nil
 }

@@ -219,13 +219,11 @@ func (l *Layer) Recall(ctx context.Context, t *layer.Turn, _ layer.State, budget
 			}
 		}
 	}
-	chosen := fit(t, best[:min(len(best), l.o.MaxItems)], budget)
-	if len(chosen) == 0 {
-		return layer.Recalled{NoRoom: len(best) > 0}, nil
+	r, chosen, _ := layer.FitEach(t, best[:min(len(best), l.o.MaxItems)], budget, render)
+	if len(chosen) > 0 {
+		t.Note("passages", len(chosen))
 	}
-	text := render(chosen)
-	t.Note("passages", len(chosen))
-	return layer.Recalled{Messages: []string{text}, Tokens: t.Count(text)}, nil
+	return r, nil
 }
 
 // question is a text to search for, and the minimum share of its words in a passage.
@@ -258,17 +256,6 @@ func (lib *library) match(h *index.Hit, question index.WordSet) float32 {
 		return h.Match
 	}
 	return float32(question.In(index.Words(h.Text))) / float32(max(1, len(question)))
-}
-
-// fit returns the passages that fit a budget together, best first; a passage that is too long is skipped.
-func fit(t *layer.Turn, best []found, budget int) []found {
-	var chosen []found
-	for i := range best {
-		if more := append(slices.Clone(chosen), best[i]); t.Count(render(more)) <= budget {
-			chosen = more
-		}
-	}
-	return chosen
 }
 
 // render makes the block of passages. Consecutive passages of a section share a head.

@@ -117,9 +117,9 @@ func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget i
 			continue
 		}
 		block := layer.Block("reminder", r.Text)
-		if cost := t.Count(block); cost <= budget-out.Tokens {
+		if cost := t.Count(block); cost <= budget {
 			out.Messages = append(out.Messages, block)
-			out.Tokens += cost
+			budget -= cost
 		}
 		out.NoRoom = len(out.Messages) == 0
 	}

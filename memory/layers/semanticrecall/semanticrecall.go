@@ -107,9 +107,8 @@ func (l *Layer) Recall(ctx context.Context, t *layer.Turn, _ layer.State, budget
 	if len(lines) == 0 {
 		return layer.Recalled{NoRoom: len(candidates) > 0}, nil
 	}
-	text := render(lines)
 	t.Note("statements", len(lines))
-	return layer.Recalled{Messages: []string{text}, Tokens: t.Count(text)}, nil
+	return layer.OneBlock(render(lines)), nil
 }
 
 // find returns the statements that answer a question, best first. It returns none for small talk, or if the best few share too

@@ -166,5 +166,5 @@ func (l *Layer) Recall(_ context.Context, t *layer.Turn, _ layer.State, budget i
 	if budget > 0 {
 		text = text[:layer.Cut(t.Count, text, l.tail, budget)]
 	}
-	return layer.Recalled{Messages: []string{text + l.tail}}, nil
+	return layer.OneBlock(text + l.tail), nil
 }

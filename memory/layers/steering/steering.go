@@ -243,25 +243,14 @@ func (l *Layer) unasked(ctx context.Context, t *layer.Turn, resp *layer.Response
 // Recall shows asynchronous verdicts, each once. A verdict that does not fit waits for the next recall.
 func (*Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget int) (layer.Recalled, error) {
 	st := read(s)
-	if len(st.Queue) == 0 {
-		return layer.Recalled{}, nil
-	}
-	var told, left []feedback
-	text, cost := "", 0
-	for _, f := range st.Queue {
-		next := render(append(slices.Clone(told), f))
-		if n := t.Count(next); n <= budget {
-			told, text, cost = append(told, f), next, n
-			continue
-		}
-		left = append(left, f)
-	}
-	if text == "" {
-		return layer.Recalled{NoRoom: true}, nil
+	r, told, left := layer.FitEach(t, st.Queue, budget, render)
+	if len(told) == 0 {
+		return r, nil
 	}
 	st.Queue = left
-	next, err := layer.Encode(st)
-	return layer.Recalled{Messages: []string{text}, Tokens: cost, State: next}, err
+	var err error
+	r.State, err = layer.Encode(st)
+	return r, err
 }
 
 func render(all []feedback) string {

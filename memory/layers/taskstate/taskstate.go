@@ -160,7 +160,7 @@ func (*Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget int
 		return layer.Recalled{}, err
 	}
 	if budget <= 0 {
-		return layer.Recalled{Messages: []string{layer.Block(tag, body)}}, nil
+		return layer.OneBlock(layer.Block(tag, body)), nil
 	}
 	for len(st.Checkpoints) > 0 && !layer.Fits(t.Count, layer.Block(tag, body), budget) {
 		st.Checkpoints = st.Checkpoints[(len(st.Checkpoints)+1)/2:]

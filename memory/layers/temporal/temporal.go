@@ -216,7 +216,7 @@ func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget i
 		return block
 	})
 	if kept == 0 && l.o.grounds() {
-		r = layer.OneBlock(now, t.Count(now))
+		r = layer.OneBlock(now)
 	}
 	return r, nil
 }

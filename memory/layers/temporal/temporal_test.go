@@ -41,11 +41,7 @@ func recall(t *testing.T, l *Layer, s layer.State, budget int) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := strings.Join(got.Messages, "|")
-	if got.Tokens != layertest.Quarter(text) {
-		t.Errorf("says %d tokens, has %d", got.Tokens, layertest.Quarter(text))
-	}
-	return text
+	return strings.Join(got.Messages, "|")
 }
 
 // stored is the state after one answer that fills the buffer.

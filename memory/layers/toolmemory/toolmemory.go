@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"sort"
 	"strings"
 
 	"remora/memory/layer"
@@ -240,23 +239,18 @@ func (*Layer) OfView() bool { return true }
 // the budget the oldest results are left out.
 func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget int) (layer.Recalled, error) {
 	results := slices.DeleteFunc(l.read(s).Results, func(e entry) bool { return t.Shows(layer.Source{Session: e.Session, Item: e.Item}) })
-	drop := sort.Search(len(results), func(drop int) bool { return l.cost(t, results[drop:], budget) >= 0 })
-	if drop == len(results) {
-		return layer.Recalled{NoRoom: len(results) > 0}, nil
-	}
-	return layer.Recalled{Messages: l.blocks(results[drop:]), Tokens: l.cost(t, results[drop:], budget)}, nil
-}
-
-// cost returns the tokens of these results' blocks, or -1 if they exceed the budget.
-func (l *Layer) cost(t *layer.Turn, results []entry, budget int) int {
-	tokens := 0
-	for _, m := range l.blocks(results) {
-		if !layer.Fits(t.Count, m, budget-tokens) {
-			return -1
+	newest := func(n int) []string { return l.blocks(results[len(results)-n:]) }
+	kept := layer.Most(len(results), func(n int) bool {
+		left := budget
+		for _, m := range newest(n) {
+			if !layer.Fits(t.Count, m, left) {
+				return false
+			}
+			left -= t.Count(m)
 		}
-		tokens += t.Count(m)
-	}
-	return tokens
+		return true
+	})
+	return layer.Recalled{Messages: newest(kept), NoRoom: kept == 0 && len(results) > 0}, nil
 }
 
 // intro marks the results as data, not instructions.
