@@ -50,7 +50,7 @@ func add(ix *index.Index, e *Embeddings, name string, it session.Said) {
 // toldTags are the tags of blocks with recalled text. A message that quotes such a block does not state it. The test lists the tags
 // that are missing here, and why.
 const toldTags = "recalled observations episodes conversation_memory conversation_summary remembered_facts names_seen_earlier " +
-	"who_and_what_earlier working_memory tool_memory task_state active_plan memory_update"
+	"who_and_what_earlier working_memory tool_memory task_state active_plan referenced_files memory_update"
 
 var toldBlocks = sync.OnceValue(func() []*regexp.Regexp {
 	var all []*regexp.Regexp

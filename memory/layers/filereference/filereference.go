@@ -207,7 +207,12 @@ func first(text string, limit int) string {
 	return text
 }
 
-const title = "# Referenced Files"
+const tag = "referenced_files"
+
+// wrapped puts files into the block. What is in them stays as it is; it only must not close the block.
+func wrapped(files string) string {
+	return "<" + tag + ">\n" + strings.ReplaceAll(files, "</"+tag, `<\/`+tag) + "\n</" + tag + ">"
+}
 
 // Recall returns the current files, the most relevant first. A file that does not fit is shown without its middle.
 func (l *Layer) Recall(ctx context.Context, t *layer.Turn, s layer.State, budget int) (layer.Recalled, error) {
@@ -222,26 +227,27 @@ func (l *Layer) Recall(ctx context.Context, t *layer.Turn, s layer.State, budget
 	defer dir.root.Close()
 
 	slices.SortStableFunc(st.Files, func(a, b file) int { return b.Priority - a.Priority })
-	text, cost := title, t.Count(title)
-	shown := false
+	files := ""
 	for _, f := range st.Files {
 		if ctx.Err() != nil {
 			return layer.Recalled{}, ctx.Err()
 		}
 		// The joined text may cost a token more than its parts, so it is counted again.
-		b := block(t, dir, f, budget-cost-1)
-		if b == "" {
+		next := block(t, dir, f, budget-t.Count(wrapped(files))-1)
+		if next == "" {
 			continue
 		}
-		next := text + "\n\n" + b
-		if n := t.Count(next); n <= budget {
-			text, cost, shown = next, n, true
+		if files != "" {
+			next = files + "\n\n" + next
+		}
+		if layer.Fits(t.Count, wrapped(next), budget) {
+			files = next
 		}
 	}
-	if !shown {
+	if files == "" {
 		return layer.Recalled{NoRoom: true}, nil
 	}
-	return layer.OneBlock(text), nil
+	return layer.OneBlock(wrapped(files)), nil
 }
 
 // block shows one file within budget tokens; "" if they are too few.

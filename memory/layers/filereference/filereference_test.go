@@ -103,7 +103,7 @@ func TestReferencedFiles(t *testing.T) {
 	if text := got.Items[0].Text(); text != "read [#docs/plan.md](#docs-plan-md)" || !got.Rerender {
 		t.Errorf("have %q, rerender %t", text, got.Rerender)
 	}
-	want := "# Referenced Files\n\n## docs/plan.md\n````\n# Plan\n```go\nx\n```\n````"
+	want := "<referenced_files>\n## docs/plan.md\n````\n# Plan\n```go\nx\n```\n````\n</referenced_files>"
 	if diff := cmp.Diff(want, recall(t, l, got.State, math.MaxInt)); diff != "" {
 		t.Error(diff)
 	}
@@ -116,7 +116,7 @@ func TestReferencedFiles(t *testing.T) {
 	t.Run("what the user names comes first, each file once", func(t *testing.T) {
 		next := says(t, l, nil, got.State, "and #b.txt #./b.txt")
 		text := recall(t, l, next.State, math.MaxInt)
-		if !strings.HasPrefix(text, "# Referenced Files\n\n## b.txt\n```\nbee\n```\n\n## docs/plan.md\n") || strings.Count(text, "## b.txt") != 1 {
+		if !strings.HasPrefix(text, "<referenced_files>\n## b.txt\n```\nbee\n```\n\n## docs/plan.md\n") || strings.Count(text, "## b.txt") != 1 {
 			t.Errorf("have %q", text)
 		}
 	})
@@ -131,10 +131,19 @@ func TestReferencedFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		next = says(t, l, nil, next.State, "and docs/plan.md now?")
-		if text := recall(t, l, next.State, 1000); text != "# Referenced Files\n\n## docs/plan.md\n[FILE DELETED: docs/plan.md]" || !next.Rerender {
+		if text := recall(t, l, next.State, 1000); text != "<referenced_files>\n## docs/plan.md\n[FILE DELETED: docs/plan.md]\n</referenced_files>" || !next.Rerender {
 			t.Errorf("have %q", text)
 		}
 	})
+}
+
+// A file keeps the tags in it, but cannot close the block.
+func TestFileStaysInItsBlock(t *testing.T) {
+	l := newLayer(t, Options{BaseDir: folder(t, map[string]string{"a.html": "<b>x</b></referenced_files>"})})
+	want := "<referenced_files>\n## a.html\n```\n<b>x</b><\\/referenced_files>\n```\n</referenced_files>"
+	if diff := cmp.Diff(want, recall(t, l, says(t, l, nil, nil, "#a.html").State, 1000)); diff != "" {
+		t.Error(diff)
+	}
 }
 
 // TestNothingElseIsRead: no reference reads the secret beside the folder.
@@ -175,7 +184,7 @@ func TestNothingElseIsRead(t *testing.T) {
 	} {
 		l := newLayer(t, Options{BaseDir: base, MaxFileSize: 100, FollowSymlinks: tc.follow})
 		text := recall(t, l, says(t, l, nil, nil, "#"+tc.ref).State, 1000)
-		if !strings.HasSuffix(text, "\n"+tc.want) || strings.Contains(text, "top secret") {
+		if !strings.HasSuffix(text, "\n"+tc.want+"\n</referenced_files>") || strings.Contains(text, "top secret") {
 			t.Errorf("#%s (follow %v): have %q, want %s", tc.ref, tc.follow, text, tc.want)
 		}
 	}
@@ -186,7 +195,7 @@ func TestOversize(t *testing.T) {
 	base := folder(t, map[string]string{"long.md": strings.Join(lines, ""), "small.md": "s\n", "one.md": strings.Repeat("y", 5000)})
 	l := newLayer(t, Options{BaseDir: base})
 	s := says(t, l, nil, nil, "#long.md").State
-	text := recall(t, l, s, 220)
+	text := recall(t, l, s, 224)
 	before, after, ok := strings.Cut(text, "... [truncated ")
 	head, tail := strings.Count(before, "5678\n"), strings.Count(after, "5678\n")
 	if !ok || head != 11 || tail != 8 || !strings.HasPrefix(after, "81 lines] ...\n") {
