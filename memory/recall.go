@@ -5,6 +5,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"sync"
 
 	"remora/memory/pipeline"
 	"remora/memory/view"
@@ -48,24 +49,39 @@ func (a *assembly) recallOfView(ctx context.Context, cut *windowCut) {
 	}
 	system, history := a.v.Items[:len(c.System)], a.history()
 
-	var shown map[wire.Hash]bool
-	inView := func(content wire.Hash) bool {
-		if shown == nil {
-			left := map[int]bool{} // what the budget will have no room for
-			for _, out := range l.run.Fit(system, l.blocks, history).Left {
-				left[out.Index] = true
-			}
-			shown = make(map[wire.Hash]bool, len(history))
-			for i, it := range history {
-				if !left[i] && (it.Kind == wire.Message || it.Kind == wire.ToolResult) {
-					shown[it.ContentHash()] = true
-				}
-			}
+	of := pipeline.ViewOf{Cut: cut.of(c.Items, &a.v)}
+	// Blocks that have become larger take the room of items that were shown: layers that left these to the view are called again.
+	const most = 3
+	for range most {
+		before := l.blocks
+		shown := sync.OnceValue(func() map[wire.Hash]bool { return contentsOf(history, l.run.Fit(system, before, history).Left) })
+		of.Has = func(content wire.Hash) bool { return shown()[content] }
+		l.blocks = l.run.RecallOfView(ctx, of)
+		if costOf(l.blocks) <= costOf(before) {
+			break
 		}
-		return shown[content]
 	}
-	l.blocks = l.run.RecallOfView(ctx, pipeline.ViewOf{Has: inView, Cut: cut.of(c.Items, &a.v)})
 	cut.end()
+}
+
+// contentsOf returns the content hashes of messages and results, without the items that are left out.
+func contentsOf(history []wire.Item, left []view.Out) map[wire.Hash]bool {
+	contents := make(map[wire.Hash]bool, len(history))
+	for i, it := range history {
+		if len(left) > 0 && left[0].Index == i {
+			left = left[1:]
+		} else if it.Kind == wire.Message || it.Kind == wire.ToolResult {
+			contents[it.ContentHash()] = true
+		}
+	}
+	return contents
+}
+
+func costOf(blocks []view.Block) (tokens int) {
+	for i := range blocks {
+		tokens += blocks[i].Cost()
+	}
+	return tokens
 }
 
 // windowSlot is the slot from which on layers choose from what the window leaves.

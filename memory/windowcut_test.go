@@ -16,6 +16,7 @@ import (
 	"remora/memory/pipeline"
 	"remora/memory/view"
 	"remora/wire"
+	"remora/wire/dialects"
 )
 
 // lister is the layer entity_memory as it is configured by default.
@@ -175,6 +176,56 @@ func TestCutsInConflicts(t *testing.T) {
 	for words, want := range map[string]string{one: "src/one.go", two: "src/two.go"} {
 		if have := listed(l.turn(words+" a:5 u:6", "a:6")); have != want {
 			t.Errorf("lists %q, want %q", have, want)
+		}
+	}
+}
+
+// spoken is a layer whose recall depends on the view.
+type spoken func(t *layer.Turn) string
+
+func (spoken) OfView() bool { return true }
+
+func (s spoken) Recall(_ context.Context, t *layer.Turn, _ layer.State, _ int) (layer.Recalled, error) {
+	if text := s(t); text != "" {
+		return layer.OneBlock(text), nil
+	}
+	return layer.Recalled{}, nil
+}
+
+// TestItemsThatABlockPushesOut: a block that is larger once the view is chosen takes the room of an item. A layer that tells what the
+// view lacks then tells of that item.
+func TestItemsThatABlockPushesOut(t *testing.T) {
+	t.Parallel()
+	large := spoken(func(t *layer.Turn) string {
+		if t.InView == nil {
+			return "" // as entity_memory before the first cut
+		}
+		return strings.Repeat("x", 28)
+	})
+	first := wire.NewMessage(dialects.Chat, wire.User, "first").ContentHash()
+	teller := spoken(func(t *layer.Turn) string {
+		if t.InView != nil && t.InView(first) {
+			return ""
+		}
+		return "told"
+	})
+	at := func(id string, slot int, tokens float64, s spoken) pipeline.Layer {
+		return pipeline.Layer{ID: id, Slot: slot, Scope: layer.Thread, Placement: layer.Live, Budget: layer.Between(tokens, tokens), Impl: s}
+	}
+	for budget, want := range map[float64]string{
+		100: "u:first a:1 u:2 s:" + strings.Repeat("x", 28),
+		61:  "a:1 u:2 s:" + strings.Repeat("x", 28) + " s:told",
+	} {
+		p, err := pipeline.New([]pipeline.Layer{at("large", 1, 28, large), at("teller", 2, 4, teller)}, pipeline.Options{
+			Policy: view.Policy{Budget: budget, Overflow: view.OverflowTruncate},
+			Count:  func(_, text string) int { return len(text) }, CountItem: func(string, wire.Item) int { return 10 },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := newLab(t, memory.Options{Shape: memory.Shape{Layers: p}})
+		if got := told(t, l.begin(memory.Call{}, "u:first a:1 u:2").View); got != want {
+			t.Errorf("with %v tokens: %s, want %s", budget, got, want)
 		}
 	}
 }
