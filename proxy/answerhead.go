@@ -35,9 +35,9 @@ func (a *answer) answerWith(h *providers.Head) {
 	if h != &a.head.Head {
 		a.head.Copy(h)
 	}
-	resp := &a.ctx.Response
+	resp := &a.req.ctx.Response
 	resp.SetStatusCode(h.Status())
-	if n, told := h.Length(); told && a.ctx.IsHead() {
+	if n, told := h.Length(); told && a.req.ctx.IsHead() {
 		resp.Header.SetContentLength(n)
 	}
 }
@@ -48,12 +48,12 @@ func (a *answer) answerWith(h *providers.Head) {
 // connection, instead of gathering the answers to pipelined requests. So the head begins a write of its own, and streamToClose,
 // which bypasses fasthttp's buffer, cannot overtake it.
 func (a *answer) arrangeHead(deadline time.Time) {
-	if a.ctx.Hijacked() {
+	if a.req.ctx.Hijacked() {
 		return
 	}
-	_ = a.ctx.SetWriteDeadline(deadline)
+	_ = a.req.ctx.SetWriteDeadline(deadline)
 	if len(a.head.Lines()) > 0 {
-		listener.ReplaceHead(a.ctx.Conn(), bodyBehind(a.ctx), a.head)
+		listener.ReplaceHead(a.req.ctx.Conn(), bodyBehind(a.req.ctx), a.head)
 		a.head = nil
 	}
 }
@@ -70,17 +70,39 @@ func bodyBehind(ctx *fasthttp.RequestCtx) int {
 	return len(resp.Body())
 }
 
+// noteEncoding reports, in X-Memory and the log, an answer that is not stored since its Content-Encoding is unknown.
+func (a *answer) noteEncoding() {
+	turn := a.req.turn
+	kept := a.req.late.turn != nil || turn != nil && !turn.unkept && !turn.steering.Judges()
+	if kept && a.attempt.status < fasthttp.StatusMultipleChoices && !decodable(a.head.ContentEncoding()) {
+		a.notStored("the Content-Encoding of the answer is unknown")
+	}
+}
+
+// noteNoPath logs, once for each provider, a 404 that a base URL without a path explains. The client gets upstream's answer as
+// it came: that URL may be right, and the 404 about something else.
+func (a *answer) noteNoPath() {
+	provider := a.attempt.out.provider
+	if a.attempt.status != fasthttp.StatusNotFound || !a.req.dialect.Known() || provider.Upstream().Path != "" {
+		return
+	}
+	if _, logged := a.req.noPath.LoadOrStore(provider.Name(), true); !logged {
+		a.req.s.log.Warn("upstream answers 404, and its base_url has no path: most servers want one that ends in /v1 (providers[].base_url)",
+			"provider", provider.Name())
+	}
+}
+
 // report adds the proxy's headers to the answer, and reports whether there are any: the request names a session. They replace
 // upstream's, which may be a Remora, too; Server-Timing is added beside upstream's.
 func (a *answer) report() bool {
 	h, id := a.head, &a.req.head.id
 	switch {
-	case a.turn != nil && !a.turn.unkept:
+	case a.req.turn != nil && !a.req.turn.unkept:
 		h.Drop("x-session-id", "x-turn-id", "x-memory")
 		h.Add("X-Session-Id", safeValue(id.session))
-		h.Add("X-Turn-Id", a.turn.id)
-		h.AddBytes("X-Memory", appendSummary(make([]byte, 0, 128), &a.turn.summary, id.source, a.req.reason))
-		h.AddBytes("Server-Timing", a.trace.appendServerTiming(make([]byte, 0, 64)))
+		h.Add("X-Turn-Id", a.req.turn.id)
+		h.AddBytes("X-Memory", appendSummary(make([]byte, 0, 128), &a.req.turn.summary, id.source, a.req.reason))
+		h.AddBytes("Server-Timing", a.req.trace.appendServerTiming(make([]byte, 0, 64)))
 	case a.req.status != "":
 		reason := ""
 		if a.req.status == statusBypass {
@@ -101,7 +123,7 @@ const own = "X-Session-Id, X-Turn-Id, X-Memory, Server-Timing"
 // openToPages does CORS for the proxy's own headers: if upstream allows a web page to read its answer, the page may also read the
 // headers that the proxy adds, and send those that it reads. Upstream's lines stay. reported: the proxy has added its headers.
 func (a *answer) openToPages(reported bool) {
-	if !a.req.head.paged || a.s.begin == nil {
+	if !a.req.head.paged || a.req.s.begin == nil {
 		return
 	}
 	allowed := false
@@ -116,9 +138,9 @@ func (a *answer) openToPages(reported bool) {
 	}
 	switch {
 	case !allowed:
-	case a.ctx.IsOptions():
-		if more := a.req.head.ownAsked(a.s.names, listed); len(more) > 0 {
-			if d, _ := dialectOf(a.ctx.RequestURI()); d.Known() {
+	case a.req.ctx.IsOptions():
+		if more := a.req.head.ownAsked(a.req.s.names, listed); len(more) > 0 {
+			if d, _ := dialectOf(a.req.ctx.RequestURI()); d.Known() {
 				a.head.Add(fasthttp.HeaderAccessControlAllowHeaders, strings.Join(more, ", "))
 			}
 		}
@@ -139,13 +161,13 @@ func (a *answer) openErrorToPages() {
 // several rounds, that is their number and the tokens of all of them: the usage in its body has only the input of the last one. A
 // stream's headers were sent before.
 func (a *answer) reportWhole() {
-	if a.turn == nil || a.turn.unkept || a.rounds.n < 2 && a.req.reason == "" {
+	if a.req.turn == nil || a.req.turn.unkept || a.rounds < 2 && a.req.reason == "" {
 		return
 	}
-	report := appendSummary(nil, &a.turn.summary, a.req.head.id.source, a.req.reason)
-	if a.rounds.n > 1 {
-		sum := wire.ParseUsage(a.rounds.usage)
-		report = fmt.Appendf(report, ";rounds=%d;input=%d;output=%d", a.rounds.n, sum.Input, sum.Output)
+	report := appendSummary(nil, &a.req.turn.summary, a.req.head.id.source, a.req.reason)
+	if a.rounds > 1 {
+		sum := wire.ParseUsage(a.usage)
+		report = fmt.Appendf(report, ";rounds=%d;input=%d;output=%d", a.rounds, sum.Input, sum.Output)
 	}
 	a.head.Replace("x-memory", report)
 }

@@ -15,16 +15,9 @@ import (
 
 // attempt sends a request upstream, and tries again where that helps: at another provider, or in another shape.
 type attempt struct {
-	s      *Server
-	req    *request
-	trace  *trace
-	ending *ending
+	req *request
+	out outgoing
 
-	*routes              // the routes at the time when the request came
-	portable func() bool // isPortable; a method value allocates, so it is made once
-	sent     func()      // noteSent, likewise
-
-	out       outgoing
 	corrected bool             // the one corrective try was made
 	tooLong   bool             // upstream refuses the length of the request, and windows leave less of the history from now on
 	prepared  fasthttp.Request // target, Host and additional headers of the provider
@@ -34,26 +27,26 @@ type attempt struct {
 	status   int    // of upstream's answer, 0 until there is one
 	refusal  []byte // the body of an error answer that was read before it is passed on
 	first    []byte // the part of an answer's body that was looked at and not taken
-	held     budget // for the parts of answers that are buffered
+	held     int    // bytes of answers that were buffered
 }
 
 func (a *attempt) reset() {
-	a.routes, a.corrected, a.tooLong = nil, false, false
 	a.out.reset()
-	a.status, a.refusal, a.first, a.held.taken = 0, nil, nil, 0
+	a.corrected, a.tooLong = false, false
+	a.status, a.refusal, a.first, a.held = 0, nil, nil, 0
 }
 
 // choose picks the provider for the model that the request names.
 func (a *attempt) choose() error {
 	model := ""
 	switch {
-	case !a.upstreams.NeedsModel():
+	case !a.req.upstreams.NeedsModel():
 	case a.req.parsed != nil:
 		model = a.req.parsed.Model()
 	default:
 		model = deploymentOf(a.req.ctx.RequestURI())
 	}
-	if a.out.provider = a.upstreams.Pick(model); a.out.provider == nil {
+	if a.out.provider = a.req.upstreams.Pick(model); a.out.provider == nil {
 		return &Error{
 			Status: fasthttp.StatusNotFound, Code: codeNoProvider,
 			Message: "no provider is configured for this model (providers.models)",
@@ -65,8 +58,8 @@ func (a *attempt) choose() error {
 // send sends the request and reads the head of the answer.
 func (a *attempt) send(head *providers.Head) error {
 	var plan retry.Plan
-	if a.resilience != nil {
-		plan = a.resilience.Plan(a.out.provider, a.portable)
+	if p := a.req.resilience; p != nil {
+		plan = p.Plan(a.out.provider, a.isPortable)
 	}
 	first, err := plan.Begin()
 	if err != nil {
@@ -81,7 +74,7 @@ func (a *attempt) send(head *providers.Head) error {
 func (a *attempt) goOn(head *providers.Head) error {
 	a.upstream.Close()
 	a.first = nil
-	if a.ending.over() {
+	if a.req.ending.over() {
 		return providers.ErrAborted
 	}
 	if err := a.out.goOn(); err != nil {
@@ -100,8 +93,8 @@ func (a *attempt) sendAgain(head *providers.Head) error {
 // stay calls the same provider again, with its retries. It ignores an open circuit.
 func (a *attempt) stay(head *providers.Head, goesOn bool) error {
 	var plan retry.Plan
-	if a.resilience != nil {
-		plan = a.resilience.Stay(a.out.provider, a.out.model)
+	if p := a.req.resilience; p != nil {
+		plan = p.Stay(a.out.provider, a.out.model)
 	}
 	if _, err := plan.Begin(); err != nil {
 		plan = retry.Plan{}
@@ -115,12 +108,12 @@ func (a *attempt) stay(head *providers.Head, goesOn bool) error {
 func (a *attempt) try(head *providers.Head, plan retry.Plan, goesOn bool) error {
 	var correcting *correction
 	for {
-		err := a.call(head, rewrite{body: len(a.out.body), remembered: a.out.turn != nil || a.req.late.turn != nil || a.req.stored.target != nil, decoded: a.out.decoded})
+		err := a.call(head, rewrite{body: len(a.out.body), remembered: a.req.turn != nil || a.req.late.turn != nil || a.req.stored.target != nil, decoded: a.out.decoded})
 		switch {
 		case correcting != nil:
 			err = correcting.end(a, head, err)
 			correcting = nil
-		case err == nil && a.out.turn != nil && !goesOn:
+		case err == nil && a.req.turn != nil && !goesOn:
 			if correcting, err = a.correct(head); correcting != nil {
 				continue
 			}
@@ -134,9 +127,9 @@ func (a *attempt) try(head *providers.Head, plan retry.Plan, goesOn bool) error 
 			return err
 		}
 		if err != nil {
-			a.trace.failed(0, err)
+			a.req.trace.failed(0, err)
 		} else {
-			a.trace.answered(a, head.Status(), &wire.Reply{})
+			a.req.trace.answered(a, head.Status(), &wire.Reply{})
 			if !goesOn { // else the client has the first round's status
 				a.status = head.Status()
 			}
@@ -156,7 +149,7 @@ func (a *attempt) call(head *providers.Head, rw rewrite) error {
 	if err := a.prepare(rw); err != nil {
 		return err
 	}
-	return a.s.client.Send(&a.upstream, a.out.provider.Upstream(), *a.head, a.out.body, head)
+	return a.req.s.client.Send(&a.upstream, a.out.provider.Upstream(), *a.head, a.out.body, head)
 }
 
 // prepare builds the head of the upstream request.
@@ -178,9 +171,9 @@ func (a *attempt) prepare(rw rewrite) error {
 		out.Header.SetRequestURIBytes(withoutCredentials(bytes.Clone(out.Header.RequestURI())))
 	}
 
-	a.trace.sending(a)
+	a.req.trace.sending(a)
 	if a.head == nil {
-		a.head, _ = a.s.heads.Get().(*[]byte)
+		a.head, _ = a.req.s.heads.Get().(*[]byte)
 	}
 	*a.head = a.req.head.appendHead((*a.head)[:0], &out.Header, rw)
 	return nil
@@ -189,7 +182,7 @@ func (a *attempt) prepare(rw rewrite) error {
 // bringsCredential reports whether the provider's headers have a credential.
 func (a *attempt) bringsCredential(h *fasthttp.RequestHeader) bool {
 	for name := range h.All() {
-		if a.s.names.lookup(name).role == roleCredential {
+		if a.req.s.names.lookup(name).role == roleCredential {
 			return true
 		}
 	}
@@ -200,7 +193,7 @@ func (a *attempt) bringsCredential(h *fasthttp.RequestHeader) bool {
 func (a *attempt) forget() {
 	a.out.body = nil
 	if a.head != nil {
-		a.s.heads.Put(a.head)
+		a.req.s.heads.Put(a.head)
 		a.head = nil
 	}
 }
@@ -221,8 +214,22 @@ func (a *attempt) peek() ([]byte, error) {
 	return p, err
 }
 
+// beginning returns the first pieces of the body, which next will return again, up to one that is more than blank lines: servers
+// send those to keep the connection open.
+func (a *attempt) beginning() ([]byte, error) {
+	p, err := a.peek()
+	for err == nil && len(bytes.TrimSpace(p)) == 0 && len(p) < wholeLimit {
+		blank := bytes.Clone(p)
+		a.first = nil
+		p, err = a.next()
+		p = append(blank, p...)
+		a.first = p
+	}
+	return p, err
+}
+
 // readAll reads the rest of an answer that is not streamed. With errLarge and errNoRoom it returns what it has read so far.
-func (a *attempt) readAll() ([]byte, error) { return a.readUpTo(foldLimit, a.held.hold) }
+func (a *attempt) readAll() ([]byte, error) { return a.readUpTo(foldLimit, a.hold) }
 
 // readRefusal reads the body of an error answer. Of one that is larger than refusalLimit it takes nothing, and returns nil. It is
 // too small to count as held.
@@ -256,8 +263,16 @@ func (a *attempt) readUpTo(limit int, hold func(n int) bool) ([]byte, error) {
 	}
 }
 
-// noteSent tells memory that upstream has the request.
-func (a *attempt) noteSent() { a.out.turn.ender.Forwarded() }
+// freeHold is how many bytes of an answer are not counted: most answers are smaller, and their number is bounded.
+const freeHold = 64 << 10
+
+// hold counts n more bytes of answers that are buffered, against limits.global.body_bytes. It reports whether the process may
+// buffer them.
+func (a *attempt) hold(n int) bool {
+	a.held += n
+	over := a.held - freeHold
+	return over <= 0 || a.req.body.ticket.Hold(int64(min(n, over))) == nil
+}
 
 // isPortable reports whether another provider could serve the request. It reads all of the body.
 func (a *attempt) isPortable() bool {

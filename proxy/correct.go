@@ -16,7 +16,7 @@ import (
 
 // shapeNow returns the shape for the provider and the model of an attempt, from the configuration and from earlier refusals.
 func (o *outgoing) shapeNow() view.Shape {
-	if o.turn.unkept {
+	if o.req.turn.unkept {
 		return view.Shape{}
 	}
 	up := o.provider.Upstream()
@@ -29,7 +29,7 @@ func (o *outgoing) shapeNow() view.Shape {
 	if !pinned {
 		s = s.And(o.lesson(aboutRoles).shape)
 	}
-	if len(o.turn.tools) > 0 {
+	if len(o.req.turn.tools) > 0 {
 		s = s.And(o.lesson(aboutTools).shape)
 	}
 	return s
@@ -37,7 +37,7 @@ func (o *outgoing) shapeNow() view.Shape {
 
 // isFallback reports whether an attempt goes to another provider or model than the view was made for.
 func (o *outgoing) isFallback() bool {
-	return o.provider.Name() != o.turn.provider || o.model != "" && o.model != o.req.parsed.Model()
+	return o.provider.Name() != o.req.turn.provider || o.model != "" && o.model != o.req.parsed.Model()
 }
 
 // pinnedForm returns the form that the operator has set (providers[].messages), and whether one is set.
@@ -61,7 +61,7 @@ func (a *attempt) correct(head *providers.Head) (*correction, error) {
 	status := head.Status()
 	mayHelp := correctable(head) && (mayMeanRoles(status) || mayMeanItems(status) || status == fasthttp.StatusRequestEntityTooLarge || a.out.offersLayerTools())
 	busy := status == fasthttp.StatusTooManyRequests // OpenAI answers so, too, if a request alone exceeds the tokens of a minute
-	if a.out.turn.unkept || !mayHelp && !busy {
+	if a.req.turn.unkept || !mayHelp && !busy {
 		return nil, nil
 	}
 	// Read an answer without a length, too: some gateways send all their errors that way.
@@ -90,10 +90,10 @@ func (a *attempt) correct(head *providers.Head) (*correction, error) {
 	c.head.Copy(head)
 	a.corrected = true
 	a.status = status
-	a.trace.answered(a, status, &wire.Reply{})
+	a.req.trace.answered(a, status, &wire.Reply{})
 
 	a.upstream.Close()
-	if a.ending.over() {
+	if a.req.ending.over() {
 		return nil, providers.ErrAborted
 	}
 	a.out.encode(next)
@@ -109,14 +109,14 @@ func (c *correction) end(a *attempt, head *providers.Head, err error) error {
 		a.out.learnShape(c.was, c.is)
 		return nil
 	}
-	if a.ending.over() {
+	if a.req.ending.over() {
 		return providers.ErrAborted
 	}
 
 	if err != nil {
-		a.trace.failed(0, err)
+		a.req.trace.failed(0, err)
 	} else {
-		a.trace.answered(a, head.Status(), &wire.Reply{})
+		a.req.trace.answered(a, head.Status(), &wire.Reply{})
 		if correctable(head) {
 			a.noteUnhelpful(c.refusal)
 		}
@@ -131,12 +131,12 @@ func (c *correction) end(a *attempt, head *providers.Head, err error) error {
 // of that: what a model takes is known from few providers, and tools and the answer need room as well. It reports whether there is
 // something to learn.
 func (o *outgoing) learnLength() bool {
-	half := o.turn.shaper.Tokens() / 2
+	half := o.req.turn.shaper.Tokens() / 2
 	if half < leastTokens {
 		return false // it is not the history that is too long
 	}
 	o.learn(aboutContext, lesson{tokens: half})
-	o.s.log.Info("a request was longer than the model's context; for an hour windows send less of a history",
+	o.req.s.log.Info("a request was longer than the model's context; for an hour windows send less of a history",
 		"provider", o.provider.Name(), "model", bounded(o.modelName()), "max_tokens", half)
 	return true
 }
@@ -182,7 +182,7 @@ func (o *outgoing) nextShape(r *refusal) (view.Shape, bool) {
 	case len(options) > 1:
 		options = append(options, all)
 	}
-	if r.status == fasthttp.StatusInternalServerError && !o.s.lessons.once(o.lessonKey(aboutFailures), o.s.now()) {
+	if r.status == fasthttp.StatusInternalServerError && !o.req.s.lessons.once(o.lessonKey(aboutFailures), o.req.s.now()) {
 		return view.Shape{}, false
 	}
 	return options[tried.failed%len(options)], true
@@ -214,8 +214,8 @@ func (o *outgoing) inOtherRoles(r *refusal) (next []view.Shape) {
 	}
 	wanted := r.form()
 	if wanted == view.AsIs {
-		own := o.turn.summary.Recalled == 0 && len(o.turn.view) == len(o.req.parsed.Items())
-		if own || o.turn.summary.Recalled == 0 && o.offersLayerTools() && r.aboutTools() {
+		own := o.req.turn.summary.Recalled == 0 && len(o.req.turn.view) == len(o.req.parsed.Items())
+		if own || o.req.turn.summary.Recalled == 0 && o.offersLayerTools() && r.aboutTools() {
 			return nil
 		}
 		wanted = view.NoSystem
@@ -249,7 +249,7 @@ func (o *outgoing) withoutTools() []view.Shape {
 }
 
 // offersLayerTools reports whether the request was sent with tools of layers.
-func (o *outgoing) offersLayerTools() bool { return len(o.turn.tools) > 0 && !o.shape.NoTools }
+func (o *outgoing) offersLayerTools() bool { return len(o.req.turn.tools) > 0 && !o.shape.NoTools }
 
 // changed returns the present shape with another change, nothing where that makes the same body.
 func (o *outgoing) changed(by view.Shape) []view.Shape {
@@ -279,8 +279,8 @@ func (o *outgoing) learnShape(was, is view.Shape) {
 	if is.Portable != was.Portable || is.Own != was.Own || is.NoCalls != was.NoCalls || is.NoMedia != was.NoMedia {
 		o.learn(aboutItems, lesson{shape: view.Shape{Portable: is.Portable, Own: is.Own, NoCalls: is.NoCalls, NoMedia: is.NoMedia}})
 	}
-	o.s.lessons.forget(o.lessonKey(aboutOrder))
-	o.s.log.Info("upstream takes requests of a model in another shape only; that is remembered for an hour",
+	o.req.s.lessons.forget(o.lessonKey(aboutOrder))
+	o.req.s.log.Info("upstream takes requests of a model in another shape only; that is remembered for an hour",
 		"provider", o.provider.Name(), "model", bounded(o.modelName()), "messages", is.Form.String(), "layer_tools", !is.NoTools, "portable_items", is.Portable, "media", !is.NoMedia, "calls", strings.Join(is.Mend.Names(), " "))
 }
 
@@ -321,14 +321,16 @@ const (
 
 // lesson returns what is known about the provider and the model of the attempt.
 func (o *outgoing) lesson(about string) lesson {
-	if o.s.lessons.none() {
+	if o.req.s.lessons.none() {
 		return lesson{}
 	}
-	return o.s.lessons.get(o.lessonKey(about), o.s.now())
+	return o.req.s.lessons.get(o.lessonKey(about), o.req.s.now())
 }
 
 // learn writes down a lesson about the provider and the model of the attempt.
-func (o *outgoing) learn(about string, l lesson) { o.s.lessons.set(o.lessonKey(about), l, o.s.now()) }
+func (o *outgoing) learn(about string, l lesson) {
+	o.req.s.lessons.set(o.lessonKey(about), l, o.req.s.now())
+}
 
 // lessonKey identifies a lesson: what it is about, the tenant, the provider and the model. Tenants are kept apart, since
 // upstream may allow them different things.

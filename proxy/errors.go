@@ -132,6 +132,19 @@ func errUnreadable(why string) *Error {
 	}
 }
 
+// errWebSocket refuses a WebSocket: frames are neither remembered nor judged yet. Agents that hear so at once use HTTP for the rest
+// of their run.
+func errWebSocket(guarded bool) *Error {
+	e := &Error{
+		Status: fasthttp.StatusUpgradeRequired, Code: codeUpgrade,
+		Message: "WebSocket requests are not remembered: send responses by HTTP POST, or X-Memory: off",
+	}
+	if guarded { // with or without memory
+		e.Message = "rules of this gateway cannot judge WebSocket requests: send responses by HTTP POST"
+	}
+	return e
+}
+
 // errBackground refuses a request whose answer would go past the rules that have to judge it.
 func errBackground() *Error {
 	return &Error{

@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"bytes"
+	"errors"
 	"io"
 	"net"
 	"time"
@@ -9,76 +11,69 @@ import (
 
 	"remora/memory"
 	"remora/providers"
+	"remora/proxy/limit"
 	"remora/wire"
 )
 
 // exchange is one request and its answer. It is pooled. The handler closes it, or for a streamed answer, the stream does.
+//
+// Each part knows those above it, and none below.
 type exchange struct {
 	watch
-
-	s      *Server
-	ctx    *fasthttp.RequestCtx
-	ending ending
-
-	request request // what the client asks for
+	request         // what the client asks for
 	attempt attempt // what goes upstream
 	answer  answer  // what the client gets, and the log
-	trace   trace
+	rounds  rounds  // of the model, where layers judge an answer or run tools
+	stream  stream  // the body of the answer, while it is passed on
 }
 
 func newExchange(s *Server) *exchange {
-	x := &exchange{s: s}
+	x := new(exchange)
 	x.ended = x.end
-	x.request.s = s
-	x.trace.telemetry = s.telemetry
-
-	a := &x.attempt
-	a.s, a.req, a.trace, a.ending = s, &x.request, &x.trace, &x.ending
-	a.out.s, a.out.req = s, &x.request
-	a.portable, a.sent, a.held.ticket = a.isPortable, a.noteSent, &x.request.body.ticket
-
-	x.answer = answer{s: s, req: &x.request, attempt: a, trace: &x.trace, ending: &x.ending, close: x.close}
-	x.answer.stream.answer, x.answer.rounds.answer = &x.answer, &x.answer
+	x.s, x.trace.telemetry = s, s.telemetry
+	x.attempt.req, x.attempt.out.req = &x.request, &x.request
+	x.answer.req, x.answer.attempt = &x.request, &x.attempt
+	x.rounds.answer = &x.answer
+	x.stream = stream{answer: &x.answer, rounds: &x.rounds, close: x.close}
 	s.watcher.assign(&x.watch)
 	return x
 }
 
 // open begins a request.
 func (x *exchange) open(ctx *fasthttp.RequestCtx) {
-	x.ctx, x.request.ctx, x.answer.ctx = ctx, ctx, ctx
+	x.ctx, x.routes = ctx, x.s.routes.Load()
 	x.answer.head, _ = x.s.answerHeads.Get().(*answerHead)
 	x.answer.head.Reset()
-	x.attempt.routes = x.s.routes.Load()
 	x.s.watcher.add(&x.watch, ctx.Conn())
 }
 
 // run takes a request through its steps. Without a session most of them do nothing. The client is answered with its error.
 func (x *exchange) run() error {
-	r, a := &x.request, &x.attempt
-	err := r.identify() // method, path and headers -> endpoint, session, resource, execution
-	x.trace.requestBegan(r)
+	a := &x.attempt
+	err := x.identify() // method, path and headers -> endpoint, session, resource, execution
+	x.trace.requestBegan(&x.request)
 	if err != nil {
 		return err
 	}
-	if err := r.admit(); err != nil {
+	if err := x.admit(); err != nil {
 		return err
 	}
-	if r.head.upgrade != nil {
+	if x.head.upgrade != nil {
 		return x.tunnel() // a WebSocket: no further step applies
 	}
 
-	if err := r.read(); err != nil { // the body, once
+	if err := x.read(); err != nil { // the body, once
 		return err
 	}
-	if err := r.parse(a.upstreams); err != nil { // body -> items, where they are needed
+	if err := x.parse(); err != nil { // body -> items, where they are needed
 		return err
 	}
 	if err := a.choose(); err != nil { // model -> provider
 		return err
 	}
-	r.follow()       // the id of an answer -> the one by which upstream keeps it
+	x.follow()       // the id of an answer -> the one by which upstream keeps it
 	err = x.recall() // load, merge, recall, assemble -> view
-	x.trace.turnBegan(r, x.answer.turn)
+	x.trace.turnBegan(&x.request)
 	if err != nil {
 		return err
 	}
@@ -91,44 +86,55 @@ func (x *exchange) run() error {
 			return err
 		}
 	}
-	return x.answer.reply() // pass the answer on, fold it, commit before its end
+	return x.reply() // pass the answer on, fold it, commit before its end
 }
 
-// shorten ends a turn that was longer than the model's context, and begins it anew with the tokens that the refusal has taught.
-// Where no window leaves less, the client gets the refusal.
-func (x *exchange) shorten() error {
-	a := &x.attempt
-	a.corrected, a.tooLong, a.status = true, false, x.answer.head.Status()
-	refused := len(a.out.turn.view)
-	x.answer.commit(wire.Reply{}, memory.NotAborted)
-	if err := x.recall(); err != nil {
-		return err
-	}
-	if len(a.out.turn.view) >= refused {
-		return nil
+// tunnel serves a WebSocket. The handshake passes like any request; after a 101 bytes are copied in both directions.
+func (x *exchange) tunnel() error {
+	guarded := x.s.guarded()
+	wanted := x.head.id.session != "" && !x.head.id.off || guarded
+	d, unclear := dialectOf(x.ctx.Request.Header.RequestURI())
+	if x.s.begin != nil && wanted && (d.Known() && routeOf(d).socket || unclear && guarded) {
+		return errWebSocket(guarded)
 	}
 
-	a.refusal = nil
-	a.upstream.Close()
-	if x.ending.over() {
-		return providers.ErrAborted
+	if err := x.read(); err != nil {
+		return err
 	}
-	return x.forward(a.sendAgain)
+	a, h := &x.attempt, &x.answer.head.Head
+	if err := a.choose(); err != nil {
+		return err
+	}
+	a.out.body = x.body.bytes
+	if err := a.call(h, rewrite{body: len(a.out.body), tunnel: true}); err != nil {
+		return err
+	}
+	if h.Status() != fasthttp.StatusSwitchingProtocols {
+		return x.reply()
+	}
+
+	up, buffered := a.upstream.Hijack()
+	if up == nil {
+		return errors.New("client left during the handshake")
+	}
+	x.ctx.Response.SetStatusCode(h.Status())
+	t := &tunnel{s: x.s, up: up, buffered: buffered, client: x.ctx.Conn(), answer: append(bytes.Clone(h.Lines()), "\r\n"...), ticket: x.body.ticket}
+	x.body.ticket = limit.Ticket{} // the request goes on with the tunnel
+	x.s.hijack(x.ctx, t.stop, t.run)
+	return nil
 }
 
 // recall begins the turn of a request that names a session, or whose answer rules must judge.
 func (x *exchange) recall() error {
-	r := &x.request
-	id, o := &r.head.id, &x.s.o.Session
-	if r.guarded() && r.inBackground() {
+	id, o, out := &x.head.id, &x.s.o.Session, &x.attempt.out
+	if x.guarded() && x.inBackground() {
 		return errBackground()
 	}
-	if r.late.turn != nil {
-		x.answer.late, x.answer.dialect = r.late.turn, r.late.dialect // the request passes as it came
-		return nil
+	if x.late.turn != nil {
+		return nil // the request passes as it came
 	}
 	again := x.session != (sessionName{}) // the session stays, though another provider may be meant by now
-	if !again && (!r.remember || !r.nameSession(x.attempt.out.provider.Upstream())) {
+	if !again && (!x.remember || !x.nameSession(out.provider.Upstream())) {
 		return x.guard()
 	}
 	if id.doubtful && o.Tenancy == TenancyCredential {
@@ -142,18 +148,18 @@ func (x *exchange) recall() error {
 	begun, step := x.s.now(), x.trace.step("recall")
 	x.awaitLeaving()
 	t, err := x.s.begin(x.trace.context(), memory.Call{
-		Lasting: r.body.lasting(), Scope: id.scope(r.tenant()), Request: r.parsed, History: history, Side: id.side, Retry: id.retry,
-		Credential: id.forModels(x.attempt.out.provider.Name()), Provider: x.attempt.out.provider.Name(), MaxTokens: x.attempt.out.lesson(aboutContext).tokens,
+		Lasting: x.body.lasting(), Scope: id.scope(x.tenant()), Request: x.parsed, History: history, Side: id.side, Retry: id.retry,
+		Credential: id.forModels(out.provider.Name()), Provider: out.provider.Name(), MaxTokens: out.lesson(aboutContext).tokens,
 	})
 	step.End(err)
 	if err != nil {
 		return err
 	}
-	t.provider = x.attempt.out.provider.Name()
-	x.begin(t)
-	x.trace.spent.memory, r.previous = x.s.now().Sub(begun), t.previous
+	t.provider = out.provider.Name()
+	x.turn, x.answer.committed, x.previous = t, false, t.previous
+	x.trace.spent.memory = x.s.now().Sub(begun)
 
-	if r.inBackground() {
+	if x.inBackground() {
 		if t.steering.Judges() { // the rules are newer than the request
 			return errBackground()
 		}
@@ -171,7 +177,7 @@ func (x *exchange) awaitLeaving() {
 	if x.session != (sessionName{}) {
 		return // the turn begins anew
 	}
-	leaving := x.s.watcher.enter(&x.watch, sessionName{x.request.tenant(), x.request.head.id.session})
+	leaving := x.s.watcher.enter(&x.watch, sessionName{x.tenant(), x.head.id.session})
 	if len(leaving) == 0 {
 		return
 	}
@@ -189,54 +195,226 @@ func (x *exchange) awaitLeaving() {
 // guard begins a turn for a request that is not remembered, where rules have to judge all answers: leaving out the session,
 // or sending a body that only upstream can read, must not be a way around them.
 func (x *exchange) guard() error {
-	r := &x.request
-	if !r.guarded() || len(r.body.bytes) == 0 {
+	if !x.guarded() || len(x.body.bytes) == 0 {
 		return nil
 	}
-	if r.parsed == nil {
-		return errUnreadable(r.wrong)
+	if x.parsed == nil {
+		return errUnreadable(x.wrong)
 	}
 
-	id := &r.head.id
+	id := &x.head.id
 	t, err := x.s.begin(x.trace.context(), memory.Call{
-		Unkept: true, Lasting: r.body.lasting(), Request: r.parsed, Credential: id.forModels(x.attempt.out.provider.Name()),
-		Scope: memory.Scope{Tenant: r.tenant(), Session: id.session, Resource: id.resource},
+		Unkept: true, Lasting: x.body.lasting(), Request: x.parsed, Credential: id.forModels(x.attempt.out.provider.Name()),
+		Scope: memory.Scope{Tenant: x.tenant(), Session: id.session, Resource: id.resource},
 	})
 	if err != nil {
 		return err
 	}
-	x.begin(t)
+	x.turn, x.answer.committed = t, false
 	return nil
-}
-
-func (x *exchange) begin(t *turn) {
-	x.attempt.out.turn, x.answer.turn, x.answer.committed, x.answer.dialect = t, t, false, x.request.dialect
 }
 
 // forward sends the request by send, and reads the head of the answer into the client's response.
 func (x *exchange) forward(send func(*providers.Head) error) error {
-	a := &x.attempt
-	if a.out.turn == nil {
-		x.request.streams = x.request.asksForStream()
+	if x.turn == nil {
+		x.streams = x.asksForStream()
 		defer x.releaseBody() // the answer may stream for minutes
 		return send(&x.answer.head.Head)
 	}
-	a.upstream.Sent = a.sent
+	x.attempt.upstream.Sent = x.turn.ender.Forwarded
 	begun := x.s.now()
 	err := send(&x.answer.head.Head)
 	x.trace.spent.upstream = x.s.now().Sub(begun)
 	return err
 }
 
-func (x *exchange) releaseBody() {
-	x.request.body.release(x.s)
-	x.request.parsed, x.attempt.out.body = nil, nil
+// shorten ends a turn that was longer than the model's context, and begins it anew with the tokens that the refusal has taught.
+// Where no window leaves less, the client gets the refusal.
+func (x *exchange) shorten() error {
+	a := &x.attempt
+	a.corrected, a.tooLong, a.status = true, false, x.answer.head.Status()
+	refused := len(x.turn.view)
+	x.answer.commit(wire.Reply{}, memory.NotAborted)
+	if err := x.recall(); err != nil {
+		return err
+	}
+	if len(x.turn.view) >= refused {
+		return nil
+	}
+
+	a.refusal = nil
+	a.upstream.Close()
+	if x.ending.over() {
+		return providers.ErrAborted
+	}
+	return x.forward(a.sendAgain)
+}
+
+// reply passes the answer on.
+func (x *exchange) reply() error {
+	a := &x.answer
+	x.attempt.status = a.head.Status()
+	a.answerWith(&a.head.Head)
+	a.noteEncoding()
+	a.noteNoPath()
+	a.openToPages(a.report())
+	if x.attempt.refusal != nil {
+		x.replyRefusal()
+		return nil
+	}
+
+	length := x.attempt.upstream.Length()
+	if length == 0 {
+		a.commit(wire.Reply{}, memory.NotAborted)
+		return nil
+	}
+	stream, err := a.isStream(&a.head.Head)
+	if err != nil {
+		return err
+	}
+	kept := a.isKept() && x.attempt.status < fasthttp.StatusMultipleChoices
+	switch {
+	case kept && !stream:
+		return x.replyWhole()
+	case kept:
+		if err := x.stream.read(); err != nil {
+			return err
+		}
+	case !stream && x.stored.target != nil:
+		return x.replyStored()
+	case !stream && !a.isKept() && length > 0 && length <= wholeLimit:
+		return x.collect()
+	}
+
+	if stream {
+		length = -1 // so that each event is flushed
+		if len(a.head.ContentEncoding()) == 0 && isPlain(x.rounds.pieces.encoding) {
+			x.attempt.upstream.Silence = a.silence()
+		}
+	}
+	return x.startStream(nil, length)
+}
+
+// replyRefusal passes on an error answer that was read before.
+func (x *exchange) replyRefusal() {
+	x.answer.commit(wire.Reply{}, memory.NotAborted)
+	x.ctx.Response.SetBodyRaw(x.attempt.refusal)
+}
+
+// replyWhole passes on an answer that is not streamed, after it is committed.
+func (x *exchange) replyWhole() error {
+	a := &x.answer
+	body, err := x.attempt.readAll()
+	if err == nil && a.isSteered() {
+		body, err = x.rounds.judgeWhole(body)
+	}
+	switch {
+	case errors.Is(err, errRefused):
+		a.report()
+		x.replyRefusal()
+		return nil
+	case isLarge(err) && !a.isJudged():
+		x.stream.whole = &wholeBody{tooBig: true}
+		return x.startStream(body, x.attempt.upstream.Length())
+	case err != nil:
+		return err
+	}
+
+	reply := a.fold(a.head.ContentEncoding(), body)
+	a.reportWhole()
+	a.commit(reply, memory.NotAborted)
+	x.ctx.Response.SetBodyRaw(body)
+	return nil
+}
+
+// replyStored passes on an answer that upstream stores under another id, with the id that the client knows. A stream, and an
+// answer that is too large to be buffered, keep upstream's ids.
+func (x *exchange) replyStored() error {
+	body, err := x.attempt.readAll()
+	if isLarge(err) {
+		return x.startStream(body, x.attempt.upstream.Length())
+	}
+	if err != nil {
+		return err
+	}
+	if wire.Text(wire.Member(bytes.TrimSpace(body), "id")) == x.stored.last {
+		body = wire.ReplaceMember(body, "id", wire.AppendString(nil, x.stored.id))
+	}
+	x.ctx.Response.SetBodyRaw(body)
+	return nil
+}
+
+// wholeLimit is the size in bytes up to which an answer without a session is sent in one write with its head. A larger one is
+// passed on as it arrives, without a buffer.
+const wholeLimit = 32 << 10
+
+// collect reads an answer of at most wholeLimit bytes into the response.
+func (x *exchange) collect() error {
+	for {
+		p, err := x.attempt.next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		x.ctx.Response.AppendBody(p)
+	}
+}
+
+// startStream makes the stream the body of fasthttp's response: fasthttp calls its methods after the handler has returned. begun
+// is the part of the body that was read. It returns an error if the body is broken at its beginning, while an error can still be
+// sent to the client.
+func (x *exchange) startStream(begun []byte, length int64) error {
+	resp, st, a := &x.ctx.Response, &x.stream, &x.attempt
+	st.held = begun
+	st.client = clientWriter{s: x.s, conn: x.ctx.Conn(), ending: &x.ending}
+	st.encoding = bytes.Clone(x.answer.head.ContentEncoding()) // the head leaves before the body
+	if a.upstream.Ready() {
+		// Those errors will be told again.
+		if _, err := a.peek(); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, providers.ErrIdle) {
+			return err
+		}
+	}
+	x.trace.streaming()
+	a.forget()
+
+	if length < 0 && !x.ctx.Request.Header.IsHTTP11() {
+		x.streamToClose()
+		return nil
+	}
+
+	st.client.armed = x.s.now()
+	st.owns = true
+	// With bytes of the body here already, head and body leave together.
+	resp.ImmediateHeaderFlush = len(a.first) == 0
+	resp.SetBodyStream(st, int(length))
+	return nil
+}
+
+// streamToClose writes an answer of unknown length to an HTTP/1.0 client, which does not know chunks: the body ends with the
+// connection. fasthttp would send chunks, so this bypasses it.
+func (x *exchange) streamToClose() {
+	h, c := &x.ctx.Response.Header, x.ctx.Conn()
+	h.SetConnectionClose()
+	x.stream.client.arm()
+	head, _ := x.answer.head.Join(nil, h.Header())
+	_, err := c.Write(head)
+	if err == nil {
+		_, err = x.stream.WriteTo(c)
+	}
+	x.stream.settle()
+	x.s.takeConn(x.ctx, func(net.Conn) {
+		if err != nil {
+			breakConn(c)
+		}
+	})
 }
 
 // fail answers with an error, unless the client has disconnected or an answer has begun.
 func (x *exchange) fail(err error) {
 	a := &x.answer
-	a.streaming = false
+	x.stream.owns = false
 	if x.ending.is(endClientGone) {
 		x.ctx.Response.ResetBody()
 		// A client that has closed only its sending side still reads: it must not get an empty 200 that upstream never sent.
@@ -251,17 +429,18 @@ func (x *exchange) fail(err error) {
 	}
 	a.abandon(memory.AbortedByUpstream)
 	a.head.Reset()
-	e.write(&x.ctx.Response, x.request.dialect)
+	e.write(&x.ctx.Response, x.dialect)
 	a.report()
 	a.openErrorToPages()
-	if x.request.body.unread(x.ctx, x.request.head.length) {
-		x.answerFirst(&x.ctx.Response)
+	if x.body.unread(x.ctx, x.head.length) {
+		x.answerFirst()
 	}
 }
 
 // answerFirst sends the answer and then drains the body for a while. Closing a connection with unread bytes resets it, and a
 // client that is still sending would not see the answer.
-func (x *exchange) answerFirst(resp *fasthttp.Response) {
+func (x *exchange) answerFirst() {
+	resp := &x.ctx.Response
 	resp.Header.SetConnectionClose()
 	resp.Header.SetContentLength(len(resp.Body()))
 	head, _ := x.answer.head.Join(nil, resp.Header.AppendBytes(nil))
@@ -298,20 +477,20 @@ func (x *exchange) close() {
 		x.s.watcher.remove(&x.watch)
 		x.attempt.upstream.Close()
 		x.releaseBody()
-		x.reset()
+		x.stream.reset()
+		x.rounds.pieces = pieces{}
+		x.answer.reset()
+		x.attempt.reset()
+		x.request.reset()
 		x.s.exchanges.Put(x)
 	}()
 	aborted := x.ending.cut()
 	x.answer.abandon(aborted)
 	x.trace.ended(x.ctx.Response.StatusCode(), x.attempt.status, aborted == memory.AbortedByClient)
-	x.request.body.ticket.Leave()
+	x.body.ticket.Leave()
 }
 
-func (x *exchange) reset() {
-	x.ctx = nil
-	x.ending.set(endNone)
-	x.request.reset()
-	x.attempt.reset()
-	x.answer.reset()
-	x.trace.reset()
+func (x *exchange) releaseBody() {
+	x.body.release(x.s)
+	x.parsed, x.attempt.out.body = nil, nil
 }

@@ -15,9 +15,7 @@ import (
 
 // outgoing is what a try sends, and where: the view in a shape that the provider takes, with its model and its cache hints.
 type outgoing struct {
-	s    *Server
-	req  *request
-	turn *turn // nil unless memory has a part in the request
+	req *request
 
 	provider *providers.Provider
 	model    string // the model of a fallback, "" for the one that the client asks for
@@ -28,7 +26,7 @@ type outgoing struct {
 	shape    view.Shape
 }
 
-func (o *outgoing) reset() { *o = outgoing{s: o.s, req: o.req} }
+func (o *outgoing) reset() { *o = outgoing{req: o.req} }
 
 // to sets the provider and the model of a try, and builds its body.
 func (o *outgoing) to(next retry.Attempt) {
@@ -37,7 +35,7 @@ func (o *outgoing) to(next retry.Attempt) {
 	}
 	o.model = next.Model
 
-	if o.turn != nil {
+	if o.req.turn != nil {
 		o.encode(o.shapeNow())
 	} else {
 		o.body, o.decoded = o.req.body.bytes, false
@@ -65,8 +63,8 @@ func (o *outgoing) encode(s view.Shape) {
 	o.body, o.decoded, o.shape = o.req.body.bytes, false, s
 	b, sent, err := o.bodyOf(s)
 	if err != nil {
-		o.s.log.Error("encode a view; the request goes as it came", "turn", o.turn.id, "error", err.Error())
-		o.turn.degrade(len(o.req.parsed.Items()))
+		o.req.s.log.Error("encode a view; the request goes as it came", "turn", o.req.turn.id, "error", err.Error())
+		o.req.turn.degrade(len(o.req.parsed.Items()))
 		return
 	}
 	o.sends(sent)
@@ -77,9 +75,9 @@ func (o *outgoing) encode(s view.Shape) {
 
 // bodyOf returns the client's body with the items of the view in a shape.
 func (o *outgoing) bodyOf(s view.Shape) (body []byte, sent view.Sent, err error) {
-	sent = o.turn.shaper.Sent(s)
-	tools := o.turn.tools
-	if s.NoTools || o.turn.judge.LastRound() {
+	sent = o.req.turn.shaper.Sent(s)
+	tools := o.req.turn.tools
+	if s.NoTools || o.req.turn.judge.LastRound() {
 		tools = nil
 	}
 	body, err = o.req.parsed.With(sent.Items, tools...)
@@ -92,7 +90,7 @@ func (o *outgoing) bodyOf(s view.Shape) (body []byte, sent view.Sent, err error)
 // sends notes that the view is sent in the present shape.
 func (o *outgoing) sends(sent view.Sent) {
 	o.items, o.shown = sent.Items, sent.UserBlocks
-	o.turn.summary = o.turn.shaper.Record(o.shape, sent)
+	o.req.turn.summary = o.req.turn.shaper.Record(o.shape, sent)
 }
 
 // adaptBody puts the try's model and the provider's cache hints into the body. A compressed body stays as it is if there is
@@ -140,7 +138,7 @@ func (o *outgoing) modelName() string {
 // configured to get them. Both are off by default; nothing else changes a body outside of its items and tools.
 func (o *outgoing) addCacheHints(body []byte) []byte {
 	up := o.provider.Upstream()
-	if o.turn == nil || o.turn.unkept || !up.PromptCacheKey && !up.CacheControl {
+	if o.req.turn == nil || o.req.turn.unkept || !up.PromptCacheKey && !up.CacheControl {
 		return body
 	}
 	if up.CacheControl && o.req.dialect.Rules().Breakpoints {
@@ -150,7 +148,7 @@ func (o *outgoing) addCacheHints(body []byte) []byte {
 	}
 	if up.PromptCacheKey {
 		if r := o.reparse(body); r != nil {
-			key := cacheKey(&o.s.o.Session, o.req.tenant(), o.req.head.id.session)
+			key := cacheKey(&o.req.s.o.Session, o.req.tenant(), o.req.head.id.session)
 			if keyed, err := r.WithMember("prompt_cache_key", wire.AppendString(nil, key)); err == nil {
 				body = keyed
 			}

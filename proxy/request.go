@@ -3,7 +3,6 @@ package proxy
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"net/url"
@@ -20,10 +19,13 @@ import (
 
 // request is the client's request: its head, its identity and session, and its body.
 type request struct {
-	s    *Server
-	ctx  *fasthttp.RequestCtx
-	head head
-	body body
+	s       *Server
+	ctx     *fasthttp.RequestCtx
+	*routes // at the time when it came
+	trace   trace
+	ending  ending
+	head    head
+	body    body
 
 	owner    string        // see tenant; "" until it was asked for
 	tenants  knownTenant   // the one of the request before
@@ -32,6 +34,7 @@ type request struct {
 	streams  bool          // the client asks for a stream; known once the body is released
 	parsed   *wire.Request // the body; nil unless it was parsed
 
+	turn   *turn        // nil unless memory has a part in the request
 	stored storedAnswer // that the path names
 	late   struct {     // that waits for the answer which the path names
 		turn    *memory.Late // nil for none
@@ -53,7 +56,9 @@ type storedAnswer struct {
 }
 
 func (r *request) reset() {
-	r.ctx, r.owner = nil, ""
+	r.ctx, r.routes, r.turn, r.owner = nil, nil, nil, ""
+	r.trace.reset()
+	r.ending.set(endNone)
 	r.dialect, r.remember, r.streams, r.parsed = wire.Dialect{}, false, false, nil
 	r.stored, r.previous, r.late.turn = storedAnswer{}, "", nil
 	r.status, r.reason, r.wrong = "", "", ""
@@ -123,15 +128,15 @@ func (r *request) admit() (err error) {
 func (r *request) read() error { return r.body.read(r.s, r.ctx, r.head.length) }
 
 // parse parses the body if memory or the choice of a provider needs it. It fails if there is no room for an unpacked one.
-func (r *request) parse(up *providers.Set) error {
+func (r *request) parse() error {
 	guarded := r.guarded()
 	follows := r.mayFollow()
-	needed := r.remember || guarded || follows || up.NeedsModel()
+	needed := r.remember || guarded || follows || r.upstreams.NeedsModel()
 	if len(r.body.bytes) == 0 {
 		r.bypass("the body is empty")
 		return nil
 	}
-	if !needed || !guarded && !follows && r.namesNoSession(up) {
+	if !needed || !guarded && !follows && r.namesNoSession() {
 		r.bypass("")
 		return nil
 	}
@@ -190,12 +195,12 @@ func whereWrong(err error) string {
 	if wrong, ok := errors.AsType[*wire.ParseError](err); ok {
 		return fmt.Sprintf("at byte %d: %s", wrong.Offset, wrong.Reason)
 	}
-	return "as a request of this endpoint"
+	return "as JSON"
 }
 
 // namesNoSession reports whether neither the headers nor the body name a session. It searches the body without parsing it.
-func (r *request) namesNoSession(up *providers.Set) bool {
-	known := r.head.id.session != "" || len(r.head.encoded) > 0 || up.NeedsModel()
+func (r *request) namesNoSession() bool {
+	known := r.head.id.session != "" || len(r.head.encoded) > 0 || r.upstreams.NeedsModel()
 	return !known && !r.s.hints.In(r.body.bytes)
 }
 
@@ -254,7 +259,7 @@ func (r *request) known(id string) memory.Response {
 	if r.s.response == nil || id == "" {
 		return memory.Response{}
 	}
-	known, err := r.s.response(context.Background(), r.tenant(), id)
+	known, err := r.s.response(r.trace.context(), r.tenant(), id)
 	if err != nil {
 		return memory.Response{}
 	}

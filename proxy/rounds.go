@@ -16,12 +16,13 @@ import (
 // rounds are the model calls that one answer to the client is made of, where layers run tools or judge.
 type rounds struct {
 	answer *answer
-	n      int
-	usage  []byte // the sum over all rounds
-	pieces pieces // the answer that is being read
+	pieces pieces // of the answer that is being read
 }
 
-func (r *rounds) reset() { *r = rounds{answer: r.answer} }
+// read begins to read an answer piece by piece.
+func (r *rounds) read(encoding []byte) {
+	r.pieces = pieces{encoding: bytes.Clone(encoding), next: r.answer.attempt.next}
+}
 
 // goOn begins the next round: it sends the view with what has come of it, and reads the head of the answer. If that is longer than the
 // model's context, it is sent again once, with less of the history.
@@ -34,11 +35,11 @@ func (r *rounds) goOn(stream bool, head *providers.Head) error {
 		body, err := a.readAll()
 		tooLong := newRefusal(head.Status(), body).aboutLength() && a.out.learnLength()
 		busy := head.Status() == fasthttp.StatusTooManyRequests // as in attempt.correct
-		if !tooLong || busy || a.corrected || !a.out.turn.shaper.Shorten(a.out.lesson(aboutContext).tokens) {
+		if !tooLong || busy || a.corrected || !a.req.turn.shaper.Shorten(a.out.lesson(aboutContext).tokens) {
 			return r.refused(head, stream, body, err)
 		}
 		a.corrected = true
-		r.answer.trace.answered(a, head.Status(), &wire.Reply{})
+		a.req.trace.answered(a, head.Status(), &wire.Reply{})
 		return r.goOn(stream, head)
 	}
 
@@ -49,39 +50,35 @@ func (r *rounds) goOn(stream bool, head *providers.Head) error {
 		} else if !same {
 			return errUnread("it is no event stream, as its beginning was")
 		}
+		if !decodable(encoding) {
+			return errUnread(unknownEncoding)
+		}
+		if isPlain(encoding) { // a decoder does not survive a report of silence
+			a.upstream.Silence = r.answer.silence() // Close has forgotten it
+		}
 	}
-	if stream && !decodable(encoding) {
-		return errUnread(unknownEncoding)
-	}
-	if stream && isPlain(encoding) { // a decoder does not survive a report of silence
-		a.upstream.Silence = r.answer.stream.silence() // Close has forgotten it
-	}
-	r.pieces = pieces{encoding: bytes.Clone(encoding), next: a.next}
+	r.read(encoding)
 	return nil
 }
 
 // judge counts an answer of the model towards the client's, closes the span of its call, and lets layers judge it. unseen: the
 // answer has calls that they would not see. Of an answer that is denied nothing is kept.
 func (r *rounds) judge(reply *wire.Reply, unseen bool) (memory.Next, *Error) {
-	a := r.answer
-	a.trace.answered(a.attempt, a.attempt.status, reply)
-	r.n++
-	r.usage = merge.SumUsage(r.usage, reply.Usage)
-	if unseen || a.turn.unjudged(*reply) {
+	a, turn := r.answer, r.answer.req.turn
+	a.req.trace.answered(a.attempt, a.attempt.status, reply)
+	a.rounds++
+	a.usage = merge.SumUsage(a.usage, reply.Usage)
+	if unseen || turn.unjudged(*reply) {
 		return memory.Next{}, r.deny(severalChoices)
 	}
 
-	next := r.review(*reply)
+	step := a.req.trace.step("review")
+	next := turn.judge.Review(a.req.trace.context(), *reply)
+	step.End(nil)
 	if next.Denied {
 		return memory.Next{}, r.deny(next.Reason)
 	}
 	return next, nil
-}
-
-func (r *rounds) review(reply wire.Reply) memory.Next {
-	step := r.answer.trace.step("review")
-	defer step.End(nil)
-	return r.answer.turn.judge.Review(r.answer.trace.context(), reply)
 }
 
 // deny ends the turn without its answer.
@@ -98,7 +95,7 @@ var errRefused = errors.New("upstream refuses to go on")
 func (r *rounds) refused(head *providers.Head, stream bool, body []byte, err error) error {
 	a := r.answer.attempt
 	if stream {
-		r.answer.trace.answered(a, head.Status(), &wire.Reply{})
+		a.req.trace.answered(a, head.Status(), &wire.Reply{})
 		return &Error{
 			Status: fasthttp.StatusBadGateway, Code: codeUpstream,
 			Message: fmt.Sprintf("upstream answered %d when the model was to go on", head.Status()), Err: errRefused,
@@ -151,8 +148,8 @@ func (r *rounds) judgeWhole(body []byte) ([]byte, error) {
 	}
 
 	out := r.merged(answers, hidden)
-	out = merge.WithoutTools(a.req.dialect, out, a.turn.steering.Hides)
-	if len(answers) == 1 && len(out) == len(first) && &out[0] == &first[0] {
+	out = merge.WithoutTools(a.req.dialect, out, a.req.turn.steering.Hides)
+	if len(answers) == 1 && sameBody(out, first) {
 		return body, nil
 	}
 	a.head.Drop("content-encoding")
@@ -161,7 +158,7 @@ func (r *rounds) judgeWhole(body []byte) ([]byte, error) {
 
 // legible decodes and parses a whole answer. Its error is errUnread.
 func (r *rounds) legible(encoding, body []byte) (plain []byte, reply wire.Reply, err error) {
-	plain, err = decode(encoding, body, foldLimit, r.answer.attempt.held.hold)
+	plain, err = decode(encoding, body, foldLimit, r.answer.attempt.hold)
 	if errors.Is(err, errNoRoom) {
 		return nil, wire.Reply{}, err
 	}
@@ -170,25 +167,22 @@ func (r *rounds) legible(encoding, body []byte) (plain []byte, reply wire.Reply,
 	}
 	d := r.answer.req.dialect
 	if reply, err = wire.FoldBody(d, plain); err != nil {
-		why := "it is not a JSON object"
-		if wrong, ok := errors.AsType[*wire.ParseError](err); ok {
-			why = fmt.Sprintf("at byte %d: %s", wrong.Offset, wrong.Reason)
-		}
-		return nil, wire.Reply{}, errUnread(why)
+		return nil, wire.Reply{}, errUnread(whereWrong(err))
 	}
-	if r.answer.turn.steering.Judges() {
-		if why := wire.Unclear(d, wire.WithoutBOM(plain)); why != "" {
+	plain = wire.WithoutBOM(plain)
+	if r.answer.isJudged() {
+		if why := wire.Unclear(d, plain); why != "" {
 			return nil, wire.Reply{}, errUnread(why)
 		}
 	}
-	return wire.WithoutBOM(plain), reply, nil
+	return plain, reply, nil
 }
 
 // illegible handles an answer that layers cannot read, for the reason err: it is passed on, unless rules have to judge it.
 // The answer of a later round replaces the earlier ones, head included.
 func (r *rounds) illegible(came []byte, head *providers.Head, later bool, err error) ([]byte, error) {
 	large := isLarge(err)
-	if r.answer.turn.steering.Judges() || !large && !errors.Is(err, errIllegible) {
+	if r.answer.isJudged() || !large && !errors.Is(err, errIllegible) {
 		return nil, err
 	}
 	if later {

@@ -259,7 +259,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 			x.fail(&Error{Status: fasthttp.StatusInternalServerError, Code: codeInternal, Message: "internal error"})
 		}
 		x.answer.arrangeHead(s.now().Add(s.o.WriteTimeout))
-		if !x.answer.streaming {
+		if !x.stream.owns {
 			x.close()
 		}
 	}()
@@ -277,6 +277,13 @@ func (s *Server) recovered(v any) {
 		text = re.Error()
 	}
 	s.log.Error("recovered from a panic", "panic", text, "stack", string(debug.Stack()))
+}
+
+// recoverPanic ends a panic. It is to be deferred.
+func (s *Server) recoverPanic() {
+	if v := recover(); v != nil {
+		s.recovered(v)
+	}
 }
 
 // guarded reports whether rules have to judge all answers.
@@ -373,11 +380,7 @@ func (s *Server) hijack(ctx *fasthttp.RequestCtx, stop func(), f func(net.Conn))
 
 	s.takeConn(ctx, func(c net.Conn) {
 		defer s.watcher.remove(w)
-		defer func() {
-			if v := recover(); v != nil {
-				s.recovered(v)
-			}
-		}()
+		defer s.recoverPanic()
 		f(c)
 	})
 }

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"errors"
 	"io"
 
@@ -14,18 +13,18 @@ import (
 // steer sets the stream up for layers that judge or run tools. An answer that is compressed, although identity was asked for,
 // is sent to the client decoded.
 func (st *stream) steer() {
-	s := &st.answer.turn.steering
-	st.mode, st.spoke = foldSteered, st.answer.s.now()
-	st.merger = merge.New(st.answer.req.dialect, merge.Options{Hide: s.Hides, HoldCalls: s.HoldCalls, HoldAll: s.HoldAll})
-	head := st.answer.head
-	st.answer.rounds.pieces = pieces{encoding: bytes.Clone(head.ContentEncoding()), next: st.answer.attempt.next}
-	head.Drop("content-encoding")
+	a, s := st.answer, &st.answer.req.turn.steering
+	a.steered, st.spoke = true, a.req.s.now()
+	st.merger = merge.New(a.req.dialect, merge.Options{Hide: s.Hides, HoldCalls: s.HoldCalls, HoldAll: s.HoldAll})
+	st.rounds.read(a.head.ContentEncoding())
+	a.head.Drop("content-encoding")
 }
 
 // writeSteered writes an answer that may be made of several rounds.
 func (st *stream) writeSteered() error {
+	a := st.answer
 	for {
-		p, err := st.answer.rounds.pieces.Next()
+		p, err := st.rounds.pieces.Next()
 		switch {
 		case errors.Is(err, io.EOF):
 			st.merger.EOF()
@@ -33,17 +32,16 @@ func (st *stream) writeSteered() error {
 			if err := st.client.fill(); err != nil {
 				return err
 			}
-			st.spoke = st.answer.s.now()
+			st.spoke = a.req.s.now()
 			continue
 		case errors.Is(err, errIllegible):
 			return st.breakOff(err)
 		case err != nil:
-			st.failed = err
 			return err
 		default:
-			st.answer.trace.firstByte()
+			a.req.trace.firstByte()
 			out := st.merger.Write(p)
-			if !st.answer.attempt.held.hold(len(p)) {
+			if !a.attempt.hold(len(p)) {
 				out = append(out, st.merger.Degrade()...)
 			}
 			if st.merger.Degraded() {
@@ -67,7 +65,8 @@ func (st *stream) writeSteered() error {
 // were not parsed. out is still sent. If rules have to judge the rest, the answer fails; otherwise the rest passes as it comes
 // and is not stored.
 func (st *stream) overflow(out []byte) error {
-	if st.answer.turn.steering.Judges() {
+	a := st.answer
+	if a.isJudged() {
 		if err := st.client.write(out); err != nil {
 			return err
 		}
@@ -76,22 +75,21 @@ func (st *stream) overflow(out []byte) error {
 	out = append(out, st.merger.Finish()...) // before Merged, which it completes
 	reply := st.merger.Merged()
 	reply.Truncated = reply.Truncated || !reply.Complete
-	st.answer.trace.answered(st.answer.attempt, st.answer.attempt.status, &reply)
-	st.answer.commit(reply, memory.NotAborted)
+	a.req.trace.answered(a.attempt, a.attempt.status, &reply)
+	a.commit(reply, memory.NotAborted)
 	return st.finish(out)
 }
 
 // keepAlive sends a comment from time to time while everything that arrives is held back.
 func (st *stream) keepAlive(quiet bool) {
-	every := st.silence()
+	every := st.answer.silence()
 	if every <= 0 {
 		return
 	}
-	now := st.answer.s.now()
+	now := st.answer.req.s.now()
 	if !quiet {
 		st.spoke = now
-	}
-	if quiet && now.Sub(st.spoke) >= every {
+	} else if now.Sub(st.spoke) >= every {
 		st.spoke = now
 		_ = st.client.fill() // the next write notices a client that has disconnected
 	}
@@ -109,7 +107,7 @@ func (st *stream) judge() (bool, error) {
 	if reply.Truncated { // its last calls have no input here, and one in what the client gets
 		return false, st.overflow(nil)
 	}
-	next, denied := st.answer.rounds.judge(&reply, st.merger.Unjudged())
+	next, denied := st.rounds.judge(&reply, st.merger.Unjudged())
 	if denied != nil {
 		return false, st.finish(st.errorEvent(denied))
 	}
@@ -121,7 +119,7 @@ func (st *stream) judge() (bool, error) {
 		}
 	}
 	if st.merger.Unjudged() { // known only now if all was held back
-		return false, st.finish(st.errorEvent(st.answer.rounds.deny(severalChoices)))
+		return false, st.finish(st.errorEvent(st.rounds.deny(severalChoices)))
 	}
 
 	if !next.GoesOn {
@@ -131,7 +129,7 @@ func (st *stream) judge() (bool, error) {
 	}
 	st.merger.Next()
 	var head providers.Head
-	if err := st.answer.rounds.goOn(true, &head); err != nil {
+	if err := st.rounds.goOn(true, &head); err != nil {
 		return false, st.breakOff(err)
 	}
 	return true, nil
@@ -157,20 +155,16 @@ func (st *stream) finish(end []byte) error {
 		return err
 	}
 	for {
-		p, err := st.answer.rounds.pieces.Next()
-		if errors.Is(err, io.EOF) {
-			st.done = true
-			st.client.arm()
+		p, err := st.rounds.pieces.Next()
+		switch {
+		case errors.Is(err, io.EOF):
 			return nil
-		}
-		if errors.Is(err, providers.ErrIdle) {
+		case errors.Is(err, providers.ErrIdle):
 			continue // the client has the end already, no comment may follow it
+		case err == nil:
+			err = st.client.write(st.merger.Behind(p))
 		}
 		if err != nil {
-			st.failed = err
-			return err
-		}
-		if err := st.client.write(st.merger.Behind(p)); err != nil {
 			return err
 		}
 	}
@@ -190,21 +184,15 @@ func (st *stream) errorEvent(e *Error) []byte {
 func (st *stream) breakOff(err error) error {
 	refused := errors.Is(err, errRefused)
 	if !refused && !upstreamFault(err) {
-		st.failed = err
 		return err
 	}
-	e := asError(err)
-	st.answer.commit(st.merger.Merged(), memory.AbortedByUpstream)
-	if !refused {
-		st.failed = err
-		_ = st.client.write(st.errorEvent(e)) // the stream fails anyway
-		return err
+	e, reply := asError(err), st.merger.Merged()
+	st.merger = nil // a large commit may wait
+	st.answer.commit(reply, memory.AbortedByUpstream)
+	if refused {
+		st.answer.req.s.logUpstream(st.answer.attempt.out.provider, e)
+		return st.client.write(st.errorEvent(e))
 	}
-	st.answer.s.logUpstream(st.answer.attempt.out.provider, e)
-	if err := st.client.write(st.errorEvent(e)); err != nil {
-		return err
-	}
-	st.done = true
-	st.client.arm()
-	return nil
+	_ = st.client.write(st.errorEvent(e)) // the stream fails anyway
+	return err
 }

@@ -353,8 +353,8 @@ func TestKeepAliveOfSteered(t *testing.T) {
 		s.o.KeepAlive = tc.every
 		s.o.WriteTimeout = time.Hour
 		st := &stream{
-			answer: &answer{s: s, turn: &turn{steering: memory.Steering{HoldAll: tc.all}}},
-			client: clientWriter{s: s, w: new(strings.Builder), armed: now}, mode: foldSteered, spoke: now,
+			answer: &answer{req: &request{s: s, turn: &turn{steering: memory.Steering{HoldAll: tc.all}}}, steered: true},
+			client: clientWriter{s: s, w: new(strings.Builder), armed: now}, spoke: now,
 		}
 		var at []time.Duration
 		for range 130 {

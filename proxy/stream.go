@@ -11,7 +11,6 @@ import (
 
 	"remora/memory"
 	"remora/providers"
-	"remora/proxy/limit"
 	"remora/wire"
 	"remora/wire/merge"
 )
@@ -27,35 +26,49 @@ const (
 // has begun nothing else reads from upstream. fasthttp calls WriteTo, and CloseWithError after that.
 type stream struct {
 	answer *answer
-	client clientWriter
-	mode   foldMode
-	failed error // why upstream's answer ended early, nil if it did not
-	begun  bool  // something other than blank lines has come
-	done   bool  // the whole body was written
+	rounds *rounds
+	close  func() // ends the exchange
 
+	// One of these parses the answer, none of them where nothing is stored of it: event by event as they pass; at its end, as it
+	// is not streamed, or compressed; since layers judge it or run tools.
 	folder *wire.Folder
-	held   []byte // bytes of the terminal event that wait for the commit
-	tooBig bool   // the answer is larger than foldLimit: it is not parsed
+	whole  *wholeBody
+	merger *merge.Merger
 
-	// With foldWhole.
-	copied   []byte // the answer so far
-	encoding []byte // its Content-Encoding
-
-	merger *merge.Merger // with foldSteered
-	spoke  time.Time     // when the client last got something, with foldSteered
+	owns     bool // the stream closes the exchange
+	client   clientWriter
+	encoding []byte    // Content-Encoding
+	begun    bool      // something other than blank lines has come
+	held     []byte    // bytes that wait for the commit, or were read before the stream began
+	spoke    time.Time // when the client last got something, with merger
+	done     bool      // the whole body was written
+	err      error     // why it was not
 }
 
-// foldMode is how an answer is parsed for the log.
-type foldMode uint8
+// wholeBody is the copy of an answer that is parsed at its end.
+type wholeBody struct {
+	copied []byte
+	tooBig bool // it is larger than foldLimit: it is not parsed
+}
 
-const (
-	foldNone    foldMode = iota // not at all
-	foldStream                  // event by event, as they pass
-	foldWhole                   // at its end: it is not streamed, or compressed
-	foldSteered                 // by the merger, since layers judge it or run tools
-)
+func (st *stream) reset() { *st = stream{answer: st.answer, rounds: st.rounds, close: st.close} }
 
-func (st *stream) reset() { *st = stream{answer: st.answer} }
+// read chooses how an answer is parsed. It returns an error for one that layers have to judge and cannot read.
+func (st *stream) read() error {
+	a := st.answer
+	encoding := a.head.ContentEncoding()
+	switch {
+	case a.isSteered() && decodable(encoding):
+		st.steer()
+	case a.isJudged():
+		return errUnread(unknownEncoding)
+	case len(encoding) == 0:
+		st.folder = wire.NewFolder(a.dialect())
+	default:
+		st.whole = new(wholeBody)
+	}
+	return nil
+}
 
 // Read makes stream an io.Reader. It is never called, since fasthttp prefers WriteTo.
 func (st *stream) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
@@ -69,109 +82,87 @@ func (st *stream) WriteTo(w io.Writer) (n int64, err error) {
 	st.client.w = w
 	defer func() {
 		if v := recover(); v != nil {
-			st.answer.s.recovered(v)
+			st.answer.req.s.recovered(v)
 			n, err = st.client.n, errPanicked
 		}
 	}()
-	if st.tooBig {
-		if err := st.release(); err != nil {
-			return st.client.n, err
+	if st.err = st.release(); st.err == nil {
+		if st.merger != nil {
+			st.err = st.writeSteered()
+		} else {
+			st.err = st.write()
 		}
 	}
-	if st.mode == foldSteered {
-		err = st.writeSteered()
-		return st.client.n, err
+	if st.err == nil {
+		st.done = true
+		st.client.arm()
 	}
+	return st.client.n, st.err
+}
+
+var errPanicked = errors.New("recovered from a panic")
+
+// write writes an answer that layers have no say in.
+func (st *stream) write() error {
 	for {
 		p, err := st.answer.attempt.next()
 		switch {
 		case errors.Is(err, io.EOF):
 			st.answer.commit(st.folded(), memory.NotAborted)
-			if err := st.release(); err != nil {
-				return st.client.n, err
-			}
-			st.done = true
-			st.client.arm()
-			return st.client.n, nil
+			return st.release()
 		case errors.Is(err, providers.ErrIdle):
-			if err := st.client.fill(); err != nil {
-				return st.client.n, err
-			}
-			continue
-		case err != nil:
-			st.failed = err
-			return st.client.n, err
+			err = st.client.fill()
+		case err == nil:
+			err = st.pass(p)
 		}
-		if err := st.pass(p); err != nil {
-			return st.client.n, err
+		if err != nil {
+			return err
 		}
 	}
-}
-
-var errPanicked = errors.New("recovered from a panic")
-
-// beginning returns the first pieces of the body, which next will return again, up to one that is more than blank lines: servers
-// send those to keep the connection open.
-func (st *stream) beginning() ([]byte, error) {
-	a := st.answer.attempt
-	p, err := a.peek()
-	for err == nil && len(bytes.TrimSpace(p)) == 0 && len(p) < wholeLimit {
-		blank := bytes.Clone(p)
-		a.first = nil
-		p, err = a.next()
-		p = append(blank, p...)
-		a.first = p
-	}
-	return p, err
 }
 
 // pass parses a piece of the body, and writes the part of it that may be sent before the commit.
 func (st *stream) pass(p []byte) error {
-	st.answer.trace.firstByte()
+	a := st.answer
+	a.req.trace.firstByte()
 	if said := bytes.TrimSpace(p); !st.begun && len(said) > 0 {
 		st.begun = true
-		if st.mode == foldStream && said[0] == '{' {
-			st.mode = foldWhole // no stream, in spite of its type
+		if st.folder != nil && said[0] == '{' {
+			st.folder, st.whole = nil, new(wholeBody) // no stream, in spite of its type
 		}
 	}
-	switch st.mode {
-	case foldStream:
-		if !st.answer.attempt.held.hold(len(p)) {
-			reply := st.folder.Reply()
-			reply.Truncated = true
-			st.mode = foldNone
-			st.answer.commit(reply, memory.NotAborted)
-			break
-		}
+
+	switch {
+	case st.folder != nil && !a.attempt.hold(len(p)):
+		st.commitFolded(true)
+	case st.folder != nil:
 		safe, ended := st.folder.Write(p)
 		if err := st.client.write(p[:safe]); err != nil || safe == len(p) && len(st.held) == 0 {
 			return err
 		}
 		st.held = append(st.held, p[safe:]...)
-		if !ended && len(st.held) <= heldLimit {
-			return nil
+		if ended || len(st.held) > heldLimit {
+			st.commitFolded(!ended)
+			return st.release()
 		}
-		reply := st.folder.Reply()
-		if !ended {
-			// Store what came before, marked as truncated. The rest is passed on unparsed.
-			reply.Truncated = true
-			st.mode = foldNone
+		return nil
+	case st.whole != nil && !st.whole.tooBig:
+		if st.whole.copied = append(st.whole.copied, p...); len(st.whole.copied) > foldLimit || !a.attempt.hold(len(p)) {
+			*st.whole = wholeBody{tooBig: true}
 		}
-		st.answer.commit(reply, memory.NotAborted)
-		return st.release()
-	case foldWhole:
-		if !st.tooBig && (len(st.copied)+len(p) > foldLimit || !st.answer.attempt.held.hold(len(p))) {
-			st.tooBig, st.copied = true, nil
-		}
-		if !st.tooBig {
-			st.copied = append(st.copied, p...)
-		}
-	default: // nothing to fold
 	}
 	if err := st.release(); err != nil {
 		return err
 	}
 	return st.client.write(p)
+}
+
+// commitFolded commits the events that have come. What comes behind them is passed on unparsed.
+func (st *stream) commitFolded(truncated bool) {
+	reply := st.folder.Reply()
+	reply.Truncated = reply.Truncated || truncated
+	st.folder = nil
+	st.answer.commit(reply, memory.NotAborted)
 }
 
 // release writes the bytes that waited for the commit.
@@ -181,18 +172,10 @@ func (st *stream) release() error {
 	return st.client.write(p)
 }
 
-// silence returns after how long without a byte the client gets a comment, 0 for never.
-func (st *stream) silence() time.Duration {
-	if every := st.answer.s.o.KeepAlive; every > 0 || st.mode != foldSteered || !st.answer.turn.steering.HoldAll {
-		return every
-	}
-	return heldKeepAlive
-}
-
 // CloseWithError ends the exchange after its body was written, or when that failed.
 func (st *stream) CloseWithError(error) error {
-	if st.answer.streaming { // else an error was sent in its place
-		defer st.answer.close()
+	if st.owns { // else an error was sent in its place
+		defer st.close()
 		st.settle()
 	}
 	return nil
@@ -200,25 +183,24 @@ func (st *stream) CloseWithError(error) error {
 
 // settle ends a stream that was not written to its end: it aborts the call of upstream and stores what has come.
 func (st *stream) settle() {
-	defer func() {
-		if v := recover(); v != nil {
-			st.answer.s.recovered(v)
-		}
-	}()
+	a := st.answer
+	defer a.req.s.recoverPanic()
 	if st.done {
 		return
 	}
 	cut := memory.AbortedByClient
 	switch {
-	case st.failed != nil && upstreamFault(st.failed):
+	case upstreamFault(st.err):
 		cut = memory.AbortedByUpstream
-		st.answer.s.logUpstream(st.answer.attempt.out.provider, asError(st.failed))
-	case st.answer.ending.is(endShutdown):
+		a.req.s.logUpstream(a.attempt.out.provider, asError(st.err))
+	case a.req.ending.is(endShutdown):
 		cut = memory.AbortedByUpstream
 	}
 	// Upstream stops before the commit, which may take a moment.
-	st.answer.attempt.upstream.Abort()
-	st.answer.commit(st.folded(), cut)
+	a.attempt.upstream.Abort()
+	reply := st.folded()
+	st.folder, st.merger = nil, nil // a large commit may wait
+	a.commit(reply, cut)
 }
 
 // folded returns the parsed answer so far.
@@ -226,29 +208,16 @@ func (st *stream) folded() wire.Reply {
 	switch {
 	case !st.answer.isKept() || st.answer.committed:
 		return wire.Reply{}
-	case st.mode == foldStream:
+	case st.folder != nil:
 		return st.folder.Reply()
-	case st.mode == foldSteered:
+	case st.merger != nil:
 		return st.merger.Merged()
-	case st.tooBig, !decodable(st.encoding):
-		return wire.Reply{Truncated: true}
-	case len(st.copied) == 0:
+	case st.whole == nil:
 		return wire.Reply{}
+	case st.whole.tooBig:
+		return wire.Reply{Truncated: true}
 	}
-	plain, err := decode(st.encoding, st.copied, foldLimit, st.answer.attempt.held.hold)
-	if wire.BeginsStream(plain) {
-		f := wire.NewFolder(st.answer.dialect)
-		f.Write(plain)
-		return f.Reply()
-	}
-	var r wire.Reply
-	if err == nil {
-		r, err = wire.FoldBody(st.answer.dialect, plain)
-	}
-	if err != nil {
-		st.answer.notStored("the answer cannot be read")
-	}
-	return r
+	return st.answer.fold(st.encoding, st.whole.copied)
 }
 
 // The reader's optional methods, which fasthttp looks for.
@@ -256,28 +225,6 @@ var (
 	_ fasthttp.BodyWriterTo        = (*stream)(nil)
 	_ fasthttp.ReadCloserWithError = (*stream)(nil)
 )
-
-// heldKeepAlive is the interval of comments while a whole answer is held back, unless keep_alive is set.
-const heldKeepAlive = 15 * time.Second
-
-// freeHold is how many bytes of an answer are not counted: most answers are smaller, and their number is bounded.
-const freeHold = 64 << 10
-
-// budget counts the bytes of an answer that are buffered, against limits.global.body_bytes.
-type budget struct {
-	ticket *limit.Ticket
-	taken  int
-}
-
-// hold counts n more bytes. It reports whether the process may buffer them.
-func (b *budget) hold(n int) bool {
-	b.taken += n
-	over := b.taken - freeHold
-	if over <= 0 {
-		return true
-	}
-	return b.ticket.Hold(int64(min(n, over))) == nil
-}
 
 // clientWriter writes the body of an answer to the client.
 type clientWriter struct {

@@ -31,7 +31,8 @@ func (t *trace) requestBegan(r *request) {
 }
 
 // turnBegan notes what memory made of the request. There is no turn for one that it has no part in.
-func (t *trace) turnBegan(r *request, began *turn) {
+func (t *trace) turnBegan(r *request) {
+	began := r.turn
 	noted := telemetry.Turn{Status: r.status, Session: r.head.id.session}
 	if began != nil && !began.unkept {
 		s := &began.summary
