@@ -92,22 +92,17 @@ type Client struct {
 	readers sync.Pool // *bufio.Reader of MaxHeader bytes
 
 	mu     sync.Mutex
-	pools  map[poolKey]*pool
+	pools  map[Address]*pool
 	closed bool
 
 	stop   chan struct{}
 	reaper sync.WaitGroup
 }
 
-type poolKey struct {
-	addr, serverName string
-	tls              bool
-}
-
 // pool holds the unused connections of one upstream, the one that was used last at the end.
 type pool struct {
 	client *Client
-	key    poolKey
+	addr   Address
 	tls    *tls.Config // nil for plain TCP
 	proxy  *url.URL    // nil for a direct connection
 
@@ -133,7 +128,7 @@ func NewClient(o ClientOptions) *Client {
 		o.Proxy = http.ProxyFromEnvironment
 	}
 	o.MaxHeader = min(max(o.MaxHeader, minHeader), maxHeader)
-	c := &Client{o: o, pools: make(map[poolKey]*pool), stop: make(chan struct{})}
+	c := &Client{o: o, pools: make(map[Address]*pool), stop: make(chan struct{})}
 	c.readers.New = func() any { return bufio.NewReaderSize(nil, c.o.MaxHeader) }
 	if o.IdleConnTimeout > 0 {
 		c.reaper.Add(1)
@@ -184,14 +179,13 @@ func (c *Client) reap(every time.Duration) {
 }
 
 // pool returns the pool of an upstream.
-func (c *Client) pool(up Upstream) (*pool, error) {
-	key := poolKey{addr: up.Addr, serverName: up.ServerName, tls: up.TLS}
+func (c *Client) pool(up Address) (*pool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if p := c.pools[key]; p != nil {
+	if p := c.pools[up]; p != nil {
 		return p, nil
 	}
-	p := &pool{client: c, key: key, closed: c.closed}
+	p := &pool{client: c, addr: up, closed: c.closed}
 	target := &url.URL{Scheme: "http", Host: up.Addr}
 	if up.TLS {
 		target.Scheme = "https"
@@ -210,7 +204,7 @@ func (c *Client) pool(up Upstream) (*pool, error) {
 	if p.proxy, err = c.o.Proxy(&http.Request{URL: target}); err != nil {
 		return nil, fmt.Errorf("%w: read the proxy settings of the environment: %w", ErrUnreachable, err)
 	}
-	c.pools[key] = p
+	c.pools[up] = p
 	return p, nil
 }
 

@@ -21,7 +21,7 @@ func (p *pool) dial(ctx context.Context) (*conn, error) {
 	}
 	nc, err := p.connect(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("%w: dial %s: %w", ErrUnreachable, p.key.addr, err)
+		return nil, fmt.Errorf("%w: dial %s: %w", ErrUnreachable, p.addr.Addr, err)
 	}
 	cn := &conn{Conn: nc, pool: p}
 	cn.probe.Attach(nc)
@@ -31,7 +31,7 @@ func (p *pool) dial(ctx context.Context) (*conn, error) {
 	tc := tls.Client(nc, p.tls)
 	if err := tc.HandshakeContext(ctx); err != nil {
 		_ = nc.Close()
-		return nil, fmt.Errorf("%w: TLS handshake with %s: %w", ErrUnreachable, p.key.addr, err)
+		return nil, fmt.Errorf("%w: TLS handshake with %s: %w", ErrUnreachable, p.addr.Addr, err)
 	}
 	cn.Conn = tc
 	return cn, nil
@@ -41,9 +41,9 @@ func (p *pool) dial(ctx context.Context) (*conn, error) {
 func (p *pool) connect(ctx context.Context) (net.Conn, error) {
 	d := net.Dialer{KeepAlive: 30 * time.Second}
 	if p.proxy == nil {
-		return d.DialContext(ctx, "tcp", p.key.addr)
+		return d.DialContext(ctx, "tcp", p.addr.Addr)
 	}
-	return connectVia(ctx, &d, p.proxy, p.key.addr)
+	return connectVia(ctx, &d, p.proxy, p.addr.Addr)
 }
 
 // connectVia asks an HTTP proxy for a tunnel, for upstreams without TLS too: so there is one kind of connection, and the

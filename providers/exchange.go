@@ -40,7 +40,7 @@ type Exchange struct {
 // A pooled connection that turns out to be dead before a byte was written is replaced silently. A request that may have
 // reached upstream is not repeated, unless its method is GET or HEAD and nothing at all came back. After an error there
 // is nothing to read; Close is still due.
-func (c *Client) Send(x *Exchange, up Upstream, head, body []byte, answer *Head) error {
+func (c *Client) Send(x *Exchange, up Address, head, body []byte, answer *Head) error {
 	x.client = c
 	p, err := c.pool(up)
 	if err != nil {

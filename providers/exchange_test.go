@@ -117,7 +117,7 @@ func client(t *testing.T, tune func(*ClientOptions)) *Client {
 	return c
 }
 
-func at(addr string) Upstream { return Upstream{Addr: addr, ServerName: "127.0.0.1"} }
+func at(addr string) Address { return Address{Addr: addr, ServerName: "127.0.0.1"} }
 
 func TestConnectionsAreReused(t *testing.T) {
 	var conns atomic.Int32
@@ -276,7 +276,7 @@ func TestAbortAnywhere(t *testing.T) {
 	}
 	defer func() { _ = silent.Close() }()
 	c := client(t, nil)
-	f := func(name string, up Upstream, path string) {
+	f := func(name string, up Address, path string) {
 		t.Run(name, func(t *testing.T) {
 			var x Exchange
 			var answer Head
@@ -305,7 +305,7 @@ func TestAbortAnywhere(t *testing.T) {
 			x.Close()
 		})
 	}
-	f("handshake", Upstream{Addr: silent.Addr().String(), ServerName: "h", TLS: true}, "/")
+	f("handshake", Address{Addr: silent.Addr().String(), ServerName: "h", TLS: true}, "/")
 	f("before the head", at(s.Listener.Addr().String()), "/")
 	f("in the body", at(s.Listener.Addr().String()), "/stream")
 }
@@ -350,7 +350,7 @@ func TestRefusalOfALargeBody(t *testing.T) {
 			defer x.Close()
 			defer time.AfterFunc(time.Minute, x.Abort).Stop() // so that a failure does not hang
 			var answer Head
-			up := Upstream{Addr: ln.Addr().String(), ServerName: "example.com", TLS: withTLS}
+			up := Address{Addr: ln.Addr().String(), ServerName: "example.com", TLS: withTLS}
 			head := "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 30000000\r\n\r\n"
 			if err := c.Send(&x, up, []byte(head), make([]byte, 30_000_000), &answer); err != nil || answer.Status() != status || x.link.isAborted() {
 				t.Fatalf("%d %v", answer.Status(), err)
@@ -403,7 +403,7 @@ func TestAnswerWhileItReads(t *testing.T) {
 			defer time.AfterFunc(time.Minute, x.Abort).Stop() // so that a failure does not hang
 			var answer Head
 			head := fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n", size)
-			if err := c.Send(&x, Upstream{Addr: ln.Addr().String()}, []byte(head), make([]byte, size), &answer); err != nil {
+			if err := c.Send(&x, Address{Addr: ln.Addr().String()}, []byte(head), make([]byte, size), &answer); err != nil {
 				t.Fatal(err)
 			}
 			got := ""
@@ -433,7 +433,7 @@ func TestTLS(t *testing.T) {
 	}
 	s.StartTLS()
 	defer s.Close()
-	up := Upstream{Addr: s.Listener.Addr().String(), ServerName: "example.com", TLS: true}
+	up := Address{Addr: s.Listener.Addr().String(), ServerName: "example.com", TLS: true}
 	post := func(c *Client) error {
 		var x Exchange
 		defer x.Close()
@@ -528,7 +528,7 @@ func TestBytesBehindAnAnswerOverTLS(t *testing.T) {
 		}
 	}()
 	c := client(t, func(o *ClientOptions) { o.TLS = s.Client().Transport.(*http.Transport).TLSClientConfig })
-	up := Upstream{Addr: ln.Addr().String(), ServerName: "example.com", TLS: true}
+	up := Address{Addr: ln.Addr().String(), ServerName: "example.com", TLS: true}
 	for want := range 3 {
 		var x Exchange
 		var answer Head

@@ -33,7 +33,7 @@ func Fetch(ctx context.Context, c *Client, to *Provider, req *fasthttp.Request, 
 	defer x.Close()
 	defer context.AfterFunc(ctx, x.Abort)()
 	var head Head
-	if err = c.Send(&x, to.Upstream(), req.Header.AppendBytes(nil), content, &head); err == nil { //nolint:contextcheck // Abort ends its dial
+	if err = c.Send(&x, to.Address(), req.Header.AppendBytes(nil), content, &head); err == nil { //nolint:contextcheck // Abort ends its dial
 		status = head.Status()
 		body, err = readAll(&x, limit)
 	}

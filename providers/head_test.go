@@ -19,7 +19,7 @@ func TestHead(t *testing.T) {
 	f := func(name, raw, want string, wantLength int, wantKeep bool) {
 		t.Helper()
 		var h Head
-		keep, err := h.read([]byte(crlf(raw)))
+		keep, err := h.Read([]byte(crlf(raw)))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			return
@@ -51,10 +51,10 @@ func TestHead(t *testing.T) {
 	f("another protocol", "HTTP/1.1 101 Switching\nConnection: Upgrade\nUpgrade: x\n\n", "HTTP/1.1 101 Switching\nConnection: Upgrade\nUpgrade: x\n", -2, false)
 
 	var h Head // lines end in CR LF from here on, whatever upstream writes
-	if _, err := h.read([]byte("HTTP/1.1 200 OK\nA: b\nC: d\r\n\r\n")); err != nil || string(h.Lines()) != crlf(ok+"A: b\nC: d\n") {
+	if _, err := h.Read([]byte("HTTP/1.1 200 OK\nA: b\nC: d\r\n\r\n")); err != nil || string(h.Lines()) != crlf(ok+"A: b\nC: d\n") {
 		t.Errorf("%q %v", h.Lines(), err)
 	}
-	if _, err := h.read([]byte("HTTP/1.1 200 OK\r\nA: b\n\n")); !errors.Is(err, ErrMalformed) {
+	if _, err := h.Read([]byte("HTTP/1.1 200 OK\r\nA: b\n\n")); !errors.Is(err, ErrMalformed) {
 		t.Errorf("an empty line without CR: %v", err)
 	}
 }
@@ -71,7 +71,7 @@ func TestHeadsThatAreRefused(t *testing.T) {
 		"HTTP/1.1 200 OK\nTransfer-Encoding: gzip, chunked\n\n", "HTTP/1.1 200 OK\nTransfer-Encoding: chunked\nTransfer-Encoding: chunked\n\n",
 	} {
 		var h Head
-		if _, err := h.read([]byte(crlf(raw))); !errors.Is(err, ErrMalformed) {
+		if _, err := h.Read([]byte(crlf(raw))); !errors.Is(err, ErrMalformed) {
 			t.Errorf("%q: %v", raw, err)
 		}
 	}
@@ -81,7 +81,7 @@ func TestHeadChanges(t *testing.T) {
 	t.Parallel()
 	const raw = "HTTP/1.1 200 OK\r\nX-A: 1\r\nContent-Encoding: gzip\r\nx-a: 2\r\ncontent-encoding: br\r\nX-AB: 3\r\ncontent-length: 5\r\nContent-Type: t\r\n\r\n"
 	var h, other Head
-	if _, err := h.read([]byte(raw)); err != nil {
+	if _, err := h.Read([]byte(raw)); err != nil {
 		t.Fatal(err)
 	}
 	other.Copy(&h)
@@ -134,7 +134,7 @@ func FuzzHead(f *testing.F) {
 		}
 		before := bytes.Clone(data)
 		var h Head
-		_, err := h.read(data[:n])
+		_, err := h.Read(data[:n])
 		if !bytes.Equal(before, data) {
 			t.Fatal("the bytes were changed")
 		}

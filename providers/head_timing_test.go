@@ -55,7 +55,7 @@ func BenchmarkHead(b *testing.B) {
 	var h Head
 	b.Run("read", func(b *testing.B) {
 		for b.Loop() {
-			if _, err := h.read(upstreamHead); err != nil {
+			if _, err := h.Read(upstreamHead); err != nil {
 				b.Fatal(err)
 			}
 		}

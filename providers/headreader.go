@@ -18,9 +18,9 @@ type headReader struct {
 	lengths int      // lines that tell a length
 }
 
-// read makes h the head that raw holds, up to and including the empty line. keep is true where it lets the connection be used
+// Read makes h the head that raw holds, up to and including the empty line. keep is true where it lets the connection be used
 // again. Errors are ErrMalformed, and quote nothing.
-func (h *Head) read(raw []byte) (keep bool, err error) {
+func (h *Head) Read(raw []byte) (keep bool, err error) {
 	h.Reset()
 	raw = bytes.TrimLeft(raw, "\r\n") // left over from the answer before
 	end := lineEnd(raw)

@@ -78,7 +78,7 @@ func (b *bench) send(t *testing.T, p *providers.Provider, req *fasthttp.Request)
 	if err := p.Prepare(req); err != nil {
 		t.Fatal(err)
 	}
-	conn, err := net.Dial("tcp", p.Upstream().Addr)
+	conn, err := net.Dial("tcp", p.Address().Addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,12 +118,9 @@ func (b *bench) defaultBaseURL(t *testing.T) {
 	if port == "" {
 		port = map[string]string{"http": "80", "https": "443"}[base.Scheme]
 	}
-	want := providers.Upstream{
-		Kind: b.Name, Addr: net.JoinHostPort(base.Hostname(), port), ServerName: base.Hostname(), TLS: base.Scheme == "https",
-		BodySessionWins: b.BodySessionWins, Path: base.Path,
-	}
-	if got := p.Upstream(); got != want || p.Name() != b.Name {
-		t.Errorf("%s at %+v, want %+v", p.Name(), got, want)
+	want := providers.Address{Addr: net.JoinHostPort(base.Hostname(), port), ServerName: base.Hostname(), TLS: base.Scheme == "https"}
+	if got := p.Address(); got != want || p.Path() != base.Path || p.Name() != b.Name || p.API().Kind != b.Kind {
+		t.Errorf("%s at %+v%s, want %+v%s", p.Name(), got, p.Path(), want, base.Path)
 	}
 }
 

@@ -160,11 +160,9 @@ func checkHeaderName(name string) error {
 
 // baseURL is a base URL in the pieces that the request path needs.
 type baseURL struct {
-	tls        bool
-	addr       string
-	serverName string
-	host       string
-	path       string
+	Address
+	host string // of the Host header: with the port only where it is not the scheme's own
+	path string // without a slash at its end
 }
 
 // parseBaseURL accepts scheme, host, port and path; errors never repeat the URL, which may hold a password.
@@ -188,16 +186,16 @@ func parseBaseURL(raw string) (baseURL, error) {
 	if u.RawQuery != "" || u.ForceQuery || strings.Contains(raw, "#") {
 		return baseURL{}, errors.New("must not have a query or a fragment")
 	}
-	b := baseURL{tls: u.Scheme == "https", serverName: u.Hostname(), host: u.Host}
+	b := baseURL{Address: Address{ServerName: u.Hostname(), TLS: u.Scheme == "https"}, host: u.Host}
 	port, standard := u.Port(), "80"
-	if b.tls {
+	if b.TLS {
 		standard = "443"
 	}
 	port = cmp.Or(port, standard)
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
 		return baseURL{}, errors.New("must have a port from 1 to 65535, or none")
 	}
-	b.addr = net.JoinHostPort(b.serverName, port)
+	b.Addr = net.JoinHostPort(b.ServerName, port)
 	if port == standard {
 		b.host = strings.TrimSuffix(strings.TrimSuffix(u.Host, ":"+standard), ":")
 	}

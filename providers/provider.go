@@ -27,32 +27,28 @@ var ErrTrace = errors.New("TRACE would show the gateway's own headers")
 // Provider turns a client's request into one for its upstream: any API that has OpenAI's paths below a base URL and takes a
 // bearer token. It is safe for concurrent use.
 type Provider struct {
-	name     string
-	upstream Upstream
-	host     []byte // Host header: the port only where it is not the scheme's own
-	base     []byte // path of the base URL without a slash at its end
-	bearer   []byte // Authorization value that replaces the caller's credential; nil passes the caller's on
-	headers  []Header
+	name    string
+	base    baseURL
+	api     API
+	bearer  []byte // Authorization value that replaces the caller's credential; nil passes the caller's on
+	headers []Header
 }
 
-// Upstream is the address of a provider, and the peculiarities of its API.
-type Upstream struct {
-	// Kind is the name of the provider's kind, one of [Kinds].
-	Kind string
+// Address is where an upstream listens.
+type Address struct {
 	// Addr is the host:port to dial, port always present.
 	Addr string
 	// ServerName is the host without port or brackets, for TLS.
 	ServerName string
 	// TLS: connect to Addr by TLS.
 	TLS bool
-	// BodySessionWins is from the [Kind].
-	BodySessionWins bool
+}
+
+// API is what is peculiar to the API of a provider.
+type API struct {
+	Kind
 	// Messages is from [Options]. JoinsSystem selects the form to begin with if it is auto.
-	Messages    string
-	JoinsSystem bool
-	// Path is that of the base URL, without a slash at its end. "" is right for few servers, so a 404 there is worth a word to
-	// the operator.
-	Path string
+	Messages string
 	// PromptCacheKey and CacheControl are from [Options]: additions to requests of a session for the prompt cache.
 	PromptCacheKey, CacheControl bool
 }
@@ -71,14 +67,8 @@ func Open(o Options) (*Provider, error) {
 		return nil, fmt.Errorf("base_url: %w", err)
 	}
 	p := &Provider{
-		name: o.NameOrKind(),
-		host: []byte(u.host),
-		base: []byte(u.path),
-		upstream: Upstream{
-			Kind: k.Name, Addr: u.addr, ServerName: u.serverName, TLS: u.tls, Path: u.path, BodySessionWins: k.BodySessionWins,
-			Messages: o.Messages, JoinsSystem: k.JoinsSystem, PromptCacheKey: o.PromptCacheKey, CacheControl: o.CacheControl,
-		},
-		headers: o.Headers,
+		name: o.NameOrKind(), base: u, headers: o.Headers,
+		api: API{Kind: k, Messages: o.Messages, PromptCacheKey: o.PromptCacheKey, CacheControl: o.CacheControl},
 	}
 	if o.APIKey != "" {
 		p.bearer = []byte("Bearer " + o.APIKey.Reveal())
@@ -92,8 +82,15 @@ func (p *Provider) Name() string { return p.name }
 // HasKey reports whether a key of the provider's own replaces the caller's credential.
 func (p *Provider) HasKey() bool { return p.bearer != nil }
 
-// Upstream returns the address and the habits of the API. They never change.
-func (p *Provider) Upstream() Upstream { return p.upstream }
+// Address returns where the provider listens. It never changes.
+func (p *Provider) Address() Address { return p.base.Address }
+
+// Path is that of the base URL, without a slash at its end. "" is right for few servers, so a 404 there is worth a word to the
+// operator.
+func (p *Provider) Path() string { return p.base.path }
+
+// API returns what is peculiar to the provider's API. It never changes.
+func (p *Provider) API() *API { return &p.api }
 
 // Prepare rewrites target, Host and credential of req in place and touches nothing else. The target's bytes behind the
 // rewritten prefix, the query included, stay as they are: no decoding, no path cleaning. The result is in req.Header only; do
@@ -107,14 +104,14 @@ func (p *Provider) Prepare(req *fasthttp.Request) error {
 	old := h.RequestURI()
 	// The new target is built aside, because old points into the buffer that it is going to be written to.
 	var scratch [256]byte
-	target, err := appendTarget(scratch[:0], p.base, old)
+	target, err := appendTarget(scratch[:0], p.base.path, old)
 	if err != nil {
 		return err
 	}
 	// Also when nothing changed: this makes fasthttp forget an URI that it parsed earlier and would write instead.
 	req.SetRequestURIBytes(target)
 	req.UseHostHeader = true
-	h.SetHostBytes(p.host)
+	h.SetHost(p.base.host)
 	if p.bearer != nil {
 		for _, name := range credentials {
 			dropHeader(h, name)
@@ -130,7 +127,7 @@ func (p *Provider) Prepare(req *fasthttp.Request) error {
 
 // appendTarget appends to dst the upstream's form of a request target: paths below /v1 or /api/v1, and paths of clients
 // whose base URL lacks /v1, go below base. Any other path keeps its place on the origin.
-func appendTarget(dst, base, target []byte) ([]byte, error) {
+func appendTarget(dst []byte, base string, target []byte) ([]byte, error) {
 	if string(target) == "*" {
 		return append(dst, '*'), nil
 	}

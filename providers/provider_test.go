@@ -15,15 +15,15 @@ import (
 	"remora/providers"
 )
 
-func TestUpstream(t *testing.T) {
-	f := func(o providers.Options, want providers.Upstream, host string) {
+func TestAddress(t *testing.T) {
+	f := func(o providers.Options, want providers.Address, path, host string) {
 		t.Helper()
 		p, err := providers.Open(o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := p.Upstream(); got != want {
-			t.Errorf("%+v\nwant %+v", got, want)
+		if got := p.Address(); got != want || p.Path() != path || p.API().Name != o.Kind {
+			t.Errorf("%+v%s of %s\nwant %+v%s", got, p.Path(), p.API().Name, want, path)
 		}
 		var req fasthttp.Request
 		req.Header.SetRequestURI("/v1/models")
@@ -33,17 +33,14 @@ func TestUpstream(t *testing.T) {
 	}
 	compatible := func(url string) providers.Options { return providers.Options{Kind: "compatible", BaseURL: url} }
 
-	f(providers.Options{Kind: "openai"},
-		providers.Upstream{Kind: "openai", Addr: "api.openai.com:443", Path: "/v1", ServerName: "api.openai.com", TLS: true}, "api.openai.com")
-	f(providers.Options{Kind: "openrouter"}, providers.Upstream{
-		Kind: "openrouter", Addr: "openrouter.ai:443", Path: "/api/v1", ServerName: "openrouter.ai", TLS: true, BodySessionWins: true,
-	}, "openrouter.ai")
-	f(compatible("http://h"), providers.Upstream{Kind: "compatible", Addr: "h:80", ServerName: "h", JoinsSystem: true}, "h")
-	f(compatible("http://h:80/v1"), providers.Upstream{Kind: "compatible", Path: "/v1", Addr: "h:80", ServerName: "h", JoinsSystem: true}, "h")
-	f(compatible("http://h:443/v1"), providers.Upstream{Kind: "compatible", Path: "/v1", Addr: "h:443", ServerName: "h", JoinsSystem: true}, "h:443")
-	f(compatible("https://h:443/v1"), providers.Upstream{Kind: "compatible", Path: "/v1", Addr: "h:443", ServerName: "h", JoinsSystem: true, TLS: true}, "h")
-	f(compatible("http://[::1]:8080/v1"), providers.Upstream{Kind: "compatible", Path: "/v1", Addr: "[::1]:8080", ServerName: "::1", JoinsSystem: true}, "[::1]:8080")
-	f(compatible("https://[::1]"), providers.Upstream{Kind: "compatible", Addr: "[::1]:443", ServerName: "::1", JoinsSystem: true, TLS: true}, "[::1]")
+	f(providers.Options{Kind: "openai"}, providers.Address{Addr: "api.openai.com:443", ServerName: "api.openai.com", TLS: true}, "/v1", "api.openai.com")
+	f(providers.Options{Kind: "openrouter"}, providers.Address{Addr: "openrouter.ai:443", ServerName: "openrouter.ai", TLS: true}, "/api/v1", "openrouter.ai")
+	f(compatible("http://h"), providers.Address{Addr: "h:80", ServerName: "h"}, "", "h")
+	f(compatible("http://h:80/v1"), providers.Address{Addr: "h:80", ServerName: "h"}, "/v1", "h")
+	f(compatible("http://h:443/v1"), providers.Address{Addr: "h:443", ServerName: "h"}, "/v1", "h:443")
+	f(compatible("https://h:443/v1"), providers.Address{Addr: "h:443", ServerName: "h", TLS: true}, "/v1", "h")
+	f(compatible("http://[::1]:8080/v1"), providers.Address{Addr: "[::1]:8080", ServerName: "::1"}, "/v1", "[::1]:8080")
+	f(compatible("https://[::1]"), providers.Address{Addr: "[::1]:443", ServerName: "::1", TLS: true}, "", "[::1]")
 }
 
 // A target that was parsed before, as a server may have done, goes out as it was written all the same.

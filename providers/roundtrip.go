@@ -134,7 +134,7 @@ func (x *Exchange) readHead(head *Head) error {
 			return err
 		}
 		raw, _ := x.in.br.Peek(n)
-		keep, err := head.read(raw)
+		keep, err := head.Read(raw)
 		_, _ = x.in.br.Discard(n) // it is buffered, so it can't fail
 		if err != nil {
 			return err

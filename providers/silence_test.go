@@ -15,7 +15,7 @@ import (
 )
 
 // speak accepts one connection, reads a request and writes each piece that comes through say, until say is closed.
-func speak(t *testing.T, withTLS bool) (up Upstream, say chan string, tune func(*ClientOptions)) {
+func speak(t *testing.T, withTLS bool) (up Address, say chan string, tune func(*ClientOptions)) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -48,7 +48,7 @@ func speak(t *testing.T, withTLS bool) (up Upstream, say chan string, tune func(
 		_ = ln.Close()
 		<-done
 	})
-	return Upstream{Addr: ln.Addr().String(), ServerName: "example.com", TLS: withTLS}, say, tune
+	return Address{Addr: ln.Addr().String(), ServerName: "example.com", TLS: withTLS}, say, tune
 }
 
 // TestSilenceIsReported checks that a silent upstream wakes its reader, wherever it fell silent, and that no byte is
@@ -151,7 +151,7 @@ func TestAgain(t *testing.T) {
 	x.Sent = func() { sent++ }
 	var answer Head
 	head := []byte("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n")
-	if err := c.Send(&x, Upstream{Addr: "127.0.0.1:1"}, head, nil, &answer); !errors.Is(err, ErrUnreachable) || sent != 0 {
+	if err := c.Send(&x, Address{Addr: "127.0.0.1:1"}, head, nil, &answer); !errors.Is(err, ErrUnreachable) || sent != 0 {
 		t.Fatal(err, sent)
 	}
 	if err := x.Again(time.Millisecond); err != nil {

@@ -83,7 +83,7 @@ func (a *answer) noteEncoding() {
 // it came: that URL may be right, and the 404 about something else.
 func (a *answer) noteNoPath() {
 	provider := a.attempt.out.provider
-	if a.attempt.status != fasthttp.StatusNotFound || !a.req.dialect.Known() || provider.Upstream().Path != "" {
+	if a.attempt.status != fasthttp.StatusNotFound || !a.req.dialect.Known() || provider.Path() != "" {
 		return
 	}
 	if _, logged := a.req.noPath.LoadOrStore(provider.Name(), true); !logged {

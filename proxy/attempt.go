@@ -149,7 +149,7 @@ func (a *attempt) call(head *providers.Head, rw rewrite) error {
 	if err := a.prepare(rw); err != nil {
 		return err
 	}
-	return a.req.s.client.Send(&a.upstream, a.out.provider.Upstream(), *a.head, a.out.body, head)
+	return a.req.s.client.Send(&a.upstream, a.out.provider.Address(), *a.head, a.out.body, head)
 }
 
 // prepare builds the head of the upstream request.

@@ -19,7 +19,7 @@ func (o *outgoing) shapeNow() view.Shape {
 	if o.req.turn.unkept {
 		return view.Shape{}
 	}
-	up := o.provider.Upstream()
+	up := o.provider.API()
 	form, pinned := pinnedForm(up.Messages)
 	if !pinned && up.JoinsSystem {
 		form = view.Joined
@@ -209,7 +209,7 @@ func (o *outgoing) mended(r *refusal) []view.Shape {
 // inOtherRoles takes the next form of messages that changes the request, from the one that the refusal wants. If it mentions
 // none, that is the form that every template accepts, and only where the proxy has put something into the view.
 func (o *outgoing) inOtherRoles(r *refusal) (next []view.Shape) {
-	if _, pinned := pinnedForm(o.provider.Upstream().Messages); pinned || !mayMeanRoles(r.status) {
+	if _, pinned := pinnedForm(o.provider.API().Messages); pinned || !mayMeanRoles(r.status) {
 		return nil
 	}
 	wanted := r.form()
@@ -296,7 +296,7 @@ func (a *attempt) noteUnhelpful(first *refusal) {
 		if second, err := a.readRefusal(); err == nil && second != nil && !bytes.Equal(first.body, second) {
 			l.further = true
 			wanted := newRefusal(first.status, second).wanted()
-			if _, pinned := pinnedForm(a.out.provider.Upstream().Messages); pinned {
+			if _, pinned := pinnedForm(a.out.provider.API().Messages); pinned {
 				wanted.Form = view.AsIs
 			}
 			l.shape = l.shape.And(wanted)
@@ -335,7 +335,7 @@ func (o *outgoing) learn(about string, l lesson) {
 // lessonKey identifies a lesson: what it is about, the tenant, the provider and the model. Tenants are kept apart, since
 // upstream may allow them different things.
 func (o *outgoing) lessonKey(about string) lessonKey {
-	parts := []string{about, o.req.tenant(), o.provider.Name(), o.provider.Upstream().Addr, o.modelName()}
+	parts := []string{about, o.req.tenant(), o.provider.Name(), o.provider.Address().Addr, o.modelName()}
 	switch about {
 	case aboutRoles, aboutCalls:
 		parts = append(parts, o.req.dialect.String())

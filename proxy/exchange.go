@@ -134,7 +134,7 @@ func (x *exchange) recall() error {
 		return nil // the request passes as it came
 	}
 	again := x.session != (sessionName{}) // the session stays, though another provider may be meant by now
-	if !again && (!x.remember || !x.nameSession(out.provider.Upstream())) {
+	if !again && (!x.remember || !x.nameSession(out.provider)) {
 		return x.guard()
 	}
 	if id.doubtful && o.Tenancy == TenancyCredential {

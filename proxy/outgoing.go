@@ -137,7 +137,7 @@ func (o *outgoing) modelName() string {
 // addCacheHints adds prompt_cache_key and cache breakpoints to the body of a session's request, where the provider is
 // configured to get them. Both are off by default; nothing else changes a body outside of its items and tools.
 func (o *outgoing) addCacheHints(body []byte) []byte {
-	up := o.provider.Upstream()
+	up := o.provider.API()
 	if o.req.turn == nil || o.req.turn.unkept || !up.PromptCacheKey && !up.CacheControl {
 		return body
 	}

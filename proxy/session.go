@@ -307,9 +307,9 @@ func codexSide(value []byte) string {
 }
 
 // nameSession completes the identity from the body, and reports whether there is a session.
-func (r *request) nameSession(up providers.Upstream) bool {
+func (r *request) nameSession(p *providers.Provider) bool {
 	id, o := &r.head.id, &r.s.o.Session
-	if up.BodySessionWins {
+	if p.API().BodySessionWins {
 		// This upstream routes and groups by the member, so memory has to follow it.
 		id.prefer(sessionField, r.parsed)
 	}

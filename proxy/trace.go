@@ -53,7 +53,7 @@ func (t *trace) sending(a *attempt) {
 	}
 
 	r := a.req
-	send := telemetry.Send{Provider: a.out.provider.Name(), Address: a.out.provider.Upstream().Addr}
+	send := telemetry.Send{Provider: a.out.provider.Name(), Address: a.out.provider.Address().Addr}
 	if r.dialect.Known() {
 		send.Operation = telemetry.OperationChat
 	}

@@ -359,8 +359,8 @@ func showStoreURL(raw string) string {
 
 // showUpstream returns a provider's name and host.
 func showUpstream(p *providers.Provider) string {
-	u := url.URL{Scheme: "http", Host: p.Upstream().Addr, Path: p.Upstream().Path}
-	if p.Upstream().TLS {
+	u := url.URL{Scheme: "http", Host: p.Address().Addr, Path: p.Path()}
+	if p.Address().TLS {
 		u.Scheme, u.Host = "https", strings.TrimSuffix(u.Host, ":443")
 	}
 	return p.Name() + " at " + u.String()

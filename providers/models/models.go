@@ -115,7 +115,7 @@ func (c *Catalog) TakeOver(before *Catalog) {
 	}
 	for name, s := range c.lists {
 		old := before.lists[name]
-		if old == nil || !sameAddress(old.provider.Upstream(), s.provider.Upstream()) {
+		if old == nil || !sameServer(old.provider, s.provider) {
 			continue
 		}
 		old.mu.Lock()
@@ -124,8 +124,8 @@ func (c *Catalog) TakeOver(before *Catalog) {
 	}
 }
 
-func sameAddress(a, b providers.Upstream) bool {
-	return a.Kind == b.Kind && a.TLS == b.TLS && a.Addr == b.Addr && a.Path == b.Path
+func sameServer(a, b *providers.Provider) bool {
+	return a.API().Kind == b.API().Kind && a.Address() == b.Address() && a.Path() == b.Path()
 }
 
 // Close ends requests under way and waits for them.
@@ -154,7 +154,7 @@ func (c *Catalog) Context(provider, model string) int {
 		return n
 	}
 	// OpenRouter takes names with a variant that its list does not have, as in "openai/gpt-5:nitro".
-	if base, _, variant := strings.Cut(model, ":"); variant && s.provider.Upstream().Kind == "openrouter" {
+	if base, _, variant := strings.Cut(model, ":"); variant && s.provider.API().Name == "openrouter" {
 		return lengths[base]
 	}
 	return 0
@@ -238,7 +238,7 @@ var errNoKey = errors.New("it wants a key, and the provider has none of its own"
 // ask gets the list of a provider's models, with the provider's key or none. OpenAI wants a key, OpenRouter's list is public,
 // and most self-hosted servers want none.
 func (c *Catalog) ask(p *providers.Provider) (map[string]int, error) {
-	if p.Upstream().Kind == "openai" && !p.HasKey() {
+	if p.API().Name == "openai" && !p.HasKey() {
 		return nil, errNoKey
 	}
 	ctx, cancel := context.WithTimeout(c.life, askLimit)

@@ -31,7 +31,7 @@ func call(c *providers.Client, x *providers.Exchange, p *retry.Plan, body []byte
 			}
 		}
 		head := fmt.Sprintf("POST /v1/responses HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n", len(send))
-		err := c.Send(x, a.Provider.Upstream(), []byte(head), send, h)
+		err := c.Send(x, a.Provider.Address(), []byte(head), send, h)
 		next, again := p.Next(retry.Outcome{Err: err, Head: h})
 		if !again {
 			return err

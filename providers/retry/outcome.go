@@ -3,7 +3,6 @@ package retry
 import (
 	"bytes"
 	"errors"
-	"iter"
 	"math"
 	"net/http"
 	"strconv"
@@ -18,13 +17,7 @@ type Outcome struct {
 	// Err is the error of [providers.Client.Send], nil if an answer came.
 	Err error
 	// Head is that of the answer; it is not looked at after an error.
-	Head Head
-}
-
-// Head is the part of [providers.Head] that decides about another call.
-type Head interface {
-	Status() int
-	All() iter.Seq2[[]byte, []byte] // names and values
+	Head *providers.Head
 }
 
 // cause is why a call may be tried again: a status, 0 for a connection that could not be made, or never.
@@ -77,7 +70,7 @@ const farthest = 24 * time.Hour
 
 // adviceOf reads the headers that OpenAI and those like it send with 429 and 503. Names are compared by hand, since the
 // header keeps the spelling that upstream chose.
-func adviceOf(h Head, now time.Time) advice {
+func adviceOf(h *providers.Head, now time.Time) advice {
 	var a advice
 	var after, afterMS string
 	var limits [3]struct{ reset, remaining string } // in all, of requests, of tokens

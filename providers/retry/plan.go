@@ -103,7 +103,7 @@ func (c *Config) inherited(pr *providers.Provider, o Breaker) *circuit {
 	return old
 }
 
-func circuitKey(pr *providers.Provider) string { return pr.Name() + " " + pr.Upstream().Addr }
+func circuitKey(pr *providers.Provider) string { return pr.Name() + " " + pr.Address().Addr }
 
 // OpenError is returned for a call that was not made: the circuit of its provider is open, and there is no fallback.
 type OpenError struct {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 	"maps"
 	"net/http"
 	"slices"
@@ -79,27 +78,17 @@ func (b *bench) pinned() (p retry.Plan, asked *int) {
 	}), asked
 }
 
-// answer is the outcome of a status with headers.
+// answer is the outcome of a status with headers: names and values in turn.
 func answer(status int, headers ...string) retry.Outcome {
-	return retry.Outcome{Head: head{status, headers}}
-}
-
-// head has names and values in turn.
-type head struct {
-	status  int
-	headers []string
-}
-
-func (h head) Status() int { return h.status }
-
-func (h head) All() iter.Seq2[[]byte, []byte] {
-	return func(yield func(name, value []byte) bool) {
-		for pair := range slices.Chunk(h.headers, 2) {
-			if !yield([]byte(pair[0]), []byte(pair[1])) {
-				return
-			}
-		}
+	raw := fmt.Sprintf("HTTP/1.1 %d\r\n", status)
+	for pair := range slices.Chunk(headers, 2) {
+		raw += pair[0] + ": " + pair[1] + "\r\n"
 	}
+	h := new(providers.Head)
+	if _, err := h.Read([]byte(raw + "\r\n")); err != nil {
+		panic(err)
+	}
+	return retry.Outcome{Head: h}
 }
 
 func broken(err error) retry.Outcome {
