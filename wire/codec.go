@@ -8,9 +8,9 @@ type Codec interface {
 	Read(d *Decoder, raw []byte) Item
 	// Input returns the object with the model's input for a call, which is given by its index in Parts.
 	Input(it Item, part int) []byte
-	// Function defines a tool; Result answers a call.
+	// Function defines a tool; Result answers a call with a content, which is JSON.
 	Function(name, description string, parameters []byte) []byte
-	Result(c Call, text string) []byte
+	Result(c Call, content []byte) []byte
 	// Portable is Item.Portable for an upstream that is not the item's own.
 	Portable(it Item, r Reach) (Item, bool)
 
@@ -19,23 +19,18 @@ type Codec interface {
 	Keep(it Item, keep []bool) []byte
 	WithoutText(it Item) []byte
 	AsInput(it Item, kept func(Audio) bool) (Item, bool)
-	// ObjectArguments is the item with the arguments of each function call as [ObjectArguments] returns them.
-	ObjectArguments(it Item) []byte
 	// WithCallIDs replaces the ids of calls that the parts make or answer: ids are by index in Parts, "" for no change.
-	// WithReasoning sets the reasoning to text, unless there is one. WithSignature signs the first call with the placeholder
-	// that its API documents for calls of another model, unless it is signed.
 	WithCallIDs(it Item, ids []string) []byte
-	WithReasoning(it Item, text string) []byte
-	WithSignature(it Item) []byte
-	// WithToolNames returns the item with renamed tools in its calls or result.
-	WithToolNames(it Item, rename func(name string) string) []byte
-	// WithoutNull removes a null content.
-	WithoutNull(it Item) []byte
 
 	// Hash writes a message, a call or a reasoning in a form that does not depend on its spelling.
 	Hash(h *Hasher, it Item)
 
-	Converter
+	// ReadPart reads a part of a content, and returns false for one without a counterpart. AppendPart encodes one that is not text.
+	ReadPart(raw []byte) (ContentPart, bool)
+	AppendPart(dst []byte, p ContentPart) []byte
+	// ReadCalls reads the calls of an item. MakeCalls makes items of calls.
+	ReadCalls(it Item) []SaidCall
+	MakeCalls(calls []SaidCall) [][]byte
 
 	// Stream folds an answer that is streamed. Whole reads one that is not: the object at the scanner's place, whose failure tells
 	// that it is malformed.
@@ -43,20 +38,6 @@ type Codec interface {
 	Whole(m *Meta, s *Scanner) (choices [][]Item, complete bool)
 	// Ambiguities looks at one answer that is judged.
 	Ambiguities() Ambiguities
-}
-
-// Converter splits items into parts, and builds items from parts of other dialects. A part without a counterpart is an
-// error that names it.
-type Converter interface {
-	// ReadPart reads a part of a content, and returns false for one without a counterpart. AppendPart encodes one that is not text.
-	ReadPart(raw []byte) (ContentPart, bool)
-	AppendPart(dst []byte, p ContentPart) []byte
-	// ReadCalls reads the calls of an item. MakeCalls makes items of calls.
-	ReadCalls(it Item) []SaidCall
-	MakeCalls(calls []SaidCall) [][]byte
-	// ReadAnswered returns the id of the call that a result answers, as JSON, and false for a result without a counterpart. MakeResult makes a result of it; content is JSON.
-	ReadAnswered(it Item) ([]byte, bool)
-	MakeResult(id []byte, custom bool, content []byte) []byte
 }
 
 // Stream is the fold of one streamed answer.
@@ -118,7 +99,7 @@ func (Opaque) Input(Item, int) []byte { return nil }
 func (Opaque) Function(string, string, []byte) []byte { return nil }
 
 // Result returns nil.
-func (Opaque) Result(Call, string) []byte { return nil }
+func (Opaque) Result(Call, []byte) []byte { return nil }
 
 // Portable returns the item.
 func (Opaque) Portable(it Item, _ Reach) (Item, bool) { return it, true }
@@ -126,23 +107,8 @@ func (Opaque) Portable(it Item, _ Reach) (Item, bool) { return it, true }
 // Keep returns the item.
 func (Opaque) Keep(it Item, _ []bool) []byte { return it.Raw }
 
-// ObjectArguments returns the item.
-func (Opaque) ObjectArguments(it Item) []byte { return it.Raw }
-
 // WithCallIDs returns the item.
 func (Opaque) WithCallIDs(it Item, _ []string) []byte { return it.Raw }
-
-// WithReasoning returns the item.
-func (Opaque) WithReasoning(it Item, _ string) []byte { return it.Raw }
-
-// WithSignature returns the item.
-func (Opaque) WithSignature(it Item) []byte { return it.Raw }
-
-// WithToolNames returns the item.
-func (Opaque) WithToolNames(it Item, _ func(string) string) []byte { return it.Raw }
-
-// WithoutNull returns the item.
-func (Opaque) WithoutNull(it Item) []byte { return it.Raw }
 
 // WithoutText returns the item.
 func (Opaque) WithoutText(it Item) []byte { return it.Raw }
@@ -164,12 +130,6 @@ func (Opaque) ReadCalls(Item) []SaidCall { return nil }
 
 // MakeCalls returns none.
 func (Opaque) MakeCalls([]SaidCall) [][]byte { return nil }
-
-// ReadAnswered returns false.
-func (Opaque) ReadAnswered(Item) ([]byte, bool) { return nil, false }
-
-// MakeResult returns nil.
-func (Opaque) MakeResult([]byte, bool, []byte) []byte { return nil }
 
 // Stream returns a fold of nothing.
 func (Opaque) Stream() Stream { return opaqueStream{} }

@@ -182,15 +182,14 @@ func (c *converter) make(calls []SaidCall) []Item {
 
 func (c *converter) result(it Item) ([]Item, bool) {
 	content, ok := c.content(it)
-	if !ok {
+	if family := it.Answers().Family; !ok || family != FamilyFunction && family != FamilyCustom {
 		return nil, false
 	}
-	id, ok := it.Dialect.Codec().ReadAnswered(it)
-	if !ok {
-		return nil, false
+	call := Call{ID: it.Answers().ID, Family: FamilyFunction}
+	if c.custom[call.ID] {
+		call.Family = FamilyCustom
 	}
-	raw := c.to.Codec().MakeResult(OrEmpty(id), c.custom[it.Answers().ID], content)
-	return []Item{NewDecoder(c.to).Item(raw)}, true
+	return []Item{NewDecoder(c.to).Item(c.to.Codec().Result(call, content))}, true
 }
 
 // OrEmpty is raw, or an empty string where there is none.

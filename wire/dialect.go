@@ -49,7 +49,7 @@ type Rules struct {
 	ResultsAdjacent bool
 	// TextResults: a result may only have text. User messages may have images.
 	TextResults bool
-	// OneItem: an answer is one item, its calls included.
+	// OneItem: an answer is one item, its calls and its reasoning included.
 	OneItem bool
 	// Result is the member of a result with the tool's output.
 	Result string

@@ -59,20 +59,6 @@ func EditMember(raw []byte, name string, edit func(value []byte) []byte) []byte 
 	})
 }
 
-// RenameTool rewrites an object that names a tool. Where rename returns the same name, all bytes stay.
-func RenameTool(raw []byte, rename func(name string) string) []byte {
-	return EditMember(raw, "name", func(value []byte) []byte {
-		if _, ok := Inside(value); !ok {
-			return value
-		}
-		was := Text(value)
-		if is := rename(was); is != was {
-			return AppendString(nil, is)
-		}
-		return value
-	})
-}
-
 // ReplaceMember rewrites a body with another value of a member. All other bytes stay.
 func ReplaceMember(body []byte, name string, value []byte) []byte {
 	at := bytes.IndexByte(body, '{')

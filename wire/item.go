@@ -315,7 +315,7 @@ func MessageOf(d Dialect, role Role, content []byte) Item {
 
 // NewToolResult returns a result that answers the call with a text, in the dialect that the call was made in.
 func NewToolResult(c Call, d Dialect, text string) Item {
-	return NewDecoder(d).Item(d.Codec().Result(c, text))
+	return NewDecoder(d).Item(d.Codec().Result(c, AppendString(nil, text)))
 }
 
 // FromClient reports whether an item of kind Other is of a type that clients make, not models. Of a type that is not known, it is
@@ -468,38 +468,6 @@ func (it Item) Portable(r Reach) (Item, bool) {
 		return it, r == Near || it.Kind != Other
 	}
 	return it.Dialect.Codec().Portable(it, r)
-}
-
-// StringArguments returns the arguments of a call as a JSON string. Some servers answer with the object itself, which the API
-// does not take back.
-func StringArguments(raw []byte) []byte {
-	if len(raw) > 0 && raw[0] == '{' {
-		return AppendString(nil, string(raw))
-	}
-	return raw
-}
-
-// ObjectArguments returns the arguments of a call as a JSON string, or empty arguments if their text is not a JSON object, as
-// after a cut: servers that parse them would refuse the whole history.
-func ObjectArguments(raw []byte) []byte {
-	raw = StringArguments(raw)
-	text, _ := Inside(raw)
-	if text = bytes.TrimSpace(Unescaped(text)); IsObject(text) {
-		return raw
-	}
-	return []byte(`"{}"`)
-}
-
-// WithObjectArguments returns the item with the arguments of its function calls as [ObjectArguments] returns them. If they are
-// so already, it is returned as it is.
-func (it Item) WithObjectArguments() Item {
-	for i := range it.Calls() {
-		v := Member(it.Dialect.Codec().Input(it, i), "arguments")
-		if v != nil && !SameBytes(ObjectArguments(v), v) {
-			return it.Rewritten(it.Dialect.Codec().ObjectArguments(it))
-		}
-	}
-	return it
 }
 
 // contentName is the member that has the content of a message or a result.

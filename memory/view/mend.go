@@ -67,27 +67,26 @@ func (m Mend) Apply(items []wire.Item) []wire.Item {
 	out := make([]wire.Item, len(items))
 	ids := callIDs{all: m&CallIDs != 0, given: make(map[string]bool), stay: make(map[string]bool)}
 	for i, it := range items {
-		codec := it.Dialect.Codec()
 		if m&(CallIDs|OddCallIDs) != 0 {
 			it = ids.rename(it)
 		}
 		if m&Reasoning != 0 {
-			it = it.Rewritten(codec.WithReasoning(it, thoughtOf(it)))
+			it = it.WithReasoning(thoughtOf(it))
 		}
 		if m&EmptyText != 0 && (i < len(items)-1 || it.Kind == wire.ToolResult) {
 			it = it.WithText("(empty)")
 		}
 		if m&ToolNames != 0 {
-			it = it.Rewritten(codec.WithToolNames(it, toolName))
+			it = it.WithToolNames(toolName)
 		}
 		if m&Arguments != 0 {
 			it = it.WithObjectArguments()
 		}
 		if m&NullContent != 0 && it.HasCalls() {
-			it = it.Rewritten(codec.WithoutNull(it))
+			it = it.WithoutNull()
 		}
 		if m&Signatures != 0 && it.HasCalls() {
-			it = it.Rewritten(codec.WithSignature(it))
+			it = it.WithSignature()
 		}
 		out[i] = it
 	}

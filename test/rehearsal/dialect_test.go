@@ -43,9 +43,9 @@ func (codec) Input(it wire.Item, _ int) []byte { return it.Raw }
 
 func (codec) Function(name, _ string, _ []byte) []byte { return wire.AppendString(nil, name) }
 
-func (codec) Result(c wire.Call, text string) []byte {
+func (codec) Result(c wire.Call, content []byte) []byte {
 	out := append(wire.AppendString([]byte("{\"id\":"), c.ID), ",\"output\":"...)
-	return append(wire.AppendString(out, text), '}')
+	return append(append(out, content...), '}')
 }
 
 func (codec) Stream() wire.Stream { return new(fold) }

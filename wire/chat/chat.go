@@ -18,7 +18,6 @@ var Dialect = wire.Define(wire.Rules{ //nolint:gochecknoglobals // a constant
 
 type codec struct {
 	messages
-	mending
 	converter
 	answers
 	merging
@@ -170,12 +169,12 @@ func (*codec) Function(name, description string, parameters []byte) []byte {
 	return append(out, "}}"...)
 }
 
-func (*codec) Result(c wire.Call, text string) []byte {
+func (*codec) Result(c wire.Call, content []byte) []byte {
 	out := []byte(`{"role":"tool","tool_call_id":`)
 	id := c.ID
 	if c.Family == wire.FamilyLegacy {
 		out, id = []byte(`{"role":"function","name":`), c.Name
 	}
 	out = append(wire.AppendString(out, id), `,"content":`...)
-	return append(wire.AppendString(out, text), '}')
+	return append(append(out, content...), '}')
 }

@@ -2,10 +2,8 @@ package chat
 
 import "remora/wire"
 
-// converter is the wire.Converter.
+// converter splits items into parts, and builds items from parts of other dialects.
 type converter struct{}
-
-var _ wire.Converter = converter{}
 
 func (converter) ReadPart(raw []byte) (wire.ContentPart, bool) {
 	switch wire.Text(wire.Member(raw, "type")) {
@@ -91,16 +89,4 @@ func (converter) MakeCalls(calls []wire.SaidCall) [][]byte {
 		out = append(append(out, wire.OrEmpty(call.Input)...), "}}"...)
 	}
 	return [][]byte{append(out, "]}"...)}
-}
-
-func (converter) ReadAnswered(it wire.Item) ([]byte, bool) {
-	if it.Answers().Family != wire.FamilyFunction {
-		return nil, false
-	}
-	return wire.Member(it.Raw, "tool_call_id"), true
-}
-
-func (converter) MakeResult(id []byte, _ bool, content []byte) []byte {
-	out := append([]byte(`{"role":"tool","tool_call_id":`), id...)
-	return append(append(append(out, `,"content":`...), content...), '}')
 }

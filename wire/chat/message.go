@@ -155,3 +155,21 @@ func saysAny(it wire.Item) bool {
 
 // maxBlank is how long a text may be that is looked at for white space alone, in bytes of JSON.
 const maxBlank = 1 << 10
+
+func (messages) WithCallIDs(it wire.Item, ids []string) []byte {
+	if it.Kind == wire.ToolResult {
+		if ids[0] == "" {
+			return it.Raw
+		}
+		return wire.WithMember(it.Raw, "tool_call_id", wire.AppendString(nil, ids[0]))
+	}
+	calls := ids[firstCall(it):]
+	return wire.EditMember(it.Raw, "tool_calls", func(list []byte) []byte {
+		return wire.Edit(list, func(i int, call wire.Child) ([]byte, bool) {
+			if i >= len(calls) || calls[i] == "" {
+				return call.Value, true
+			}
+			return wire.WithMember(call.Value, "id", wire.AppendString(nil, calls[i])), true
+		})
+	})
+}

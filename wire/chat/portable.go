@@ -80,13 +80,3 @@ func withoutSigned(content []byte, files bool) ([]byte, bool) {
 		return false
 	})
 }
-
-func (messages) ObjectArguments(it wire.Item) []byte {
-	object := func(function []byte) []byte { return wire.EditMember(function, "arguments", wire.ObjectArguments) }
-	raw := wire.EditMember(it.Raw, "tool_calls", func(calls []byte) []byte {
-		return wire.Edit(calls, func(_ int, call wire.Child) ([]byte, bool) {
-			return wire.EditMember(call.Value, "function", object), true
-		})
-	})
-	return wire.EditMember(raw, "function_call", object)
-}

@@ -2,10 +2,8 @@ package responses
 
 import "remora/wire"
 
-// converter is the wire.Converter.
+// converter splits items into parts, and builds items from parts of other dialects.
 type converter struct{}
-
-var _ wire.Converter = converter{}
 
 func (converter) ReadPart(raw []byte) (wire.ContentPart, bool) {
 	switch wire.Text(wire.Member(raw, "type")) {
@@ -77,21 +75,4 @@ func (converter) MakeCalls(calls []wire.SaidCall) [][]byte {
 		items = append(items, append(append(out, wire.OrEmpty(call.Input)...), '}'))
 	}
 	return items
-}
-
-func (converter) ReadAnswered(it wire.Item) ([]byte, bool) {
-	if it.Answers().Family != wire.FamilyFunction && it.Answers().Family != wire.FamilyCustom {
-		return nil, false
-	}
-	return wire.Member(it.Raw, "call_id"), true
-}
-
-func (converter) MakeResult(id []byte, custom bool, content []byte) []byte {
-	typ := "function_call_output"
-	if custom {
-		typ = "custom_tool_call_output"
-	}
-	out := append(wire.AppendString([]byte(`{"type":`), typ), `,"call_id":`...)
-	out = append(append(out, id...), `,"output":`...)
-	return append(append(out, content...), '}')
 }

@@ -2,8 +2,8 @@ package responses
 
 import "remora/wire"
 
-// items makes other items of items.
-type items struct{}
+// items makes other items of items. None has more than one part, and what an answer says is accepted as it came, so it leaves the rest.
+type items struct{ wire.Opaque }
 
 func (items) Portable(it wire.Item, r wire.Reach) (wire.Item, bool) {
 	switch it.Kind {
@@ -50,13 +50,6 @@ func isFunction(it wire.Item) bool {
 	return it.Kind == wire.ToolCall && it.Parts[0].Call.Family == wire.FamilyFunction
 }
 
-func (items) ObjectArguments(it wire.Item) []byte {
-	if !isFunction(it) {
-		return it.Raw
-	}
-	return wire.EditMember(it.Raw, "arguments", wire.ObjectArguments)
-}
-
 // withoutBelongings leaves out the parts of a Responses content or output that are files stored in an account, and the
 // annotations that refer to some.
 func withoutBelongings(content []byte) ([]byte, bool) {
@@ -72,13 +65,11 @@ func withoutBelongings(content []byte) ([]byte, bool) {
 	}), left
 }
 
-// Keep returns the item: none has more than one part.
-func (items) Keep(it wire.Item, _ []bool) []byte { return it.Raw }
-
-// WithoutText returns the item, for the same reason.
-func (items) WithoutText(it wire.Item) []byte { return it.Raw }
-
-// AsInput returns the item: what an answer says is accepted as it came.
-func (items) AsInput(it wire.Item, _ func(wire.Audio) bool) (wire.Item, bool) {
-	return it, it.HasContent()
+func (items) WithCallIDs(it wire.Item, ids []string) []byte {
+	id := ids[0]
+	// A local_shell_call without call_id is paired by its id, which upstream has given it.
+	if id == "" || wire.Member(it.Raw, "call_id") == nil {
+		return it.Raw
+	}
+	return wire.WithMember(it.Raw, "call_id", wire.AppendString(nil, id))
 }

@@ -20,7 +20,6 @@ var Dialect = wire.Define(wire.Rules{ //nolint:gochecknoglobals // a constant
 
 type codec struct {
 	items
-	mending
 	converter
 	answers
 	merging
@@ -176,7 +175,7 @@ func (*codec) Function(name, description string, parameters []byte) []byte {
 }
 
 // Result spells a result as its kind of tool does.
-func (*codec) Result(c wire.Call, text string) []byte {
+func (*codec) Result(c wire.Call, content []byte) []byte {
 	typ, id := c.Family+"_call_output", "call_id"
 	switch c.Family {
 	case toolSearch:
@@ -190,8 +189,8 @@ func (*codec) Result(c wire.Call, text string) []byte {
 	out = wire.AppendString(append(wire.AppendString(append(out, ','), id), ':'), c.ID)
 	out = append(out, `,"output":`...)
 	if c.Family == "shell" { // its output is a list of commands' outputs
-		out = wire.AppendString(append(out, `[{"stdout":"","stderr":`...), text)
+		out = append(append(out, `[{"stdout":"","stderr":`...), content...)
 		return append(out, `,"outcome":{"type":"exit","exit_code":1}}]}`...)
 	}
-	return append(wire.AppendString(out, text), '}')
+	return append(append(out, content...), '}')
 }
