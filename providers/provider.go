@@ -113,7 +113,7 @@ func (p *Provider) Prepare(req *fasthttp.Request) error {
 	req.UseHostHeader = true
 	h.SetHost(p.base.host)
 	if p.bearer != nil {
-		for _, name := range credentials {
+		for _, name := range CredentialHeaders() {
 			dropHeader(h, name)
 		}
 		h.SetBytesV(fasthttp.HeaderAuthorization, p.bearer)
@@ -181,12 +181,14 @@ func lacksVersion(path []byte) bool {
 	})
 }
 
-// credentials are the headers that may carry the caller's credential.
-var credentials = [...]string{"authorization", "x-api-key", "api-key", "x-goog-api-key", "ocp-apim-subscription-key"}
+// CredentialHeaders are the headers in which providers accept a caller's credential, the strongest first, in lower case.
+func CredentialHeaders() []string {
+	return []string{"authorization", "x-api-key", "api-key", "x-goog-api-key", "ocp-apim-subscription-key"}
+}
 
 // CarriesCredential reports whether a header may carry a caller's credential.
 func CarriesCredential(header string) bool {
-	return slices.Contains(credentials[:], strings.ToLower(header))
+	return slices.Contains(CredentialHeaders(), strings.ToLower(header))
 }
 
 // dropHeader removes a header in any spelling. With name normalizing off, as in a transparent proxy, fasthttp deletes

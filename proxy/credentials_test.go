@@ -63,7 +63,7 @@ func TestCallersCredentialsStayWithTheirProvider(t *testing.T) {
 	}
 }
 
-// TestTwoCredentialsNameNoSession: the tenant follows from the first, and upstream may check the last.
+// TestTwoCredentialsNameNoSession: upstream may check either.
 func TestTwoCredentialsNameNoSession(t *testing.T) {
 	for _, c := range []struct {
 		name, target, lines, body string
@@ -77,7 +77,7 @@ func TestTwoCredentialsNameNoSession(t *testing.T) {
 		{"two, memory off", "/v1/chat/completions", "X-Session-Id: s\r\nX-Memory: off\r\nAuthorization: Bearer a\r\nAuthorization: Bearer b\r\n", chatBody, 200},
 		{"two keys", "/v1/chat/completions", "X-Session-Id: s\r\nx-api-key: a\r\nX-Api-Key: b\r\n", chatBody, 400},
 		{"in two headers", "/v1/chat/completions", "X-Session-Id: s\r\nAuthorization: Bearer a\r\nx-api-key: b\r\n", chatBody, 200},
-		{"weaker ones", "/v1/chat/completions", "X-Session-Id: s\r\nx-api-key: a\r\nX-Api-Key: b\r\nAuthorization: Bearer c\r\n", chatBody, 200},
+		{"two beside another", "/v1/chat/completions", "X-Session-Id: s\r\nx-api-key: a\r\nX-Api-Key: b\r\nAuthorization: Bearer c\r\n", chatBody, 400},
 		{"in the query", "/v1/chat/completions?key=a&key=b", "X-Session-Id: s\r\n", chatBody, 400},
 		{"two cookies", "/v1/chat/completions", "X-Session-Id: s\r\nCookie: a=1\r\nCookie: b=2\r\n", chatBody, 200},
 	} {
@@ -92,6 +92,50 @@ func TestTwoCredentialsNameNoSession(t *testing.T) {
 				t.Errorf("upstream was asked %d times; got %s", len(asked), got)
 			}
 		})
+	}
+}
+
+// TestAllKeysNameTheTenant: a caller is who has all keys of a request, whichever of them its upstream or a gateway on the way
+// checks. Cookies, which change, count only where there is no key.
+func TestAllKeysNameTheTenant(t *testing.T) {
+	tenants := make(map[string]string)
+	o := defaultSessionOptions()
+	of := func(target string, lines ...string) string {
+		var r request
+		r.s = &Server{o: Options{Session: o}}
+		r.head = *headOf(t, o, lines...)
+		r.head.id.noteQuery([]byte(target))
+		return r.tenant()
+	}
+	for _, lines := range []string{
+		"X-Other: 1", "Authorization: Bearer a", "Authorization: Bearer b", "Cookie: c=1", "Cookie: c=2",
+		"X-LiteLLM-API-Key: k", "Helicone-Auth: Bearer k2", "cf-aig-authorization: Bearer k3",
+		"Authorization: Bearer a|x-litellm-api-key: k", "Authorization: Bearer a|x-litellm-api-key: k2",
+		"Authorization: Bearer a|x-api-key: b",
+	} {
+		tenant := of("/v1/responses", strings.Split(lines, "|")...)
+		if other, taken := tenants[tenant]; taken {
+			t.Errorf("%q and %q are one tenant", lines, other)
+		}
+		tenants[tenant] = lines
+	}
+	for _, lines := range [][2]string{
+		{"Authorization: Bearer a|x-api-key: b", "api-key: a|Authorization: bearer b"},
+		{"Authorization: Bearer a|api-key: a", "Authorization: a"},
+		{"Authorization: Bearer a|Cookie: c=1|x-api-key:", "Authorization: Bearer a|Cookie: c=2"},
+	} {
+		if a, b := of("/", strings.Split(lines[0], "|")...), of("/", strings.Split(lines[1], "|")...); a != b {
+			t.Errorf("%q are two tenants", lines)
+		}
+	}
+	if a, b := of("/v1/responses?key=b", "Authorization: Bearer a"), of("/", "Authorization: Bearer a", "x-api-key: b"); a != b || a == of("/", "Authorization: Bearer a") {
+		t.Error("a key in the query does not count as one in a header")
+	}
+
+	o.CredentialHeaders = []string{"X-User-Key"}
+	a := of("/", "Authorization: Bearer first", "X-User-Key: u")
+	if a != of("/", "Authorization: Bearer second", "x-user-key: u") || a == of("/", "Authorization: Bearer first", "X-User-Key: v") {
+		t.Error("session.credential_headers does not say which headers count")
 	}
 }
 

@@ -137,7 +137,7 @@ func (x *exchange) recall() error {
 	if !again && (!x.remember || !x.nameSession(out.provider)) {
 		return x.guard()
 	}
-	if id.doubtful && o.Tenancy == TenancyCredential {
+	if o.Tenancy == TenancyCredential && id.doubtful() {
 		return errTwoCredentials()
 	}
 	history, err := id.historyOf(o)

@@ -29,7 +29,7 @@ type head struct {
 // read reads the headers in the order in which they came. It uses the raw head: fasthttp's parsed one moves some headers to
 // the front and rewrites cookies.
 func (h *head) read(t *headerTable, r *fasthttp.RequestHeader) {
-	*h = head{lines: h.lines[:0], length: -1}
+	*h = head{lines: h.lines[:0], length: -1, id: identity{keys: h.id.keys[:0]}}
 	var named [16][]byte
 	listed := named[:0]
 	wantsUpgrade, other := false, false
@@ -97,7 +97,8 @@ func (h *head) hide(listed [][]byte) {
 // reset forgets the request and keeps the memory of lines.
 func (h *head) reset() {
 	clear(h.lines)
-	*h = head{lines: h.lines[:0]}
+	clear(h.id.keys)
+	*h = head{lines: h.lines[:0], id: identity{keys: h.id.keys[:0]}}
 }
 
 // rewrite is the difference between the client's head and the one to send.
@@ -170,7 +171,7 @@ func (rw *rewrite) forwards(l *line) bool {
 		return rw.tunnel
 	case roleEncoding:
 		return !rw.decoded
-	case roleCredential, roleCookie, roleAccount:
+	case roleCredential, roleKey, roleCookie, roleAccount:
 		return !rw.ownCredential
 	case roleNone:
 		return !rw.ownCredential || !namesCredential(l.key)

@@ -1,15 +1,10 @@
 package proxy
 
 import (
-	"bytes"
-	"crypto/hmac"
-	"crypto/sha256"
-	"crypto/subtle"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,6 +16,7 @@ import (
 	"remora/proxy/listener"
 	"remora/secret"
 	"remora/telemetry"
+	"remora/wire"
 )
 
 // Options configure a Server: the section "server" of the configuration.
@@ -73,6 +69,8 @@ type SessionOptions struct {
 	// ResourceHeaders and ResourceFields name the resource.
 	ResourceHeaders []string `mapstructure:"resource_headers"`
 	ResourceFields  []string `mapstructure:"resource_fields"`
+	// CredentialHeaders hold the keys that together name the tenant.
+	CredentialHeaders []string `mapstructure:"credential_headers"`
 	// Tenancy is "credential" (each credential has its own memory) or "single" (all callers share one).
 	Tenancy string `mapstructure:"tenancy"`
 	// Key makes tenant names unguessable from credentials. Changing it makes stored sessions unreachable.
@@ -162,12 +160,19 @@ func (o *SessionOptions) Validate() error {
 		{"fields", o.Fields, false},
 		{"resource_headers", o.ResourceHeaders, true},
 		{"resource_fields", o.ResourceFields, false},
+		{"credential_headers", o.CredentialHeaders, true},
 	} {
 		for i, name := range list.names {
+			if list.key == "credential_headers" && slices.Contains(providers.CredentialHeaders(), strings.ToLower(name)) {
+				continue
+			}
 			if text := nameProblem(name, list.header); text != "" {
 				report("session.%s[%d]: %s, is %q", list.key, i, text, name)
 			}
 		}
+	}
+	if o.Tenancy == TenancyCredential && len(o.CredentialHeaders) == 0 {
+		report("session.credential_headers: want at least one header, or session.tenancy: single")
 	}
 	if o.Tenancy != TenancyCredential && o.Tenancy != TenancySingle {
 		report("session.tenancy: must be %q or %q, is %q", TenancyCredential, TenancySingle, o.Tenancy)
@@ -215,47 +220,18 @@ func (s Size) String() string {
 	return strconv.FormatInt(int64(s), 10) + "B"
 }
 
-// Tenant names the owner of a credential: the first that a request has of the headers Authorization, x-api-key, api-key,
-// x-goog-api-key and ocp-apim-subscription-key, the query parameters api-key, api_key and key, and Cookie. A key is the
-// same owner wherever it stands, with or without "Bearer"; without any credential the owner is "anonymous". The name is a
-// hash, keyed with session.key if one is set: then a reader of the store cannot test guessed credentials.
-func (o *SessionOptions) Tenant(credential []byte) string {
-	const scheme = "Bearer "
-	if o.Tenancy == TenancySingle {
-		return TenancySingle
+// hints returns the names of which every body that names a session has at least one. Of a nested field that is the longer of
+// both names, since it is rarer.
+func (o *SessionOptions) hints() *wire.Names {
+	names := []string{previousResponse, sessionField}
+	for _, f := range o.Fields {
+		name, nested, _ := strings.Cut(f, ".")
+		if len(nested) > len(name) {
+			name = nested
+		}
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
 	}
-	if len(credential) > len(scheme) && bytes.EqualFold(credential[:len(scheme)], []byte(scheme)) {
-		credential = bytes.TrimLeft(credential[len(scheme):], " ")
-	}
-	if len(credential) == 0 {
-		return "anonymous"
-	}
-	mac := o.newMAC()
-	mac.Write(credential)
-	var sum [sha256.Size]byte
-	return hex.EncodeToString(mac.Sum(sum[:0])[:16])
-}
-
-// newMAC returns the hash for names of tenants and prompt caches, keyed with session.key.
-func (o *SessionOptions) newMAC() hash.Hash { return hmac.New(sha256.New, []byte(o.Key.Reveal())) }
-
-// knownTenant is the last credential that was hashed, and its tenant: most requests have the credential of the one before.
-type knownTenant struct {
-	credential []byte
-	tenant     string
-}
-
-// maxKnown is the maximum length in bytes of a credential that is kept: cookies can be long.
-const maxKnown = 1 << 10
-
-// of is SessionOptions.Tenant. It compares credentials in constant time.
-func (k *knownTenant) of(o *SessionOptions, credential []byte) string {
-	if k.tenant != "" && subtle.ConstantTimeCompare(k.credential, credential) == 1 {
-		return k.tenant
-	}
-	tenant := o.Tenant(credential)
-	if len(credential) <= maxKnown {
-		k.credential, k.tenant = append(k.credential[:0], credential...), tenant
-	}
-	return tenant
+	return wire.NewNames(names...)
 }

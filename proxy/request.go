@@ -106,7 +106,7 @@ func (r *request) identify() error {
 // tenant is the owner of the request's sessions.
 func (r *request) tenant() string {
 	if r.owner == "" {
-		r.owner = r.tenants.of(&r.s.o.Session, r.head.id.credential)
+		r.owner = r.tenants.of(&r.s.o.Session, &r.head.id)
 	}
 	return r.owner
 }

@@ -11,25 +11,22 @@ import (
 
 	"remora/memory"
 	"remora/providers"
-	"remora/secret"
 	"remora/wire"
 )
 
 // identity is taken from a request: its session, its resource and its credential.
 type identity struct {
-	session, resource  string
-	source             string // the header or field that named the session
-	execution, parent  string
-	credential         []byte // points into the request
-	credentialName     string // the header that it came in; empty for a cookie or a query parameter
-	side               string
-	retry              bool // an SDK sends the request again: it has not got the answer
-	history            string
-	off, unclear       bool // X-Memory is "off", or has an unknown value
-	sessionRank        int  // rank of the header that named the session, 1 is the strongest; 0 for none
-	resourceRank       int
-	credentialStrength int
-	doubtful           bool // there are two different credentials in one place: upstream may read the other one
+	session, resource string
+	source            string // the header or field that named the session
+	execution, parent string
+	keys              []key  // all of the request
+	cookie            []byte // a credential where there is no key; points into the request
+	side              string
+	retry             bool // an SDK sends the request again: it has not got the answer
+	history           string
+	off, unclear      bool // X-Memory is "off", or has an unknown value
+	sessionRank       int  // rank of the header that named the session, 1 is the strongest; 0 for none
+	resourceRank      int
 }
 
 // role is the meaning of a request header to the proxy.
@@ -45,6 +42,7 @@ const (
 	roleEncoding          // Content-Encoding: dropped when a body is sent decoded
 	roleAccept            // Accept-Encoding: identity on remembered requests
 	roleCredential        // replaced where the provider has its own
+	roleKey               // a key of a gateway on the way to the provider
 	roleCookie            // a credential where there is no other
 	roleAccount           // the account that a credential is used for: treated as the credential is
 	roleOrigin            // the request comes from a web page
@@ -64,7 +62,7 @@ const (
 // meaning is an entry of the table of header names.
 type meaning struct {
 	role role
-	rank int    // order within a role, the strongest first, from 1
+	rank int    // order within a role, the strongest first, from 1; of a key, whether it names the tenant
 	name string // in lower case
 }
 
@@ -75,16 +73,9 @@ type headerTable struct {
 	lengths [256]uint64 // by first character | 0x20, a bit for each length
 }
 
-// Credentials of a request, the strongest first: the headers in the order of fixedHeaders, these members of the query in
-// the order of noteQuery, and a cookie last.
-const (
-	queryStrength  = 6
-	cookieStrength = 7
-)
-
-// fixedHeaders are the headers whose meaning no option can change.
+// fixedHeaders are the headers that are never ids. Which of the credentials among them name the tenant is an option.
 func fixedHeaders() []meaning {
-	return []meaning{
+	fixed := []meaning{
 		{roleHop, 0, "keep-alive"},
 		{roleHop, 0, "proxy-connection"},
 		{roleHop, 0, "proxy-authorization"},
@@ -98,12 +89,7 @@ func fixedHeaders() []meaning {
 		{roleTransfer, 0, "transfer-encoding"},
 		{roleEncoding, 0, "content-encoding"},
 		{roleAccept, 0, "accept-encoding"},
-		{roleCredential, 1, "authorization"},
-		{roleCredential, 2, "x-api-key"},
-		{roleCredential, 3, "api-key"},
-		{roleCredential, 4, "x-goog-api-key"},
-		{roleCredential, 5, "ocp-apim-subscription-key"},
-		{roleCookie, cookieStrength, "cookie"},
+		{roleCookie, 0, "cookie"},
 		{roleAccount, 0, "openai-organization"},
 		{roleAccount, 0, "openai-project"},
 		{roleOrigin, 0, "origin"},
@@ -116,6 +102,10 @@ func fixedHeaders() []meaning {
 		{roleCodexSubtask, 0, "x-openai-subagent"},
 		{roleRetryCount, 0, "x-stainless-retry-count"},
 	}
+	for _, name := range providers.CredentialHeaders() {
+		fixed = append(fixed, meaning{roleCredential, 0, name})
+	}
+	return fixed
 }
 
 func reservedHeader(name string) bool {
@@ -132,6 +122,13 @@ func newHeaderTable(o *SessionOptions) *headerTable {
 	}
 	for _, m := range fixedHeaders() {
 		add(m)
+	}
+	for _, name := range o.CredentialHeaders {
+		name = strings.ToLower(name)
+		add(meaning{roleKey, 0, name})
+		m := t.names[name]
+		m.rank = 1
+		t.names[name] = m
 	}
 	for i, name := range o.Headers {
 		add(meaning{roleSession, i + 1, strings.ToLower(name)})
@@ -157,7 +154,7 @@ func (t *headerTable) lookup(name []byte) meaning {
 	return t.names[string(lower[:len(name)])]
 }
 
-// note reads one header. Ids are copied, as headers do not outlive the handler; the credential points into the request.
+// note reads one header. Ids are copied, as headers do not outlive the handler; keys point into the request.
 func (id *identity) note(m meaning, value []byte) {
 	switch m.role {
 	case roleSession:
@@ -168,15 +165,11 @@ func (id *identity) note(m meaning, value []byte) {
 		if v := named(value); v != "" && (id.resourceRank == 0 || m.rank < id.resourceRank) {
 			id.resource, id.resourceRank = v, m.rank
 		}
-	case roleCredential, roleCookie:
-		if m.rank == id.credentialStrength && m.role == roleCredential && !bytes.Equal(value, id.credential) {
-			id.doubtful = true
-		}
-		if len(value) > 0 && (id.credentialStrength == 0 || m.rank < id.credentialStrength) {
-			id.credential, id.credentialStrength, id.credentialName, id.doubtful = value, m.rank, "", false
-			if m.role == roleCredential {
-				id.credentialName = m.name
-			}
+	case roleCredential, roleKey:
+		id.keys = append(id.keys, key{header: m.name, value: value, named: m.rank > 0})
+	case roleCookie:
+		if len(id.cookie) == 0 {
+			id.cookie = value
 		}
 	case roleExecution:
 		id.execution = named(value)
@@ -204,85 +197,6 @@ func (id *identity) noteMemory(value []byte) {
 	} else if len(value) > 0 {
 		id.unclear = true
 	}
-}
-
-// noteQuery reads a key from the query of a request target if no header has one. Azure and Google accept keys there; without
-// it all their callers would be one tenant.
-func (id *identity) noteQuery(target []byte) {
-	_, query, found := bytes.Cut(target, []byte("?"))
-	if !found || id.credentialStrength != 0 && id.credentialStrength < queryStrength {
-		return
-	}
-	var args fasthttp.Args
-	args.ParseBytes(query)
-	for _, name := range queryCredentials() {
-		if v := args.Peek(name); len(v) > 0 {
-			id.credential, id.credentialStrength = v, queryStrength
-			id.doubtful = slices.ContainsFunc(args.PeekMulti(name), func(other []byte) bool { return !bytes.Equal(other, v) })
-			return
-		}
-	}
-}
-
-// queryCredentials are the query parameters that hold a key, the strongest first.
-func queryCredentials() [3]string { return [...]string{"api-key", "api_key", "key"} }
-
-// namesCredential reports whether the name of a header or of a query parameter says that it holds a credential, for one of the
-// gateways and clouds that have a name of their own for it, such as X-LiteLLM-API-Key or access_token.
-func namesCredential(name []byte) bool {
-	var buf [maxName]byte
-	opens := false // the word before says what a key is for
-	for word := range bytes.FieldsFuncSeq(name, func(c rune) bool { return c == '-' || c == '_' || c == '.' }) {
-		if len(word) > len(buf) {
-			opens = false
-			continue
-		}
-		for i, c := range word {
-			if c >= 'A' && c <= 'Z' {
-				c |= 0x20
-			}
-			buf[i] = c
-		}
-		switch string(buf[:len(word)]) {
-		case "auth", "oauth", "oidc", "authorization", "authentication", "token", "accesstoken", "bearer", "jwt", "credential",
-			"signature", "sig", "secret", "password", "apikey":
-			return true
-		case "api", "access", "virtual", "subscription", "functions":
-			opens = true
-		case "key":
-			if opens {
-				return true
-			}
-		default:
-			opens = false
-		}
-	}
-	return false
-}
-
-// withoutCredentials removes the keys from the query of a request target. All other bytes stay.
-func withoutCredentials(target []byte) []byte {
-	path, query, found := bytes.Cut(target, []byte("?"))
-	if !found {
-		return target
-	}
-	kept := make([][]byte, 0, 8)
-	for member := range bytes.SplitSeq(query, []byte("&")) {
-		var args fasthttp.Args
-		args.ParseBytes(member)
-		names := queryCredentials()
-		held := slices.ContainsFunc(names[:], args.Has)
-		for name := range args.All() {
-			held = held || namesCredential(name)
-		}
-		if !held {
-			kept = append(kept, member)
-		}
-	}
-	if len(kept) == 0 {
-		return path
-	}
-	return slices.Concat(path, []byte("?"), bytes.Join(kept, []byte("&")))
 }
 
 // named returns an id, "" for values such as null, with which clients say that they have none.
@@ -353,22 +267,6 @@ const (
 	sessionField     = "session_id"
 )
 
-// hints returns the names of which every body that names a session has at least one. Of a nested field that is the longer of
-// both names, since it is rarer.
-func (o *SessionOptions) hints() *wire.Names {
-	names := []string{previousResponse, sessionField}
-	for _, f := range o.Fields {
-		name, nested, _ := strings.Cut(f, ".")
-		if len(nested) > len(name) {
-			name = nested
-		}
-		if !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	return wire.NewNames(names...)
-}
-
 func firstField(fields []string, r *wire.Request) (value, field string) {
 	for _, field := range fields {
 		if v := named([]byte(r.Text(field))); v != "" {
@@ -376,14 +274,6 @@ func firstField(fields []string, r *wire.Request) (value, field string) {
 		}
 	}
 	return "", ""
-}
-
-// forModels returns the credential with which layers call models. It is a copy, as they may do so after the request has ended.
-func (id *identity) forModels(provider string) memory.Credential {
-	if id.credentialName == "" {
-		return memory.Credential{}
-	}
-	return memory.Credential{Header: id.credentialName, Value: secret.String(id.credential), Provider: provider}
 }
 
 // scope returns the memory scope of a tenant's request.

@@ -39,7 +39,7 @@ func TestIdentityFromHeaders(t *testing.T) {
 	f := func(w want, lines ...string) {
 		t.Helper()
 		id := &headOf(t, defaultSessionOptions(), lines...).id
-		got := want{id.session, id.source, id.resource, id.side, string(id.credential)}
+		got := want{id.session, id.source, id.resource, id.side, string(id.forModels("up").Value)}
 		if got != w {
 			t.Errorf("%q:\n got %+v\nwant %+v", lines, got, w)
 		}
@@ -87,6 +87,9 @@ func TestTenant(t *testing.T) {
 	f("Bearer a", a)
 	f("bearer  a", a)
 	f("a", a) // x-api-key has no scheme
+	if ab := o.Tenant([]byte("a"), []byte("Bearer b")); ab == a || ab != o.Tenant([]byte("b"), nil, []byte("a"), []byte("b")) {
+		t.Error("two keys are not one owner in any order")
+	}
 	o.Key = "secret"
 	if o.Tenant([]byte("Bearer a")) == a {
 		t.Error("the key does not matter")
@@ -258,7 +261,7 @@ func TestPreviousResponseNamesTheSession(t *testing.T) {
 func TestOwnerIsOfTheCredential(t *testing.T) {
 	r := request{s: &Server{o: defaultOptions()}}
 	for _, credential := range []string{"", "Bearer a", "Bearer a", "Bearer b", "Bearer ab", "", "Bearer a"} {
-		r.head.id.credential = []byte(credential)
+		r.head.id.cookie = []byte(credential)
 		if got, want := r.tenant(), r.s.o.Session.Tenant([]byte(credential)); got != want {
 			t.Errorf("credential %q is of %s, want %s", credential, got, want)
 		}

@@ -26,7 +26,7 @@ type adminAPI struct {
 	spool    spoolOptions
 	closed   bool                          // memory.on_store_error
 	memory   atomic.Pointer[memory.Memory] // nil until it is open
-	tenant   func(credential []byte) string
+	tenant   func(credentials ...[]byte) string
 	log      *slog.Logger
 }
 
@@ -67,12 +67,31 @@ const (
 )
 
 // completeRequest is the body of a request that completes a session. Key or Tenant select its owner, as the flags of `remora
-// transcript` do: the credential that its clients use, or the tenant as it is stored; without either it is a session of
+// transcript` do: the credentials that its clients use, or the tenant as it is stored; without either it is a session of
 // clients without a credential. A key is never part of the path, because paths are logged.
 type completeRequest struct {
-	Key     string `json:"key"`
+	Key     keys   `json:"key"`
 	Tenant  string `json:"tenant"`
 	Success *bool  `json:"success"` // whether the session achieved its goal; nil is true
+}
+
+// keys are the credentials of a request: a string or a list of strings in JSON.
+type keys [][]byte
+
+func (k *keys) UnmarshalJSON(data []byte) error {
+	var one string
+	if err := json.Unmarshal(data, &one); err == nil {
+		*k = keys{[]byte(one)}
+		return nil
+	}
+	var several []string
+	if err := json.Unmarshal(data, &several); err != nil {
+		return err
+	}
+	for _, key := range several {
+		*k = append(*k, []byte(key))
+	}
+	return nil
 }
 
 // complete completes a session. It answers 204 when the hooks of its layers and those of its parent session have run, 404 if
@@ -81,7 +100,7 @@ func (o *adminAPI) complete(w http.ResponseWriter, r *http.Request) {
 	var req completeRequest
 	dec := json.NewDecoder(r.Body)
 	dec.DisallowUnknownFields()
-	if err := dec.Decode(&req); err != nil && !errors.Is(err, io.EOF) || req.Key != "" && req.Tenant != "" {
+	if err := dec.Decode(&req); err != nil && !errors.Is(err, io.EOF) || len(req.Key) > 0 && req.Tenant != "" {
 		http.Error(w, `want {"key": "...", "success": true}, or tenant in place of key`, http.StatusBadRequest)
 		return
 	}
@@ -93,7 +112,7 @@ func (o *adminAPI) complete(w http.ResponseWriter, r *http.Request) {
 	}
 	s := memory.Scope{Tenant: req.Tenant, Session: r.PathValue("id")}
 	if s.Tenant == "" {
-		s.Tenant = o.tenant([]byte(req.Key))
+		s.Tenant = o.tenant(req.Key...)
 	}
 
 	ctx, cancel := context.WithTimeout(r.Context(), completeWait)

@@ -61,7 +61,9 @@ memory: {layers: [{kind: task_state, id: task}]}
 		{"child", "an-operators-token", `{"key":"key-a"}`, http.StatusNotFound},
 		{"the%2Fchild", "an-operators-token", `{"keys":"key-a"}`, http.StatusBadRequest},
 		{"the%2Fchild", "an-operators-token", `{"key":"key-a","tenant":"00"}`, http.StatusBadRequest},
-		{"the%2Fchild", "an-operators-token", `{"key":"key-a","success":true}`, http.StatusNoContent},
+		{"the%2Fchild", "an-operators-token", `{"key":["key-a",1]}`, http.StatusBadRequest},
+		{"the%2Fchild", "an-operators-token", `{"key":["key-a","key-b"]}`, http.StatusNotFound},
+		{"the%2Fchild", "an-operators-token", `{"key":["key-a"],"success":true}`, http.StatusNoContent},
 	} {
 		if got := post(c.session, c.token, c.body); got != c.want {
 			t.Errorf("%s with %s: %d, want %d", c.session, c.body, got, c.want)

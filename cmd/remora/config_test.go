@@ -69,8 +69,12 @@ func TestDefaults(t *testing.T) {
 				"x-litellm-end-user-id",
 			},
 			ResourceFields: []string{"user", "safety_identifier", "metadata.user_id"},
-			Tenancy:        proxy.TenancyCredential,
-			History:        "auto",
+			CredentialHeaders: []string{
+				"authorization", "x-api-key", "api-key", "x-goog-api-key", "ocp-apim-subscription-key",
+				"x-litellm-api-key", "x-portkey-api-key", "x-bf-vk", "cf-aig-authorization", "helicone-auth",
+			},
+			Tenancy: proxy.TenancyCredential,
+			History: "auto",
 		},
 	}
 	if diff := cmp.Diff(want, c.Server); diff != "" {

@@ -37,7 +37,10 @@ type transcriptFlags struct {
 }
 
 // owner selects the tenant. At most one field is set; none selects callers without a credential.
-type owner struct{ key, keyEnv, tenant string }
+type owner struct {
+	keys, keyEnvs []string
+	tenant        string
+}
 
 func newTranscriptCommand(p console) *cobra.Command {
 	var f transcriptFlags
@@ -116,8 +119,10 @@ func newTranscriptCommand(p console) *cobra.Command {
 func (f *transcriptFlags) common(cmd *cobra.Command, what string) {
 	all := cmd.PersistentFlags()
 	all.StringVar(&f.config, "config", "", "read `FILE` over the built-in defaults")
-	all.StringVar(&f.owner.keyEnv, "key-env", "", what+" of the credential in the environment variable `NAME`")
-	all.StringVar(&f.owner.key, "key", "", what+" of `CREDENTIAL`; - reads it from stdin, which no shell history keeps")
+	all.StringArrayVar(&f.owner.keyEnvs, "key-env", nil,
+		what+" of the credential in the environment variable `NAME`; once for each key, if requests have several")
+	all.StringArrayVar(&f.owner.keys, "key", nil,
+		what+" of `CREDENTIAL`, likewise; - reads it from stdin, which no shell history keeps")
 	all.StringVar(&f.owner.tenant, "tenant", "", what+" of the tenant `HEX`, as it is stored")
 	cmd.MarkFlagsMutuallyExclusive("key", "key-env", "tenant")
 }
@@ -253,25 +258,29 @@ func (f *transcriptFlags) openStore(ctx context.Context, p console, c Config, a 
 	return a.run(ctx)
 }
 
-// tenantIn returns the tenant, as the proxy derives it from a request with that credential.
+// tenantIn returns the tenant, as the proxy derives it from a request with those credentials.
 func (o owner) tenantIn(c Config, p console, in *bufio.Reader) (string, error) {
-	credential := o.key
-	switch {
-	case o.tenant != "":
+	if o.tenant != "" {
 		return o.tenant, nil
-	case o.keyEnv != "":
-		value, ok := lookupIn(p.environ)(o.keyEnv)
-		if !ok {
-			return "", fmt.Errorf("read --key-env: the environment variable %s is not set", o.keyEnv)
-		}
-		credential = value
-	case o.key == "-":
-		line, err := in.ReadString('\n')
-		if credential = strings.TrimSpace(line); credential == "" {
-			return "", fmt.Errorf("read --key from stdin: %w", err)
-		}
 	}
-	return c.Session.Tenant([]byte(credential)), nil
+	var credentials [][]byte
+	for _, name := range o.keyEnvs {
+		value, ok := lookupIn(p.environ)(name)
+		if !ok {
+			return "", fmt.Errorf("read --key-env: the environment variable %s is not set", name)
+		}
+		credentials = append(credentials, []byte(value))
+	}
+	for _, key := range o.keys {
+		if key == "-" {
+			line, err := in.ReadString('\n')
+			if key = strings.TrimSpace(line); key == "" {
+				return "", fmt.Errorf("read --key from stdin: %w", err)
+			}
+		}
+		credentials = append(credentials, []byte(key))
+	}
+	return c.Session.Tenant(credentials...), nil
 }
 
 // conflict returns an error for flags that contradict each other.
@@ -324,7 +333,7 @@ func (n *writeTracker) Write(b []byte) (int, error) {
 
 // otherKeys returns a hint for a command without a credential, "" if it has one.
 func (f *transcriptFlags) otherKeys() string {
-	if f.owner == (owner{}) && !f.single {
+	if f.owner.keys == nil && f.owner.keyEnvs == nil && f.owner.tenant == "" && !f.single {
 		return "sessions belong to the API key that created them: add --key-env NAME, or --key - to type it"
 	}
 	return ""
