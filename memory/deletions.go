@@ -113,11 +113,7 @@ func (d *Deletions) forgetSessions(ctx context.Context, s Scope, resource string
 	s.Resource = resource
 	t := visit(ctx, d.m, s)
 	lt := t.layerTurn()
-	st := newStates(t, s, &lt, "")
-	if st.empty() {
-		return nil
-	}
-	r, err := beginLayers(ctx, t, &lt, st)
+	r, err := beginLayers(ctx, t, s, &lt)
 	if err != nil {
 		return err
 	}

@@ -19,8 +19,9 @@ type layerRun struct {
 	states *states
 }
 
-// beginLayers begins the layers without a request, with the stored states.
-func beginLayers(ctx context.Context, t *turnInfo, lt *layer.Turn, st *states) (*layerRun, error) {
+// beginLayers begins the layers of a session without a request, with the stored states.
+func beginLayers(ctx context.Context, t *turnInfo, s Scope, lt *layer.Turn) (*layerRun, error) {
+	st := newStates(t, s, lt, "")
 	if err := st.refresh(ctx); err != nil {
 		return nil, err
 	}
@@ -41,14 +42,7 @@ func visitSession(ctx context.Context, m *Memory, s Scope) (*layerRun, error) {
 	}
 	t := visit(ctx, m, s)
 	lt := t.layerTurn()
-	return beginLayers(ctx, t, &lt, newStates(t, s, &lt, ""))
-}
-
-// wasDeleted is turnInfo.wasDeleted, within the time for writing the states.
-func (r *layerRun) wasDeleted(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, flushWait)
-	defer cancel()
-	return r.turnInfo.wasDeleted(ctx)
+	return beginLayers(ctx, t, s, &lt)
 }
 
 // flushWait is the time limit for writing the states of a turn's layers.
@@ -151,11 +145,7 @@ func (r *layerRun) giveBack(ctx context.Context, end layer.Outcome) {
 	parent.Thread, parent.Parent = r.call.Scope.Parent, ""
 	scope := r.call.Scope
 	scope.Session = parent.Thread
-	st := newStates(r.turnInfo, scope, &parent, "")
-	if st.empty() {
-		return
-	}
-	above, err := beginLayers(ctx, r.turnInfo, &parent, st)
+	above, err := beginLayers(ctx, r.turnInfo, scope, &parent)
 	if err != nil {
 		r.m.o.Log.Warn("a child session's layers give nothing back", "turn", r.ID, "error", err.Error())
 		return

@@ -183,7 +183,7 @@ func (p *parkedTurns) waited(turn string) time.Duration {
 // writeOne writes a turn that was resumed from a record of size bytes.
 func (p *parkedTurns) writeOne(ctx context.Context, w *turnWriter, a *Answer, ended []uint64, size int) error {
 	w.entry.Order.Ended(ended...)
-	w.entry.Order.GoAhead()
+	w.entry.Order.GoesAhead = true
 	ctx, cancel := context.WithTimeout(ctx, p.m.replayWait(size)) // other turns of the session wait meanwhile
 	defer cancel()
 	held, err := p.m.locks.lock(ctx, w.group)

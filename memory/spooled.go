@@ -70,8 +70,8 @@ func newSpooled(w *turnWriter, a *Answer) (rec *spooled, seen []byte) {
 		Turn: w.ID, Owner: w.m.heartbeat.Self(), Time: w.started,
 		Dialect: dialects.CodeOf(req.Dialect), Provider: w.call.Provider, Body: req.Body,
 		History: w.entry.SpoolMode(), Side: []byte(w.call.Side), Standing: uint8(w.entry.StandingFound()),
-		View: w.entry.View.Save(), Notes: w.entry.Notes.Save(), Unread: w.entry.Unread() && !w.entry.Order.Resumed() && !w.backlog,
-		Partial: w.entry.Order.Partial(),
+		View: w.entry.View.Save(), Notes: w.entry.Notes.Save(), Unread: w.entry.Unread() && !w.entry.Order.Resumed && !w.backlog,
+		Partial: w.entry.Order.Partial,
 	}
 	if a == nil {
 		return rec, nil

@@ -131,7 +131,7 @@ func (t *Turn) begin(ctx context.Context) error {
 	if t.writer.entry.Forgotten() {
 		t.m.missing.log(t.m, t.call.Scope)
 	}
-	if !t.writer.entry.Order.Partial() {
+	if !t.writer.entry.Order.Partial {
 		return assemble(read, ctx, t)
 	}
 
@@ -243,7 +243,7 @@ func (t *Turn) find(ctx context.Context, want session.Want) (extra session.Extra
 		extra, held = more, hold
 	}
 
-	w.entry.Order.MarkPartial()
+	w.entry.Order.Partial = true
 	late, cancel := context.WithTimeout(t.base, t.m.o.ReadWait) // the request's own time has gone into waiting
 	defer cancel()
 	_, err = t.showReady(late, w.entry) //nolint:contextcheck // see late

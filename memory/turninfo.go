@@ -30,6 +30,8 @@ type turnInfo struct {
 // wasDeleted reports whether the session, or its resource, was deleted since the turn began: then nothing of the turn is written,
 // since nothing would find it again. An error of the store is not one: a write that fails likewise changes nothing.
 func (t *turnInfo) wasDeleted(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, flushWait)
+	defer cancel()
 	deleted, err := t.m.tombstones.deleted(ctx, t.call.Scope, t.started)
 	return deleted && err == nil
 }

@@ -53,11 +53,11 @@ func resumeTurn(m *Memory, rec *spooled, values map[string][]byte) (*turnWriter,
 		return nil, nil, fmt.Errorf("read recorded notes of turn %s: %w", rec.Turn, err)
 	}
 	if rec.Partial {
-		w.entry.Order.MarkPartial()
+		w.entry.Order.Partial = true
 	}
 	if rec.Answer == nil {
 		if rec.Owner != m.heartbeat.Self() {
-			w.entry.Order.Abandon()
+			w.entry.Order.Abandoned = true
 		}
 		return w, nil, nil
 	}
@@ -141,7 +141,7 @@ func (w *turnWriter) write(ctx context.Context, a *Answer) (stored bool) {
 			return false // it is lost only if its end cannot be written either, which has its input
 		}
 		if errors.Is(err, session.ErrNoRoom) { // the store works: out of order is better than lost
-			w.entry.Order.GoAhead()
+			w.entry.Order.GoesAhead = true
 			if w.store(ctx, a) == nil {
 				return true
 			}
@@ -172,11 +172,11 @@ func (w *turnWriter) store(ctx context.Context, a *Answer) error {
 
 	before := w.entry.Gone()
 	o := &w.entry.Order
-	if a != nil && (o.Resumed() || o.Partial() || w.entry.Unread()) && w.m.peers.MayHoldEarlier(ctx, w.group, w.ID, o.Resumed()) {
-		o.Wait()
+	if a != nil && (o.Resumed || o.Partial || w.entry.Unread()) && w.m.peers.MayHoldEarlier(ctx, w.group, w.ID, o.Resumed) {
+		o.Waits = true
 	}
 	err = w.commit(ctx, a)
-	if errors.Is(err, session.ErrEarlierOpen) && w.m.peers.MarkEnded(ctx, w.entry) {
+	if errors.Is(err, session.ErrEarlierOpen) && !w.m.peers.MayHaveMore(ctx, w.entry) {
 		err = w.commit(ctx, a)
 	}
 	if errors.Is(err, session.ErrEarlierOpen) {
@@ -202,13 +202,13 @@ func (w *turnWriter) commit(ctx context.Context, a *Answer) error {
 		case a == nil:
 		case w.states != nil:
 			p = w.states.puts(ctx)
-		case w.entry.Order.Resumed():
+		case w.entry.Order.Resumed:
 			p.Values = w.valuePuts()
 		}
 		done, err := w.entry.Commit(ctx, a, p)
 		if w.reread(err) {
 			deleted, unknown := w.m.tombstones.deleted(ctx, w.call.Scope, w.started) // and maybe begun again
-			if unknown != nil && w.entry.Order.Resumed() {
+			if unknown != nil && w.entry.Order.Resumed {
 				return unknown // it may have waited for long, and can go on waiting
 			}
 			w.deleted = deleted
@@ -270,7 +270,7 @@ func (w *turnWriter) park(ctx context.Context, a *Answer) error {
 	}
 	if errors.Is(err, session.ErrNoRoom) && w.m.spool.queue == nil {
 		parked, err = false, nil // there is nowhere else for it to wait
-		w.entry.Order.GoAhead()
+		w.entry.Order.GoesAhead = true
 	}
 	if err != nil {
 		return err

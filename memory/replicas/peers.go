@@ -454,13 +454,3 @@ func (p *Peers) Ended(ctx context.Context, turns []session.Pending) ([]uint64, e
 	}
 	return p.read(ctx, owners)
 }
-
-// MarkEnded lets the entry know which of the processes have ended that had earlier turns open, and reports whether there are any.
-func (p *Peers) MarkEnded(ctx context.Context, e *session.Entry) bool {
-	ended, err := p.Ended(ctx, e.Order.Earlier())
-	if err != nil {
-		return false
-	}
-	e.Order.Ended(ended...)
-	return len(ended) > 0
-}

@@ -124,10 +124,7 @@ func (a *Amendment) appendTo(b []byte) []byte {
 
 // decodeAmendments reads a stored value. The items share its bytes.
 func decodeAmendments(b []byte) (Amendments, error) {
-	d := recordcodec.Reader{Rest: b}
-	if d.Byte() != recordVersion {
-		return nil, fmt.Errorf("read amendments: %w", ErrCorrupt)
-	}
+	d := beginRecord(b)
 	var all Amendments
 	for n := d.Count(maxAmendments); n > 0 && !d.Bad; n-- {
 		a := Amendment{At: d.Hash(), Next: d.Hash(), Replaces: d.Byte() == 1, Dialect: dialects.Code(d.Byte()).Dialect()}
@@ -140,10 +137,7 @@ func decodeAmendments(b []byte) (Amendments, error) {
 		a.Made = Origin{Provider: d.Text(), Model: d.Text(), Kept: d.Byte() == 1}
 		all = append(all, a)
 	}
-	if d.Bad {
-		return nil, fmt.Errorf("read amendments: %w", ErrCorrupt)
-	}
-	return all, nil
+	return all, endRecord(&d, "amendments")
 }
 
 // encodeCarried encodes the items of a response that upstream has not seen.

@@ -362,7 +362,7 @@ func (c *turnCommit) moveHead(end position) {
 	if e.resent {
 		return // it stands inside the line of the client's later request
 	}
-	if e.plan.standing != InConversation || len(c.answer) == 0 && !c.unread || (e.Order.resumed && h.LastTurn > e.id && !e.atHead) {
+	if e.plan.standing != InConversation || len(c.answer) == 0 && !c.unread || (e.Order.Resumed && h.LastTurn > e.id && !e.atHead) {
 		c.leaveTail(end, &extended)
 		return
 	}
@@ -459,7 +459,7 @@ func (c *turnCommit) record(a *Answer) turnrecord.Record {
 	e := c.e
 	r := turnrecord.Record{
 		ID: e.id, Time: e.started.UTC(), Status: turnrecord.Incomplete, Open: a == nil, Relation: string(e.plan.relation), Model: e.call.Request.Model(),
-		Dialect: e.call.Request.Dialect.String(), Side: e.call.Side, Degraded: e.Order.partial,
+		Dialect: e.call.Request.Dialect.String(), Side: e.call.Side, Degraded: e.Order.Partial,
 		Parent: e.parent, Tip: c.input.Seq, Output: c.output, Execution: e.Execution(), Resource: e.call.Scope.Resource, ParentID: e.call.Scope.Parent,
 		View: e.View.view, Hidden: c.hidden.allSeqs(), Blocks: c.blocks, Layers: e.Notes.Layers,
 	}

@@ -137,7 +137,7 @@ func (log *Log) Enter(ctx context.Context, id string, started time.Time, c Call,
 // Detached returns the entry of a call whose session cannot be read: its place is found when it is committed.
 func (log *Log) Detached(id string, started time.Time, c Call) *Entry {
 	e := log.newEntry(id, started, c)
-	e.Order.partial = true
+	e.Order.Partial = true
 	p := plan{relation: relRoot, standing: InConversation}
 	if c.Side != "" {
 		p.standing = Side
@@ -152,7 +152,7 @@ func (log *Log) Detached(id string, started time.Time, c Call) *Entry {
 // fails if the notes are unreadable.
 func (log *Log) Resumed(id string, started time.Time, c Call, v turnrecord.View, n *SavedNotes) (*Entry, error) {
 	e := log.newEntry(id, started, c)
-	e.Order.resumed, e.View.view = true, v
+	e.Order.Resumed, e.View.view = true, v
 	return e, e.Notes.restore(n, c.Request.Dialect)
 }
 
@@ -414,7 +414,7 @@ func (e *Entry) reload(ctx context.Context, a *Answer) error {
 // findResent reports whether the client has resent a first turn before it was written: then the turn stands at the beginning of the
 // line of that request, and p is set to this place.
 func (e *Entry) findResent(ctx context.Context, in *incoming, a *Answer, p *plan) (bool, error) {
-	if a == nil || !e.Order.resumed || p.fresh > 0 || in.stateful || len(a.firstChoice()) == 0 {
+	if a == nil || !e.Order.Resumed || p.fresh > 0 || in.stateful || len(a.firstChoice()) == 0 {
 		return false, nil
 	}
 	var at position

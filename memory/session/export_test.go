@@ -54,7 +54,7 @@ func TestExportWithoutItems(t *testing.T) {
 	l := newLab(t)
 	e := l.enter(HistoryServer, "u:1")
 	e.Order.owner = 1
-	e.Order.Wait()
+	e.Order.Waits = true
 	if parked, err := e.Park(context.Background(), nil, []byte("{}")); !parked || err != nil {
 		t.Fatal(parked, err)
 	}

@@ -238,10 +238,7 @@ func decodeHead(b []byte) (*head, error) {
 	h.LastEmpty = d.Text()
 	h.Writer, h.Streak = d.Uint64(), d.Byte()
 	h.Pending = readPending(&d)
-	if d.Bad {
-		return nil, fmt.Errorf("read head: %w", ErrCorrupt)
-	}
-	return h, nil
+	return h, endRecord(&d, "head")
 }
 
 // remember adds an item of the head line to the ring and the list of open calls.
@@ -325,19 +322,28 @@ func (r reference) encode() []byte {
 }
 
 func decodeReference(b []byte) (reference, error) {
-	d := recordcodec.Reader{Rest: b}
-	if d.Byte() != recordVersion {
-		return reference{}, fmt.Errorf("read reference: %w", ErrCorrupt)
-	}
+	d := beginRecord(b)
 	r := reference{Kind: wire.Kind(d.Byte()), Role: wire.Role(d.Byte()), Content: d.Hash()}
 	r.Pair = wire.Call{ID: d.Text(), Family: d.Text(), Name: d.Text()}
 	if len(d.Rest) > 0 {
 		r.Size = uint32(d.Count(math.MaxUint32)) //nolint:gosec // not more
 	}
+	return r, endRecord(&d, "reference")
+}
+
+// beginRecord begins to read a record of the present version. Read its parts, and then call endRecord.
+func beginRecord(b []byte) recordcodec.Reader {
+	d := recordcodec.Reader{Rest: b}
+	d.Bad = d.Byte() != recordVersion || d.Bad
+	return d
+}
+
+// endRecord returns an error if a record is damaged or has another version.
+func endRecord(d *recordcodec.Reader, what string) error {
 	if d.Bad {
-		return reference{}, fmt.Errorf("read reference: %w", ErrCorrupt)
+		return fmt.Errorf("read %s: %w", what, ErrCorrupt)
 	}
-	return r, nil
+	return nil
 }
 
 // linePosition is a position with its line: a value of the transcript's indexes.
@@ -357,15 +363,9 @@ func (p linePosition) appendTo(b []byte) []byte {
 }
 
 func decodeLinePosition(b []byte) (linePosition, error) {
-	d := recordcodec.Reader{Rest: b}
-	if d.Byte() != recordVersion {
-		return linePosition{}, fmt.Errorf("read place: %w", ErrCorrupt)
-	}
+	d := beginRecord(b)
 	p := linePosition{Side: d.Byte() == 1, Line: d.Uvarint(), Pos: readPosition(&d)}
-	if d.Bad {
-		return linePosition{}, fmt.Errorf("read place: %w", ErrCorrupt)
-	}
-	return p, nil
+	return p, endRecord(&d, "place")
 }
 
 func appendPosition(b []byte, p position) []byte {

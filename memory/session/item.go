@@ -101,13 +101,10 @@ func (it *storedItem) appendTo(b []byte) []byte {
 }
 
 func decodeItem(b []byte) (storedItem, error) {
-	d := recordcodec.Reader{Rest: b}
-	if d.Byte() != recordVersion {
-		return storedItem{}, fmt.Errorf("read item: %w", ErrCorrupt)
-	}
+	d := beginRecord(b)
 	it := storedItem{Flags: itemFlags(d.Uvarint()), Dialect: dialects.Code(d.Byte()).Dialect(), Line: d.Uvarint(), Parent: d.Uvarint(), Pos: readPosition(&d), Content: d.Hash(), Turn: d.Text(), Made: Origin{Provider: d.Text(), Model: d.Text()}}
-	if d.Bad {
-		return storedItem{}, fmt.Errorf("read item: %w", ErrCorrupt)
+	if err := endRecord(&d, "item"); err != nil {
+		return storedItem{}, err
 	}
 	it.Made.Kept, it.Flags = it.Flags&flagKept != 0, it.Flags&^flagKept
 	it.Raw = d.Rest

@@ -40,13 +40,19 @@ type Order struct {
 	turn  string // its id
 	owner uint64 // this process, 0 if no other uses the store
 
-	seen      []string // turns that the head listed when the view was made
-	resumed   bool     // the turn waited, in the spool or in its session: the head may have moved on since
-	partial   bool     // the view lacks turns that may have ended before this one began, or was made without the store
-	ended     []uint64 // dead processes: turns do not wait for theirs
-	abandoned bool     // the process that served the turn has ended
-	waits     bool     // see Wait
-	goesAhead bool     // see GoAhead
+	seen  []string // turns that the head listed when the view was made
+	ended []uint64 // dead processes: turns do not wait for theirs
+
+	// Resumed: the turn waited, in the spool or in its session, and its record was read. The head may have moved on since.
+	Resumed bool
+	// Partial: the view lacks turns that may have been answered before this one began, or was made without the store.
+	Partial bool
+	// Abandoned: the process that served the turn has ended. Its answer will not come, and no turn waits for it.
+	Abandoned bool
+	// Waits: the turn waits for one that the head does not list. Another process has it, and could not store it yet.
+	Waits bool
+	// GoesAhead: the turn is written although an earlier one is open.
+	GoesAhead bool
 }
 
 // look records the turns that the head lists when the view is made.
@@ -70,7 +76,7 @@ func (o *Order) Earlier() (list []Pending) {
 	}
 	own := h.Pending.at(o.turn)
 	for i, p := range h.Pending {
-		before := i < own || own < 0 && (slices.Contains(o.seen, p.Turn) || (o.resumed || o.partial) && p.Turn < o.turn)
+		before := i < own || own < 0 && (slices.Contains(o.seen, p.Turn) || (o.Resumed || o.Partial) && p.Turn < o.turn)
 		if before && (p.Ready || p.Owner != o.owner && !slices.Contains(o.ended, p.Owner)) {
 			list = append(list, p)
 		}
@@ -90,18 +96,6 @@ func (o *Order) Ended(owners ...uint64) {
 // hasEnded reports whether an open turn will never be answered.
 func (o *Order) hasEnded(p Pending) bool { return !p.Ready && slices.Contains(o.ended, p.Owner) }
 
-// Abandon marks the turn's process as dead: its answer will not come, and no turn waits for it.
-func (o *Order) Abandon() { o.abandoned = true }
-
-// MarkPartial marks a view that was made without a turn that may have been answered before.
-func (o *Order) MarkPartial() { o.partial = true }
-
-// Partial reports whether the view is marked so.
-func (o *Order) Partial() bool { return o.partial }
-
-// Resumed reports whether the turn waited, in the spool or in its session, and its record was read.
-func (o *Order) Resumed() bool { return o.resumed }
-
 // OpensAtOnce reports whether the head should list the turn as soon as it is sent: the client's next request may go to another
 // process, which relies on the store.
 func (o *Order) OpensAtOnce() bool {
@@ -115,15 +109,9 @@ func (o *Order) OpensAtOnce() bool {
 // IsPending reports whether the head lists the turn as open, so that other processes see it.
 func (o *Order) IsPending() bool { return o.place.state.head.Pending.at(o.turn) >= 0 }
 
-// Wait makes the turn wait for one that the head does not list: another process has it, and could not store it yet.
-func (o *Order) Wait() { o.waits = true }
-
-// GoAhead lets the turn be written although an earlier one is open.
-func (o *Order) GoAhead() { o.goesAhead = true }
-
 // mustWait reports whether the turn must not be written yet.
 func (o *Order) mustWait() bool {
-	return o.owner != 0 && !o.goesAhead && (o.waits && o.place.behindOthers() || len(o.Earlier()) > 0)
+	return o.owner != 0 && !o.GoesAhead && (o.Waits && o.place.behindOthers() || len(o.Earlier()) > 0)
 }
 
 // OthersReady reports whether other turns are ready, which may have waited for this one to be written.
@@ -134,7 +122,7 @@ func (o *Order) OthersReady() bool {
 // park marks the turn in a head as answered and waiting. It returns false if too many wait.
 func (o *Order) park(h *head) bool {
 	h.Pending = slices.DeleteFunc(h.Pending, o.hasEnded)
-	return h.Pending.add(Pending{Turn: o.turn, Owner: o.owner, Ready: true}, o.resumed)
+	return h.Pending.add(Pending{Turn: o.turn, Owner: o.owner, Ready: true}, o.Resumed)
 }
 
 // update marks the turn in a head as open or written; wasReady reports whether a record of it waited.
@@ -146,10 +134,10 @@ func (o *Order) update(h *head, open bool) (wasReady bool) {
 		if o.owner != 0 {
 			h.wrote(o.owner)
 		}
-	case o.abandoned:
+	case o.Abandoned:
 		h.Pending.remove(o.turn)
 	case o.owner != 0 && o.place.plan.standing == InConversation:
-		h.Pending.add(Pending{Turn: o.turn, Owner: o.owner}, o.resumed)
+		h.Pending.add(Pending{Turn: o.turn, Owner: o.owner}, o.Resumed)
 	}
 	return wasReady
 }

@@ -66,10 +66,10 @@ func (t transcript) load(ctx context.Context, req *wire.Request, turnID string, 
 
 // decode reads the values that load asks for, which come before those of references.
 func (st *state) decode(values [][]byte) (err error) {
-	if v := values[0]; v == nil {
-		st.head = noHead
-	} else if st.head, err = decodeHead(v); err != nil {
-		return err
+	if st.head = noHead; values[0] != nil {
+		if st.head, err = decodeHead(values[0]); err != nil {
+			return err
+		}
 	}
 	if v := values[1]; v != nil {
 		st.turn = new(turnrecord.Record)
