@@ -47,7 +47,11 @@ func assemble(read, hooks context.Context, t *Turn) (err error) {
 		t.View = slices.Concat(a.c.System, a.c.Items)
 		view.ShortenResults(t.View, t.shape.ToolResult)
 		t.Summary.Items, t.Summary.Sent = len(t.View), len(t.View)
-		a.entry.View.Chosen(&a.c, nil, t.shape.ToolResult)
+		a.v = view.View{Items: t.View, Kept: make([]int, len(a.c.Items)), Pinned: -1}
+		for i := range a.v.Kept {
+			a.v.Kept[i] = i
+		}
+		a.entry.View.Chosen(&a.c, &a.v, t.shape.ToolResult)
 		a.show()
 		return nil
 	}

@@ -55,8 +55,7 @@ func (l *turnLayers) conclude(ctx context.Context, a *Answer) (after func(contex
 
 // settles reports whether settle has anything to do.
 func (l *turnLayers) settles() bool {
-	_, evicts := l.run.Evicts()
-	return l.run.Settles() || evicts && len(l.evictions.items) > 0
+	return l.run.Settles() || len(l.evictions.items) > 0 && l.run.EvictsLater()
 }
 
 // settle runs the slow store hooks of layers. The caller must call done once it has written their states.

@@ -91,7 +91,7 @@ func (o *overflow) summarize(ctx context.Context, sum *storedValue[summary.State
 		ask = nil // the next request could not know what was summarised, and would ask again
 	}
 	began := t.m.o.Now()
-	more := summary.More{Items: o.c.Items[o.covered:end], Through: o.keys[end-1], Units: o.units(end)}
+	more := summary.More{Items: o.c.Items[o.covered:end], Through: o.keys[end-1], Units: uint64(visible(&o.c, end))}
 	shown, next, err := state.Extend(ctx, ask, more, t.started)
 	if next.Through != (wire.Hash{}) || !next.Retry.IsZero() {
 		sum.replace(next)
@@ -170,18 +170,4 @@ func (o *overflow) end(left []view.Out) int {
 	want = max(want, o.covered+summaryTenths*(len(o.c.Items)-o.covered)/10)
 	at := min(sort.SearchInts(o.v.Kept, want), o.runStart())
 	return max(o.v.From, o.v.Kept[at])
-}
-
-// units returns the number of units of the conversation before item end, 0 if unknown.
-func (o *overflow) units(end int) uint64 {
-	if hidden := o.c.Hidden; hidden != nil && len(hidden) != len(o.c.Items) {
-		return 0
-	}
-	n := uint64(max(0, o.c.Offset))
-	for i, it := range o.c.Items[:end] {
-		if o.c.Hidden == nil || !o.c.Hidden[i] {
-			n += uint64(len(it.Parts))
-		}
-	}
-	return n
 }

@@ -151,7 +151,7 @@ func leadsOn(it wire.Item) bool { return it.Kind == wire.ToolCall || it.Kind == 
 func visible(c *session.Conversation, item int) int {
 	n := max(0, c.Offset)
 	for i, it := range c.Items[:min(item, len(c.Items))] {
-		if len(c.Hidden) != len(c.Items) || !c.Hidden[i] {
+		if c.Hidden == nil || !c.Hidden[i] {
 			n += len(it.Parts)
 		}
 	}

@@ -115,13 +115,12 @@ func (a *assembly) narrow(chosen, given []wire.Item) bool {
 		return true
 	}
 
-	marked := len(c.Hidden) == len(c.Items)
 	items := make([]wire.Item, 0, len(chosen))
 	var hidden []bool
 	var moved []int
 	next := 0
 	for i, it := range c.Items {
-		seen := !marked || !c.Hidden[i]
+		seen := c.Hidden == nil || !c.Hidden[i]
 		if next < len(chosen) && wire.SameBytes(chosen[next].Raw, it.Raw) {
 			items, hidden = append(items, it), append(hidden, !seen)
 			if _, ok := slices.BinarySearch(c.Moved, i); ok {
@@ -140,7 +139,7 @@ func (a *assembly) narrow(chosen, given []wire.Item) bool {
 		}
 	}
 	c.Items, c.Moved = items, moved
-	if marked {
+	if c.Hidden != nil {
 		c.Hidden = hidden
 	}
 	return true

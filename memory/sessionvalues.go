@@ -26,6 +26,12 @@ type sessionValues struct {
 	prefix  *prefixValue
 	seen    *storedValue[layer.SeenEvictions]
 	parent  *storedValue[parent]
+	all     []namedValue // those that are not nil
+}
+
+type namedValue struct {
+	name string
+	sessionValue
 }
 
 // parent is the session that the first request of a session has named as its parent, for the end of its work.
@@ -70,67 +76,52 @@ type sessionValue interface {
 }
 
 // newSessionValues returns the session values of a shape. known caches the prefixes of this process.
-func newSessionValues(s *Shape, known *layer.Decoded[view.Prefix]) sessionValues {
-	var v sessionValues
+func newSessionValues(s *Shape, known *layer.Decoded[view.Prefix]) (v sessionValues) {
+	add := func(name string, one sessionValue) { v.all = append(v.all, namedValue{name, one}) }
 	if s.Summarize {
 		v.summary = &storedValue[summary.State]{decode: summary.Decode}
+		add(summaryName, v.summary)
 	}
 	if s.PromptCache != nil && s.Layers.Recalls() {
 		v.prefix = newPrefixValue(*s.PromptCache, known)
+		add(prefixName, v.prefix)
 	}
-	if s.Window.Stateful() || s.Window != nil && v.prefix != nil {
+	if s.Window.Stateful() || v.prefix != nil && s.Window != nil {
 		v.window = &storedValue[view.WindowStart]{decode: view.DecodeWindowStart}
+		add(windowStartName, v.window)
 	}
 	if s.Layers.Evicts() {
 		v.seen = &storedValue[layer.SeenEvictions]{decode: layer.DecodeSeenEvictions}
+		add(seenName, v.seen)
 	}
 	if s.Layers.Returns() {
 		v.parent = &storedValue[parent]{decode: func(b []byte) parent { return parent(b) }}
+		add(parentName, v.parent)
 	}
 	return v
 }
 
-// each calls f with every value, in a fixed order.
-func (v *sessionValues) each(f func(name string, v sessionValue)) {
-	if v.summary != nil {
-		f(summaryName, v.summary)
-	}
-	if v.window != nil {
-		f(windowStartName, v.window)
-	}
-	if v.prefix != nil {
-		f(prefixName, v.prefix)
-	}
-	if v.seen != nil {
-		f(seenName, v.seen)
-	}
-	if v.parent != nil {
-		f(parentName, v.parent)
-	}
-}
-
-func (v *sessionValues) empty() bool { return *v == sessionValues{} }
-
 // names returns names with those of the values behind them.
 func (v *sessionValues) names(names []string) []string {
-	v.each(func(name string, _ sessionValue) { names = append(names, name) })
+	for _, one := range v.all {
+		names = append(names, one.name)
+	}
 	return names
 }
 
 // load reads the values, in the order of names.
 func (v *sessionValues) load(values [][]byte) {
-	v.each(func(_ string, one sessionValue) {
-		one.load(values[0])
-		values = values[1:]
-	})
+	for i, one := range v.all {
+		one.load(values[i])
+	}
 }
 
 func (v *sessionValues) changes() (puts []cache.Put) {
-	v.each(func(name string, one sessionValue) {
+	for _, one := range v.all {
 		if b := one.change(); b != nil {
-			puts = append(puts, cache.Put{Name: name, Data: b})
+			puts = append(puts, cache.Put{Name: one.name, Data: b})
 		}
-	})
+	}
 	return puts
 }
 

@@ -71,16 +71,14 @@ func call[T any](ctx context.Context, m *member, hook string, fn func(context.Co
 	case m.stragglers.Load() < maxStragglers:
 		o = apart(ctx, &m.stragglers, m.timeout(hook), fn)
 	}
-	e := Event{Layer: m.ID, Hook: hook, Begun: begin, Duration: m.of.p.o.Now().Sub(begin)}
+	e := Event{Hook: hook, Begun: begin, Duration: m.of.p.o.Now().Sub(begin)}
 	if o.err != nil {
-		e.Class = classOf(o.err)
-		e.Reason = layer.SafeText(o.err)
-		m.of.p.o.complain(ctx, e, o.stack)
+		e.Class, e.Reason = classOf(o.err), layer.SafeText(o.err)
 		if _, ok := errors.AsType[*failure](o.err); !ok {
 			o.err = &failure{class: e.Class, cause: o.err}
 		}
 	}
-	m.note(ctx, e)
+	m.note(ctx, e, o.stack)
 	return o.value, o.err
 }
 

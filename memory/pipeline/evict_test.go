@@ -27,8 +27,8 @@ func TestEvict(t *testing.T) {
 	slow := at("c", 3, forgetful{})
 	slow.Model = model{}.Bind
 	r := start(t, Options{}, at("a", 1, forgetful{}), at("b", 2, forgetful{errors.New("secret words")}), slow, at("d", 4, says("x")))
-	if wanted, later := r.Evicts(); !wanted || !later {
-		t.Errorf("Evicts = %v, %v", wanted, later)
+	if !r.EvictsLater() {
+		t.Error("a slow layer wants what is evicted")
 	}
 	items := []wire.Item{user("x"), user("y")}
 	r.Evict(t.Context(), nil)
@@ -55,7 +55,7 @@ func TestEvict(t *testing.T) {
 	if diff := cmp.Diff(map[string]any{"evicted": 2}, reports[2].Notes); diff != "" {
 		t.Error(diff)
 	}
-	if wanted, later := start(t, Options{}, at("d", 4, says("x"))).Evicts(); wanted || later {
+	if start(t, Options{}, at("d", 4, says("x"))).EvictsLater() {
 		t.Error("somebody wants to know who has no such hook")
 	}
 }

@@ -16,7 +16,7 @@ type lifecycle struct{ *roster }
 // Store updates the states of fast layers after a complete answer, concurrently. Do not call it for an answer that upstream
 // refused or that was cut.
 func (r *lifecycle) Store(ctx context.Context, resp *layer.Response) {
-	r.storeAll(ctx, resp, func(m *member) bool { return !m.slow })
+	r.storeAll(ctx, resp, false)
 }
 
 // Settle is Store for the layers that call a model or another service. It is called after the client is served. The caller must
@@ -25,7 +25,7 @@ func (r *lifecycle) Settle(ctx context.Context, resp *layer.Response) (done func
 	if r.Empty() {
 		return func() {}
 	}
-	r.storeAll(ctx, resp, func(m *member) bool { return m.slow })
+	r.storeAll(ctx, resp, true)
 	return r.distil(ctx)
 }
 
@@ -36,18 +36,17 @@ func (r *lifecycle) Settles() bool {
 
 // Evict passes newly evicted items of the conversation to the fast layers. It is called after Store.
 func (r *lifecycle) Evict(ctx context.Context, items []wire.Item) {
-	r.evictAll(ctx, items, func(m *member) bool { return !m.slow })
+	r.evictAll(ctx, items, false)
 }
 
 // SettleEvicted is Evict for the layers that call a model or another service. It is called after Settle.
 func (r *lifecycle) SettleEvicted(ctx context.Context, items []wire.Item) {
-	r.evictAll(ctx, items, func(m *member) bool { return m.slow })
+	r.evictAll(ctx, items, true)
 }
 
-// Evicts reports whether any layer observes evictions (wanted), and whether one of these is slow.
-func (r *lifecycle) Evicts() (wanted, slow bool) {
-	return r.any(func(m *member) bool { return m.evicted != nil }),
-		r.any(func(m *member) bool { return m.evicted != nil && m.slow })
+// EvictsLater reports whether SettleEvicted has anything to do.
+func (r *lifecycle) EvictsLater() bool {
+	return r.any(func(m *member) bool { return m.evicted != nil && m.slow })
 }
 
 // Concludes reports whether a layer wants the unseen items at the end of the work.
@@ -55,22 +54,22 @@ func (r *lifecycle) Concludes() bool {
 	return r.any(func(m *member) bool { return m.evicted != nil && m.complete != nil })
 }
 
-func (r *lifecycle) evictAll(ctx context.Context, items []wire.Item, which func(*member) bool) {
+func (r *lifecycle) evictAll(ctx context.Context, items []wire.Item, slow bool) {
 	if len(items) == 0 {
 		return
 	}
-	r.together(func(m *member) bool { return m.evicted != nil && which(m) }, func(m *member) {
+	r.together(func(m *member) bool { return m.evicted != nil && m.slow == slow }, func(m *member) {
 		m.lenient(ctx, layer.HookEvicted, func(ctx context.Context, s layer.State) (layer.State, error) {
 			return m.evicted.Evicted(ctx, m.turn, s, slices.Clone(items))
 		})
 	})
 }
 
-func (r *lifecycle) storeAll(ctx context.Context, resp *layer.Response, which func(*member) bool) {
+func (r *lifecycle) storeAll(ctx context.Context, resp *layer.Response, slow bool) {
 	if r.Empty() {
 		return
 	}
-	r.together(func(m *member) bool { return m.store != nil && which(m) }, func(m *member) {
+	r.together(func(m *member) bool { return m.store != nil && m.slow == slow }, func(m *member) {
 		m.lenient(ctx, layer.HookStore, func(ctx context.Context, s layer.State) (layer.State, error) {
 			return m.store.Store(ctx, m.turn, s, resp)
 		})

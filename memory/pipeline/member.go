@@ -126,8 +126,11 @@ func (m *member) initState(ctx context.Context, stored layer.State) error {
 	return nil
 }
 
-// note adds a call to the layer's report, and tells the observer.
-func (m *member) note(ctx context.Context, e Event) {
+// note adds a call to the layer's report, logs its failure, and tells the observer. stack is that of a panic.
+func (m *member) note(ctx context.Context, e Event, stack []byte) {
+	if e.Layer = m.ID; e.Class != ClassNone {
+		m.of.p.o.complain(ctx, e, stack)
+	}
 	m.of.mu.Lock()
 	m.report.Time += e.Duration
 	if e.Class != ClassNone && m.report.Failed == "" {
@@ -231,9 +234,7 @@ func (m *member) lenient(ctx context.Context, hook string, fn func(context.Conte
 	mu.Lock()
 	defer mu.Unlock()
 	if fault != nil {
-		e := Event{Layer: m.ID, Hook: hook, Begun: m.of.p.o.Now(), Class: ClassError, Reason: layer.SafeText(fault)}
-		m.of.p.o.complain(ctx, e, nil)
-		m.note(ctx, e)
+		m.note(ctx, Event{Hook: hook, Begun: m.of.p.o.Now(), Class: ClassError, Reason: layer.SafeText(fault)}, nil)
 	}
 }
 

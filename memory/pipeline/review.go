@@ -33,16 +33,23 @@ func (r *review) ReviewCall(ctx context.Context, c layer.ToolCall) layer.Verdict
 		if m.off || m.reviewCall == nil {
 			continue
 		}
-		v, err := update(ctx, m, layer.HookReviewToolCall,
-			func(ctx context.Context, s layer.State) (layer.Verdict, layer.State, error) {
-				v, err := m.reviewCall.ReviewToolCall(ctx, m.turn, s, c)
-				return v, unlessNil(v.State, s), err
-			})
-		if err == nil && all.add(v) {
+		v, ok := m.judge(ctx, layer.HookReviewToolCall, func(ctx context.Context, s layer.State) (layer.Verdict, error) {
+			return m.reviewCall.ReviewToolCall(ctx, m.turn, s, c)
+		})
+		if ok && all.add(v) {
 			break
 		}
 	}
 	return all.verdict()
+}
+
+// judge returns a reviewer's verdict, not ok if it fails.
+func (m *member) judge(ctx context.Context, hook string, ask func(context.Context, layer.State) (layer.Verdict, error)) (v layer.Verdict, ok bool) {
+	v, err := update(ctx, m, hook, func(ctx context.Context, s layer.State) (layer.Verdict, layer.State, error) {
+		v, err := ask(ctx, s)
+		return v, unlessNil(v.State, s), err
+	})
+	return v, err == nil
 }
 
 // ReviewResponse asks the reviewers of responses, in slot order, until one denies. Asynchronous reviewers are called, too, but
@@ -53,12 +60,10 @@ func (r *review) ReviewResponse(ctx context.Context, resp *layer.Response) layer
 		if m.off || m.reviewAll == nil {
 			continue
 		}
-		v, err := update(ctx, m, layer.HookReviewResponse,
-			func(ctx context.Context, s layer.State) (layer.Verdict, layer.State, error) {
-				v, err := m.reviewAll.ReviewResponse(ctx, m.turn, s, resp)
-				return v, unlessNil(v.State, s), err
-			})
-		if err == nil && !m.async && all.add(v) {
+		v, ok := m.judge(ctx, layer.HookReviewResponse, func(ctx context.Context, s layer.State) (layer.Verdict, error) {
+			return m.reviewAll.ReviewResponse(ctx, m.turn, s, resp)
+		})
+		if ok && !m.async && all.add(v) {
 			break
 		}
 	}

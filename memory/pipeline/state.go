@@ -98,9 +98,7 @@ func update[T any](ctx context.Context, m *member, hook string, fn step[T]) (T, 
 		}
 	}
 	var none T
-	e := Event{Layer: m.ID, Hook: hook, Class: ClassBusy}
-	m.of.p.o.complain(ctx, e, nil)
-	m.note(ctx, e)
+	m.note(ctx, Event{Hook: hook, Class: ClassBusy}, nil)
 	return none, refuse(ClassBusy)
 }
 

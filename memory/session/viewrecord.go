@@ -22,21 +22,14 @@ type ViewRecord struct {
 // PrefixReason records why the view begins a new prefix version, "" if it does not. Call it before Chosen.
 func (r *ViewRecord) PrefixReason(reason string) { r.prefixReason = reason }
 
-// Chosen records how the view was chosen from the conversation, nil for all of it, and the token limit of its results, 0 for
-// none.
+// Chosen records how the view was chosen from the conversation, and the token limit of its results, 0 for none.
 func (r *ViewRecord) Chosen(c *Conversation, v *view.View, toolResult int) {
 	r.reformed = 0
 	in := r.history.place.in
-	if v == nil {
-		r.view = turnrecord.View{Conversation: len(c.Items), Sent: len(c.System) + len(c.Items), ToolResult: toolResult, Continues: c.Continues, Carried: c.Carried}
-		r.view.Items = r.itemSpans(c, nil)
-		r.view.SystemPrompt = in.systemPromptHex
-		return
-	}
 	n := v.Count()
 	r.view = turnrecord.View{
 		Conversation: len(c.Items), Sent: len(v.Items), From: v.From, Windowed: n.Windowed, Orphans: n.Orphans, Repaired: v.Repaired,
-		LeftOut: v.LeftOut(), Stored: c.Stored, ToolResult: toolResult, PrefixReason: r.prefixReason,
+		LeftOut: v.LeftOut(), Stored: c.Stored, ToolResult: toolResult, PrefixReason: r.prefixReason, Continues: c.Continues, Carried: c.Carried,
 	}
 	if v.Pinned >= 0 {
 		pinned := v.Pinned
@@ -69,17 +62,14 @@ func (r *ViewRecord) Cost(t turnrecord.Tokens) { r.view.Tokens = &t }
 // Save returns the present record, to resume the entry with.
 func (r *ViewRecord) Save() turnrecord.View { return r.view }
 
-// itemSpans returns references to the items of a view, nil for the whole conversation. Consecutive items of the line are one
-// span with an end and a number, so that the record of a long view is short.
+// itemSpans returns references to the items of a view. Consecutive items of the line are one span with an end and a number, so
+// that the record of a long view is short.
 func (r *ViewRecord) itemSpans(c *Conversation, v *view.View) []turnrecord.Span {
-	w := spanWriter{history: r.history, c: c, n: len(c.Items), on: newSettledLine(r.history, c), spans: r.spans[:0:len(r.spans)]}
-	if v != nil {
-		w.kept, w.n = v.Kept, len(v.Kept)
-	}
-	for at := range w.n {
+	w := spanWriter{history: r.history, c: c, kept: v.Kept, on: newSettledLine(r.history, c), spans: r.spans[:0:len(r.spans)]}
+	for at := range w.kept {
 		w.take(at)
 	}
-	w.end(w.n)
+	w.end(len(w.kept))
 	return w.spans
 }
 
@@ -90,8 +80,7 @@ const minSpan = 4
 type spanWriter struct {
 	history *HistoryReader
 	c       *Conversation
-	kept    []int // which items of the conversation the view has, nil for all
-	n       int   // how many these are
+	kept    []int // which items of the conversation the view has
 	on      settledLine
 	spans   []turnrecord.Span
 
@@ -107,16 +96,8 @@ type offChain struct {
 	content wire.Hash
 }
 
-// item is the index in the conversation of an item of the view.
-func (w *spanWriter) item(at int) int {
-	if w.kept == nil {
-		return at
-	}
-	return w.kept[at]
-}
-
 func (w *spanWriter) take(at int) {
-	i := w.item(at)
+	i := w.kept[at]
 	place := w.on.find(&w.c.Items[i])
 	switch {
 	case place >= 0 && w.on.onChain(place):
@@ -161,10 +142,10 @@ func (w *spanWriter) end(at int) {
 // literal names an item by its content.
 func (w *spanWriter) literal(at int) {
 	if n := len(w.spans); n == 0 || w.spans[n-1].N > 0 {
-		w.spans = append(w.spans, turnrecord.Span{Is: make([]byte, 0, 8*min(w.items+16, w.n-at))})
+		w.spans = append(w.spans, turnrecord.Span{Is: make([]byte, 0, 8*min(w.items+16, len(w.kept)-at))})
 	}
 	r := &w.spans[len(w.spans)-1]
-	content := w.content(w.item(at))
+	content := w.content(w.kept[at])
 	r.Is = append(r.Is, content[:8]...)
 }
 
