@@ -110,18 +110,25 @@ const (
 	maxSettling = 256
 	// settleLimit limits the time of one turn's layers after the answer, in addition to the limits of their hooks.
 	settleLimit = 2 * time.Minute
+	// unsettledEvery is how often turns that skip it are logged.
+	unsettledEvery = time.Minute
 )
 
 // settling is work of turns after the client is served.
 type settling struct {
 	life  context.Context //nolint:containedctx // its end cancels the work
 	log   *slog.Logger
+	now   func() time.Time
 	slots chan struct{}
 	work  sync.WaitGroup
+
+	mu      sync.Mutex
+	skipped int       // turns that skipped it since the last line of the log
+	silent  time.Time // until when no further line is logged
 }
 
-func newSettling(life context.Context, log *slog.Logger) *settling {
-	return &settling{life: life, log: log, slots: make(chan struct{}, maxSettling)}
+func newSettling(life context.Context, log *slog.Logger, now func() time.Time) *settling {
+	return &settling{life: life, log: log, now: now, slots: make(chan struct{}, maxSettling)}
 }
 
 // begin begins work of a turn, unless too many do; base is the context of its request, without cancellation.
@@ -129,7 +136,7 @@ func (s *settling) begin(base context.Context, work func(context.Context)) bool 
 	select {
 	case s.slots <- struct{}{}:
 	default:
-		s.log.Warn("too many turns are settling; layers do not learn from one", "limit", maxSettling)
+		s.skip()
 		return false
 	}
 	s.work.Go(func() {
@@ -140,4 +147,17 @@ func (s *settling) begin(base context.Context, work func(context.Context)) bool 
 		work(ctx)
 	})
 	return true
+}
+
+// skip logs that layers do not learn from turns. A burst of slow commits can make it thousands.
+func (s *settling) skip() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.skipped++
+	now := s.now()
+	if now.Before(s.silent) {
+		return
+	}
+	s.log.Warn("too many turns are settling; layers do not learn from some", "turns", s.skipped, "limit", maxSettling)
+	s.skipped, s.silent = 0, now.Add(unsettledEvery)
 }

@@ -74,7 +74,7 @@ func New(store cache.Store, spool Spool, o Options) *Memory {
 	m.log.Strict = o.OnStoreError == OnStoreErrorClosed // requests that cannot be stored are refused
 	m.Reshape(o.Shape)
 	m.life, m.close = context.WithCancel(context.Background())
-	m.settling = newSettling(m.life, o.Log)
+	m.settling = newSettling(m.life, o.Log, o.Now)
 	m.delayed.tick, m.delayed.work = o.OpenDelay/delayTicks, &m.work
 
 	m.past = past.New(m.life, past.Options{

@@ -134,6 +134,26 @@ func TestFullStoreIsToldOnce(t *testing.T) {
 	})
 }
 
+// TestTurnsThatTeachNothingAreToldOnce: the store fails in so many turns at once that layers cannot learn from all of them.
+func TestTurnsThatTeachNothingAreToldOnce(t *testing.T) {
+	withSluggish(t, func(l *lab, store *sluggish, log *journal) {
+		store.set(false, "")
+		l.m.Close()
+		l.m = memory.New(store, &queue{}, memory.Options{Shape: layeredShape(t), Log: slog.New(slog.NewTextHandler(log, nil))})
+		var turns []*memory.Turn
+		for i := range 400 {
+			turns = append(turns, l.begin(memory.Call{Scope: named(fmt.Sprint("s", i))}, "u:1"))
+		}
+		store.set(true, "")
+		for _, turn := range turns {
+			turn.Commit(answer(t, "a:1"))
+		}
+		if n := strings.Count(log.String(), "too many turns are settling"); n != 1 {
+			t.Errorf("%d lines tell of it:\n%s", n, log)
+		}
+	})
+}
+
 func asking(t *testing.T, words string) *wire.Request {
 	t.Helper()
 	r, err := wire.Parse(dialects.Chat, []byte(`{"model":"m","messages":[`+messages(words)+`]}`))
