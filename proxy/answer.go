@@ -117,6 +117,15 @@ func (a *answer) notStored(reason string) {
 	a.req.s.log.Warn("an answer can't be read; it is passed on and not kept", "turn", id, "reason", reason)
 }
 
+// cutShort logs that an answer passes of which there is no room to store the rest: later requests of its session get only its
+// beginning.
+func (a *answer) cutShort() {
+	const what = "there is no room to store the rest of an answer; it is passed on"
+	if s := a.req.s; s.bypasses.due(what, s.now()) {
+		s.log.Warn(what, "room", Size(foldLimit).String()+", or what limits.global.body_bytes leaves")
+	}
+}
+
 // commit ends the turn, if there is one that is not committed yet.
 func (a *answer) commit(r wire.Reply, aborted memory.Aborted) {
 	if !a.isKept() || a.committed {

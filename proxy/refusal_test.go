@@ -147,6 +147,9 @@ func TestHeldAnswersShareTheBudget(t *testing.T) {
 				t.Errorf("complete %v, truncated %v", a.Reply.Complete, a.Reply.Truncated)
 			}
 			r.stop(t)
+			if told := strings.Contains(r.log.String(), "limits.global.body_bytes"); told != c.short {
+				t.Errorf("the log is: %s", r.log)
+			}
 			next, err := limits.Enter(func() string { return "next" })
 			if err := errors.Join(err, next.Hold(c.budget)); err != nil {
 				t.Errorf("bytes are still held: %v", err)

@@ -294,7 +294,7 @@ func (s *Server) logUpstream(p *providers.Provider, e *Error) {
 		slog.String("provider", p.Name()), slog.String("code", e.Code), slog.String("error", e.Err.Error()))
 }
 
-// bypasses limits the log to one line a minute for each reason why a request with a session is not remembered.
+// bypasses limits the log to one line a minute for each reason why a request with a session, or its answer, is not remembered.
 type bypasses struct {
 	mu   sync.Mutex
 	last map[string]time.Time // when a reason was last logged; guarded by mu
@@ -305,18 +305,24 @@ const bypassedEvery = time.Minute
 
 // bypassed logs why memory is off for a request that names a session.
 func (s *Server) bypassed(reason string) {
-	b, now := &s.bypasses, s.now()
+	kind, _, _ := strings.Cut(reason, " at byte ")
+	if s.bypasses.due(kind, s.now()) {
+		s.log.Warn("a request that names a session is forwarded without memory", "reason", reason)
+	}
+}
+
+// due reports whether a reason may be logged again.
+func (b *bypasses) due(reason string, now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	kind, _, _ := strings.Cut(reason, " at byte ")
-	if last, logged := b.last[kind]; logged && now.Sub(last) < bypassedEvery {
-		return
+	if last, logged := b.last[reason]; logged && now.Sub(last) < bypassedEvery {
+		return false
 	}
 	if b.last == nil {
 		b.last = make(map[string]time.Time)
 	}
-	b.last[kind] = now
-	s.log.Warn("a request that names a session is forwarded without memory", "reason", reason)
+	b.last[reason] = now
+	return true
 }
 
 // onHead is called with each head before fasthttp reads the body. fasthttp reads up to 8 KB of the body before it calls the

@@ -75,6 +75,7 @@ func (st *stream) overflow(out []byte) error {
 	out = append(out, st.merger.Finish()...) // before Merged, which it completes
 	reply := st.merger.Merged()
 	reply.Truncated = reply.Truncated || !reply.Complete
+	a.cutShort()
 	a.req.trace.answered(a.attempt, a.attempt.status, &reply)
 	a.commit(reply, memory.NotAborted)
 	return st.finish(out)

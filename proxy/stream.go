@@ -162,6 +162,9 @@ func (st *stream) commitFolded(truncated bool) {
 	reply := st.folder.Reply()
 	reply.Truncated = reply.Truncated || truncated
 	st.folder = nil
+	if truncated {
+		st.answer.cutShort()
+	}
 	st.answer.commit(reply, memory.NotAborted)
 }
 
@@ -215,6 +218,7 @@ func (st *stream) folded() wire.Reply {
 	case st.whole == nil:
 		return wire.Reply{}
 	case st.whole.tooBig:
+		st.answer.cutShort()
 		return wire.Reply{Truncated: true}
 	}
 	return st.answer.fold(st.encoding, st.whole.copied)
