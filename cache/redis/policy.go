@@ -60,8 +60,8 @@ func policyOf(ctx context.Context, c redis.Cmdable) (string, error) {
 			return policy, nil
 		}
 	}
-	if re, ok := errors.AsType[redis.Error](err); err == nil || ok && re != nil {
-		return "", errors.New("the account of store.url may run neither CONFIG GET nor INFO")
+	if err == nil {
+		return "", errors.New("neither CONFIG GET nor INFO tells maxmemory-policy")
 	}
 	return "", fmt.Errorf("ask for maxmemory-policy: %w", cleanError(err))
 }
