@@ -126,6 +126,8 @@ func clientShapes() []shape {
 		{client: "SDK", name: "X-History: server, history resent", said: newSaid(), asks: "history=server | s:be u:1 a:1 u:2 a:2 u:3", place: "BEFORE declared", view: "s:be u:1 a:1 u:2 a:2 u:3"},
 		{client: "SDK", name: "X-History: server, end of the history resent", said: newSaid(), asks: "history=server | s:be u:2 a:2 u:3", place: "BEFORE declared", view: "s:be u:1 a:1 u:2 a:2 u:3"},
 		{client: "SDK", name: "X-History: server, an edited history", said: newSaid(), asks: "history=server | s:be u:1 a:1 u:other", place: "BEFORE declared", view: "s:be u:1 a:1 u:2 a:2 u:other"},
+		{client: "SDK", name: "X-History: server, an edited history goes on", said: append(newSaid(), "history=server | s:be u:1 a:1 u:other -> a:3"), asks: "history=server | s:be u:1 a:1 u:other a:3 u:4", place: "BEFORE declared", view: "s:be u:1 a:1 u:2 a:2 u:other a:3 u:4"},
+		{client: "SDK", name: "X-History: server, a repeated request goes on", said: append(newSaid(), "history=server | s:be u:1 a:1 u:2 -> a:3"), asks: "history=server | s:be u:1 a:1 u:2 a:3 u:4", place: "BEFORE declared", view: "s:be u:1 a:1 u:2 a:2 u:2 a:3 u:4"},
 		{client: "SDK", name: "examples before the question", said: []string{"| s:be u:ex a:ex u:1 -> a:1"}, asks: "| s:be u:ex a:ex u:2", place: "LINE known_history"},
 		{client: "SDK", name: "the beginning of the answer", said: newSaid(), asks: "| s:be u:3 a:it_is", place: "BEFORE only_new", view: "s:be u:1 a:1 u:2 a:2 u:3 a:it_is"},
 		{client: "SDK", name: "the beginning of the answer, second request", said: []string{"| u:1 -> a:1"}, asks: "| u:2 a:it_is", place: "BEFORE taken_as_only_new", view: "u:1 a:1 u:2 a:it_is"},

@@ -295,8 +295,15 @@ func (m *merger) repeats(ctx context.Context) (first, end int, err error) {
 		end = p.fresh
 	} else if p, ok := m.trimmed(); ok {
 		first, end = p.summary, p.fresh
-	} else if end, err = m.beginning(ctx); err != nil {
-		return 0, 0, err
+	}
+	if first > 0 || end == 0 {
+		known, err := m.beginning(ctx)
+		if err != nil {
+			return 0, 0, err
+		}
+		if known >= first { // the items before the passage are no summary: turns that the client does not have are between
+			first, end = 0, max(known, end)
+		}
 	}
 	for end > first && !m.in.saidByModel(end-1) {
 		end--

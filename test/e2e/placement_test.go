@@ -15,6 +15,7 @@ func TestOrdinaryClients(t *testing.T) {
 	system := func(text string) string { return fmt.Sprintf(`{"role":"system","content":%q},`, text) }
 	model := func(text string) string { return fmt.Sprintf(`,{"role":"assistant","content":%q},`, text) }
 	const hi, yo = "assistant You said: Hi", "assistant You said: Yo"
+	server := []string{"X-History: server"}
 	for _, c := range []struct {
 		name  string
 		turns []sending
@@ -47,6 +48,25 @@ func TestOrdinaryClients(t *testing.T) {
 			{items: user("Hi") + model("You said: Hi") + user("Yo") + model("You said: Yo") + user("Bye"), headers: []string{"X-History: server"}, want: []string{
 				"user Hi", hi, "user Yo", yo, "user Bye",
 			}, memory: "ok;items=5;"},
+		}},
+		{"one that asks again, as its answer got lost", []sending{
+			{items: user("Hi"), headers: server, want: []string{"user Hi"}},
+			{items: user("Hi") + model("You said: Hi") + user("Yo"), headers: server, want: []string{"user Hi", hi, "user Yo"}},
+			{items: user("Hi") + model("You said: Hi") + user("Yo"), headers: server, want: []string{"user Hi", hi, "user Yo", yo, "user Yo"}},
+			{items: user("Hi") + model("You said: Hi") + user("Yo") + model("You said: Yo") + user("Bye"), headers: server, want: []string{
+				"user Hi", hi, "user Yo", yo, "user Yo", yo, "user Bye",
+			}},
+		}},
+		{"one whose user edits a message", []sending{
+			{items: user("Hi"), headers: server, want: []string{"user Hi"}},
+			{items: user("Hi") + model("You said: Hi") + user("Yo"), headers: server, want: []string{"user Hi", hi, "user Yo"}},
+			{items: user("Hi") + model("You said: Hi") + user("Me"), headers: server, want: []string{"user Hi", hi, "user Yo", yo, "user Me"}},
+			{items: user("Hi") + model("You said: Hi") + user("Me") + model("You said: Me") + user("Bye"), headers: server, want: []string{
+				"user Hi", hi, "user Yo", yo, "user Me", "assistant You said: Me", "user Bye",
+			}},
+			{items: user("Hi") + model("You said: Hi") + user("Me") + model("You said: Me") + user("Bye") + model("You said: Bye") + user("Go"), headers: server, want: []string{
+				"user Hi", hi, "user Yo", yo, "user Me", "assistant You said: Me", "user Bye", "assistant You said: Bye", "user Go",
+			}},
 		}},
 	} {
 		for _, d := range dialects {
