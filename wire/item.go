@@ -479,9 +479,9 @@ func (it Item) contentName() string {
 }
 
 // WithText returns a message or a result with a text in place of a content that is blank or null, and without blank texts beside
-// other parts. A refusal is a text of its own. A message with calls needs no text.
+// other parts. A refusal is a text of its own. A message with calls or audio needs no text.
 func (it Item) WithText(text string) Item {
-	if it.Kind != ToolResult && (it.Kind != Message || it.HasCalls()) {
+	if it.Kind != ToolResult && (it.Kind != Message || it.HasCalls() || it.hasAudio()) {
 		return it
 	}
 	blank := func(raw []byte) bool {
@@ -499,6 +499,12 @@ func (it Item) WithText(text string) Item {
 		}
 		return AppendString(nil, text)
 	}))
+}
+
+// hasAudio reports whether a message is an answer with sound.
+func (it Item) hasAudio() bool {
+	audio := Member(it.Raw, "audio")
+	return len(audio) > 0 && audio[0] == '{'
 }
 
 // InWords returns the item with text in place of images, files, audio and videos in its content. The content becomes one text,

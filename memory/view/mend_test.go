@@ -86,6 +86,11 @@ func TestMend(t *testing.T) {
 			`{"role":"assistant","content":"(empty)"}`, `{"role":"assistant","content":"No.","refusal":"No."}`, `{"role":"assistant","content":null,"tool_calls":[{"id":"1"}]}`,
 			`{"role":"assistant","content":"","tool_calls":[{"id":"1","function":{"name":"f"}}]}`, `{"role":"tool","tool_call_id":"1","content":"(empty)"}`, `{"role":"user","content":""}`,
 		}},
+		{"sound says something", view.EmptyText, chat.Dialect, []string{
+			`{"role":"assistant","content":null,"audio":{"id":"audio_1"}}`, `{"role":"assistant","content":null,"audio":null}`, `{"role":"user","content":"a"}`,
+		}, []string{
+			`{"role":"assistant","content":null,"audio":{"id":"audio_1"}}`, `{"role":"assistant","content":"(empty)","audio":null}`, `{"role":"user","content":"a"}`,
+		}},
 		{"nothing returned", view.EmptyText, responses.Dialect, []string{
 			`{"type":"reasoning","id":"rs","summary":[],"content":[]}`, `{"type":"function_call_output","call_id":"1","output":""}`, `{"type":"function_call_output","call_id":"2","output":[]}`,
 		}, []string{
