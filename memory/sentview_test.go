@@ -118,6 +118,29 @@ func TestPortableViewIsShown(t *testing.T) {
 	}
 }
 
+// TestExpiredSoundIsTold: what a client resends of an answer's sound is sent as its transcript once upstream has refused it.
+func TestExpiredSoundIsTold(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, memory.Options{})
+	const whole, id = `{"role":"assistant","content":null,"audio":{"id":"a1","data":"QUE=","transcript":"hello"}}`, `{"role":"assistant","content":null,"audio":{"id":"a2"}}`
+	req, err := wire.Parse(dialects.Chat, []byte(`{"model":"m","messages":[{"role":"user","content":"1"},`+whole+`,{"role":"user","content":"2"},`+id+`,{"role":"user","content":"3"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	turn, err := l.m.Begin(context.Background(), memory.Call{Scope: scope, Request: req})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := send(turn, view.Shape{Portable: true, Own: true})
+	want := []string{
+		`{"role":"user","content":"1"}`, `{"role":"assistant","content":"hello"}`, `{"role":"user","content":"2"}`,
+		`{"role":"assistant","content":"(a sound)"}`, `{"role":"user","content":"3"}`,
+	}
+	if diff := cmp.Diff(want, raws(sent.Items)); diff != "" || sent.Repaired != 2 {
+		t.Errorf("repaired: %d, -want +sent:\n%s", sent.Repaired, diff)
+	}
+}
+
 // TestViewWithoutMediaIsShown: words stand in the places of the pictures that the model has answered, stored and resent ones, and
 // the turn's record shows them so.
 func TestViewWithoutMediaIsShown(t *testing.T) {

@@ -654,6 +654,7 @@ func TestRefusalsOfItems(t *testing.T) {
 		`[{"type":"extra_forbidden","loc":["body","messages",1,"assistant","reasoning_content"],"msg":"Extra inputs are not permitted"}]`: true, // Mistral
 		`('messages.1' : property 'reasoning_content' is unsupported)`:                                                                    true, // Groq
 		`Invalid JSON payload received. Unknown name "reasoning_details" at 'messages[1]': Cannot find field.`:                            true, // Gemini
+		`Audio with id 'audio_1' has expired and is no longer available.`:                                                                 true,
 		`Unknown parameter: 'verbosity'.`:                  false,
 		`System message must be at the beginning.`:         false,
 		`Invalid 'messages[1].content': string too short.`: false,
@@ -687,6 +688,8 @@ func TestRefusalsOfCalls(t *testing.T) {
 		`Each message must have at least one content element.`:                                                                                                    view.EmptyText, // Grok
 		`Unable to submit request because it must have a text parameter. Add a text parameter and try again.`:                                                     view.EmptyText, // Vertex AI
 		`messages: text content blocks must contain non-whitespace text`:                                                                                          view.EmptyText,
+		`Invalid 'messages[1].tool_calls': empty array. Expected an array with minimum length 1, but got an empty array instead.`:                                 view.EmptyCalls | view.EmptyText,
+		`[] is too short - 'messages.1.tool_calls'`:                                                                                                               view.EmptyCalls | view.EmptyText,
 		`Unknown name "x": Cannot find field.`:                                                                                                                    0,
 		`The model m does not exist`:                                                                                                                              0,
 	} {

@@ -151,6 +151,9 @@ func (r *refusal) mend() (m view.Mend) {
 		"is blank", "non-whitespace", "at least one content", "either content or tool_calls", "have a text parameter") {
 		m |= view.EmptyText
 	}
+	if r.says("tool_calls") && r.says("empty array", "empty_array", "[] is too short") {
+		m |= view.EmptyCalls | view.EmptyText // what was beside the list may be null
+	}
 	if r.says("null") && r.says("not a string", "expected a string") {
 		m |= view.NullContent | view.EmptyText
 	}

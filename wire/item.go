@@ -507,6 +507,19 @@ func (it Item) hasAudio() bool {
 	return len(audio) > 0 && audio[0] == '{'
 }
 
+// WithoutAudio returns an answer with the transcript in place of its sound, or with words if there is none: upstream keeps sound for
+// some hours.
+func (it Item) WithoutAudio() Item {
+	if it.Kind != Message || it.Role != Assistant || !it.hasAudio() {
+		return it
+	}
+	out, says := it.AsInput(func(Audio) bool { return false })
+	if !says {
+		out = out.WithText(inWords("audio"))
+	}
+	return out
+}
+
 // InWords returns the item with text in place of images, files, audio and videos in its content. The content becomes one text,
 // unless the item has an id: servers that take no images often take no lists. A content that is not a list stays.
 func (it Item) InWords() Item {

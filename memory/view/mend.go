@@ -12,7 +12,7 @@ import (
 
 // Mend is a set of changes to calls of another model, or to calls that the client resends incompletely. Only a refusal shows
 // that a server needs one, so they apply to the client's own items as well.
-type Mend uint8
+type Mend uint16
 
 // Mends.
 const (
@@ -33,9 +33,11 @@ const (
 	// EmptyText says "(empty)" where a message or a result says nothing, which Anthropic and Bedrock refuse. The last item stays if
 	// it is a message: its client can put it right.
 	EmptyText
+	// EmptyCalls removes empty lists of calls, which some servers answer with, and OpenAI refuses.
+	EmptyCalls
 )
 
-var mendNames = [...]string{"call_ids", "odd_call_ids", "reasoning", "signatures", "null_content", "tool_names", "arguments", "empty_text"} //nolint:gochecknoglobals // a constant list
+var mendNames = [...]string{"call_ids", "odd_call_ids", "reasoning", "signatures", "null_content", "tool_names", "arguments", "empty_text", "empty_calls"} //nolint:gochecknoglobals // a constant list
 
 // Names returns the names of the changes in records.
 func (m Mend) Names() (names []string) {
@@ -72,6 +74,9 @@ func (m Mend) Apply(items []wire.Item) []wire.Item {
 		}
 		if m&Reasoning != 0 {
 			it = it.WithReasoning(thoughtOf(it))
+		}
+		if m&EmptyCalls != 0 {
+			it, _ = it.AsInput(func(wire.Audio) bool { return true })
 		}
 		if m&EmptyText != 0 && (i < len(items)-1 || it.Kind == wire.ToolResult) {
 			it = it.WithText("(empty)")

@@ -91,6 +91,13 @@ func TestMend(t *testing.T) {
 		}, []string{
 			`{"role":"assistant","content":null,"audio":{"id":"audio_1"}}`, `{"role":"assistant","content":"(empty)","audio":null}`, `{"role":"user","content":"a"}`,
 		}},
+		{"empty lists of calls", view.EmptyCalls | view.EmptyText, chat.Dialect, []string{
+			`{"role":"assistant","content":"a","tool_calls":[]}`, `{"role":"assistant","content":null,"tool_calls":[]}`,
+			`{"role":"assistant","content":null,"tool_calls":[{"id":"1"}]}`, `{"role":"user","content":"a"}`,
+		}, []string{
+			`{"role":"assistant","content":"a"}`, `{"role":"assistant","content":"(empty)"}`,
+			`{"role":"assistant","content":null,"tool_calls":[{"id":"1"}]}`, `{"role":"user","content":"a"}`,
+		}},
 		{"nothing returned", view.EmptyText, responses.Dialect, []string{
 			`{"type":"reasoning","id":"rs","summary":[],"content":[]}`, `{"type":"function_call_output","call_id":"1","output":""}`, `{"type":"function_call_output","call_id":"2","output":[]}`,
 		}, []string{

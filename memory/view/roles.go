@@ -124,6 +124,7 @@ func portableOwn(it wire.Item) (wire.Item, bool) {
 	if !ofModel(it) || asks {
 		return it, true
 	}
+	it = it.WithoutAudio()
 	out, ok := it.Portable(wire.OtherProvider)
 	if !ok && it.Kind == wire.Message {
 		return it, true
