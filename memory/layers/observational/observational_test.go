@@ -448,6 +448,34 @@ func TestModelKnowsTheDay(t *testing.T) {
 	}
 }
 
+// A view loses its oldest items first. A statement of several items is not told while the view has any of them: which one a model
+// took it from is not known.
+func TestModelsStatementIsNotToldBesideItsSource(t *testing.T) {
+	l := newLayer(t, Options{HasModel: true, BufferThreshold: 10})
+	tu := turn(answers("user: lives in Oslo\nuser: has a cat called Bo"))
+	said := []wire.Item{
+		wire.NewMessage(dialects.Chat, wire.User, "I live in Oslo. "+chars36), wire.NewMessage(dialects.Chat, wire.User, "I have a cat called Bo. "+chars36),
+	}
+	got, err := l.AppendItems(t.Context(), tu, nil, said)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := say(t, l, tu, got.State, "")
+
+	for cut, want := range []bool{false, false, true} {
+		tu.InView = func(content wire.Hash) bool {
+			return slices.ContainsFunc(said[cut:], func(it wire.Item) bool { return it.ContentHash() == content })
+		}
+		told, err := l.Recall(t.Context(), tu, s, 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if have := len(told.Messages) > 0; have != want {
+			t.Errorf("without the first %d items: told %q", cut, told.Messages)
+		}
+	}
+}
+
 // Models decorate their answers, whatever they are asked for.
 func TestDecoratedAnswers(t *testing.T) {
 	l := newLayer(t, Options{HasModel: true, BufferThreshold: 1, Inputs: Conversation})
