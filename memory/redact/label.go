@@ -14,6 +14,7 @@ const (
 	none     kind = iota
 	password      // any word
 	token         // a word that looks made up
+	pass          // likewise, behind "my" or the like also where it stands behind "to"
 	phrase        // all words up to the end of the sentence
 	code          // some digits, or a word with digits
 	longCode      // likewise, where the word alone says little: four to eight digits, a colon or "is" before them
@@ -23,7 +24,7 @@ const (
 
 // kinds are the kinds of labels, as words.txt names them.
 var kinds = map[string]kind{
-	"password": password, "token": token, "phrase": phrase, "code": code, "long code": longCode, "account": account, "card": cardNo,
+	"password": password, "token": token, "pass": pass, "phrase": phrase, "code": code, "long code": longCode, "account": account, "card": cardNo,
 }
 
 // label is a word, or several, that announces a secret.
@@ -101,6 +102,9 @@ func valuesOf(text string, parts []part, found []span) []span {
 		k, n := labelAt(text, parts, i)
 		if k == none {
 			continue
+		}
+		if k == pass && (i == 0 || !owners[parts[i-1].lower] || parts[i-1].lower == "a") {
+			k = token // "I pass to", "a pass to"
 		}
 		end := parts[i+n-1].to
 		if s := valueBehind(text, end, k, parts[i+n-1].lower); s.to > 0 {
@@ -189,6 +193,7 @@ const (
 // Words around a label and its value; words.txt says of each list where they stand.
 var (
 	verbs, directions, prepositions = set("verbs"), set("directions"), set("prepositions")
+	changes                         = set("changes")
 	adverbs, conjunctions           = set("adverbs"), set("conjunctions")
 	ordinary, otherCodes            = set("ordinary"), set("other codes")
 	owners, links, uses             = set("owners"), set("links"), set("uses")
@@ -205,7 +210,17 @@ func valueBehind(text string, at int, k kind, last string) span {
 	rest := text[at:]
 	at += len(rest) - len(strings.TrimLeft(rest, closers)) // a closing quote of the label itself
 
-	how, from := jointBehind(text, at, k)
+	how, from := jointBehind(text, at, k, false)
+	s := valueAt(text, from, how, k, last)
+	if s.to == 0 && from > 0 && strings.IndexByte("([", text[from-1]) >= 0 {
+		how, from = jointBehind(text, at, k, true) // "password (for GitHub) is"
+		s = valueAt(text, from, how, k, last)
+	}
+	return s
+}
+
+// valueAt is the value that begins at a place, or the made-up one of several: "ada / Xk29sLq0".
+func valueAt(text string, from int, how joint, k kind, last string) span {
 	if from < 0 {
 		return span{}
 	}
@@ -213,13 +228,52 @@ func valueBehind(text string, at int, k kind, last string) span {
 	if value.to == 0 {
 		return span{}
 	}
-	word := text[value.from:value.to]
-	quoted := value.from > from
+	if s := valueOf(text, value, value.from > from, how, k, last); s.to > 0 || how < verb || k != password && k != token && k != pass {
+		return s
+	}
 
+	const mostMore = 3
+	list := strings.HasSuffix(strings.TrimRight(text[:from], " "), " are") // "my passwords are hunter2 and Xk29sLq0"
+	for range mostMore {
+		next := nextOfList(text, value.to, list)
+		if next < 0 || ordinary[strings.ToLower(text[value.from:min(value.to, value.from+longestListed)])] {
+			break
+		}
+		if value = wordAt(text, next); value.to == 0 {
+			break
+		}
+		if word := text[value.from:value.to]; secretLike(word) {
+			if s := valueOf(text, value, false, how, k, last); s.to > 0 {
+				return s
+			}
+		}
+	}
+	return span{}
+}
+
+// nextOfList is where a value stands behind one that ends at a place: behind a slash, in a list also behind "and" and a comma. -1 if
+// there is none.
+func nextOfList(text string, at int, list bool) int {
+	next := skipSpace(text, at)
+	if next >= len(text) {
+		return -1
+	}
+	if text[next] == '/' || list && text[next] == ',' {
+		return skipSpace(text, next+1)
+	}
+	if word, end := plainWord(text, next); list && conjunctions[strings.ToLower(word)] {
+		return skipSpace(text, end)
+	}
+	return -1
+}
+
+// valueOf is the part of a word, or of what it begins, that is the value of a label of this kind.
+func valueOf(text string, value span, quoted bool, how joint, k kind, last string) span {
+	word := text[value.from:value.to]
 	switch k {
 	case password:
 		return passwordValue(text, value, how, quoted)
-	case token:
+	case token, pass:
 		return tokenValue(word, value, how, quoted, last)
 	case phrase:
 		const fewWords = 3 // "my passphrase is too short" is none
@@ -380,11 +434,12 @@ func digitsIn(text string) int {
 }
 
 // jointBehind finds how a label that ends at a place is joined to its value, and where that begins; -1 where no value
-// can follow.
-func jointBehind(text string, at int, k kind) (how joint, from int) {
+// can follow. A bracket begins the value, or is passed over.
+func jointBehind(text string, at int, k kind, brackets bool) (how joint, from int) {
 	const mostWords = 7 // between a label and its value
 	inside := false     // of "for the guest wifi"
-	for n := range mostWords {
+	first := true
+	for range mostWords {
 		next := skipSpace(text, at)
 		if next >= len(text) {
 			return apart, -1
@@ -409,7 +464,13 @@ func jointBehind(text string, at int, k kind) (how joint, from int) {
 		case '\n', '\r', ',', ';', '.', '!', '?':
 			return apart, -1
 		case '(', '[':
-			return apart, next + size
+			if !brackets {
+				return apart, next + size
+			}
+			if at = bracketEnd(text, next); at < 0 {
+				return apart, -1
+			}
+			continue
 		case 'は', 'が', '是', '为', '為', '는', '은', '이', '가': // particles that join a label to its value
 			return verb, adverbial(text, skipGap(text, next+size))
 		}
@@ -418,13 +479,16 @@ func jointBehind(text string, at int, k kind) (how joint, from int) {
 		lower := strings.ToLower(word)
 		switch {
 		case verbs[lower] && (k == password || k == phrase || lower != "on"):
+			if to := changedTo(text, end); to > 0 && k == password {
+				return towards, to
+			}
 			return verb, adverbial(text, end)
-		case n == 0 && directions[lower] && k == password && made(text, end):
+		case first && directions[lower] && (k == password || k == pass) && made(text, end):
 			return towards, skipSpace(text, end)
 		case prepositions[lower]:
 			inside = true
-		case inside, n == 0 && (adverbs[lower] || lower == "number" || lower == "code"):
-		case n == 0 && lower != "ending":
+		case inside, first && (adverbs[lower] || lower == "number" || lower == "code"):
+		case first && lower != "ending":
 			return apart, next
 		default:
 			return apart, -1
@@ -432,9 +496,36 @@ func jointBehind(text string, at int, k kind) (how joint, from int) {
 		if end == next {
 			return apart, -1
 		}
-		at = end
+		at, first = end, false
 	}
 	return apart, -1
+}
+
+// bracketEnd is where a bracket ends that begins at a place, with its line; -1 if it does not.
+func bracketEnd(text string, at int) int {
+	const longest = 100
+	closing := byte(')')
+	if text[at] == '[' {
+		closing = ']'
+	}
+	line, _, _ := strings.Cut(text[at:min(len(text), at+longest)], "\n")
+	if n := strings.IndexByte(line, closing); n >= 0 {
+		return at + n + 1
+	}
+	return -1
+}
+
+// changedTo is where a value begins behind "was" and "changed to", 0 if that does not follow.
+func changedTo(text string, at int) int {
+	word, end := plainWord(text, skipSpace(text, at))
+	if !changes[strings.ToLower(word)] {
+		return 0
+	}
+	word, end = plainWord(text, skipSpace(text, end))
+	if !directions[strings.ToLower(word)] || !made(text, end) {
+		return 0
+	}
+	return skipSpace(text, end)
 }
 
 // made reports whether the word at a position looks made up, or is quoted.

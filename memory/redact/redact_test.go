@@ -57,6 +57,8 @@ var secrets = []struct{ text, secret string }{
 	{"notre clé API est f00ba4-7781-zz", "f00ba4-7781-zz"},
 	{"mein API-Schlüssel lautet 88aa77bb66cc", "88aa77bb66cc"},
 	{"my license key is A1B2-C3D4-E5F6-G7H8", "A1B2-C3D4-E5F6-G7H8"},
+	{"My licence key is ABCDE-12345-FGHIJ-67890-KLMNO.", "ABCDE-12345-FGHIJ-67890-KLMNO"},
+	{"the license keys are ABCDE-12345-FGHIJ / KLMNO-67890-PQRST", "KLMNO-67890-PQRST"},
 	{"token: Ab3dEf7h(valid for a day)", "Ab3dEf7h"},
 	{`token = "FooBarBaz(qux"`, "FooBarBaz(qux"},
 	{"token: abcdef:12ab34cd", "12ab34cd"},
@@ -103,6 +105,19 @@ var secrets = []struct{ text, secret string }{
 	{"mật khẩu là hanoi1010", "hanoi1010"},
 	{"credentials: admin:hunter2", "hunter2"},
 	{"my login is bob/S3cret99", "S3cret99"},
+	{"My password (for GitHub) is hunter2.", "hunter2"},
+	{"My password (GitHub2) is hunter2.", "hunter2"},
+	{"the password for guests (downstairs) is sunflower.", "sunflower"},
+	{"I changed my password (for GitHub) to hunter2", "hunter2"},
+	{"My password (hunter2) is wrong", "hunter2"},
+	{"API key [staging]: abc123def", "abc123def"},
+	{"My PIN (4 digits) is 4821", "4821"},
+	{"My mother's maiden name and password are Miller / Tr0ub4dor&3.", "Tr0ub4dor&3"},
+	{"My passwords are hunter2 and Xk29sLq0.", "Xk29sLq0"},
+	{"My login for the bank is ada / Xk29sLq0.", "Xk29sLq0"},
+	{"I changed my pass to blue42sky.", "blue42sky"},
+	{"set the pass to blue42sky", "blue42sky"},
+	{"my password was changed to hunter2", "hunter2"},
 
 	// One-time codes and others.
 	{"Your verification code is 482913", "482913"},
@@ -198,6 +213,11 @@ var harmless = []string{
 	"Das Passwort ist falsch", "Ich habe mein Passwort vergessen", "le mot de passe est incorrect", "la contraseña es incorrecta", "mijn wachtwoord is verlopen",
 	"パスワードを忘れました", "我忘了密码", "비밀번호를 잊어버렸어요", "пароль не подходит", "la carte est bonne", "die Karte ist schön", "la clave es practicar",
 
+	"My password (for GitHub) is too short", "the password (8 characters) is required", "my passwords are long and safe", "the login and password are read / write.",
+	"password: string / null", "my login is an e-mail / A4 paper", "the password was changed to be safe", "the password was reset on 12/05", "the licence key is missing",
+	"the key is to listen", "I pass 3 exams", "I pass it to B2B4 customers", "we pass to room 4b12", "we pass in utf8 bytes", "a pass to Expo2026", "my pass to Bob was late",
+	"my pass is valid until Friday", "the login to server01 works", "my password (see below) and yours",
+
 	// Source code.
 	"token := readHeader(ctx, reply)", "func (s *token) closeLeasePolicy(ctx context.Context) error {", "if err := encodeTokenBuffer(ctx, store, 12); err != nil {",
 	"cmd/server/token_split.go:123:", "    access_token.ts:12-40: got 3", "const secret = config.get(name)", "credential.parse(v)",
@@ -282,7 +302,8 @@ func TestTextsOfLabels(t *testing.T) {
 // take minutes.
 func TestRepetitionsAreSearchedInTime(t *testing.T) {
 	const size, most = 256 << 10, 5 * time.Second
-	for _, part := range []string{"is/my/password/", "sk-abc.", "sk-", "key-.", "1 is my code/", "://a:b", "passphrase is ", "-----BEGIN ", "4111 "} {
+	for _, part := range []string{"is/my/password/", "sk-abc.", "sk-", "key-.", "1 is my code/", "password (a) ", "password are a / ", "password is a/ b / c / ", "password (",
+		"://a:b", "passphrase is ", "-----BEGIN ", "4111 "} {
 		began := time.Now()
 		redact.Text(strings.Repeat(part, size/len(part)))
 		if took := time.Since(began); took > most {
