@@ -34,6 +34,7 @@ func TestSentencesOfTheUser(t *testing.T) {
 	// Of programs.
 	f("Look:\n```\nI live in Hamburg.\n```\n<recalled_text>\nI live in Hamburg.\n</recalled_text>\nDone.", "Look:", "Done.")
 	f(strings.Repeat("<my-tag> ", 40)+"\nI live in Hamburg.\n<recalled_text>\nI live in Lyon.\n</recalled_text>\nDone.", "I live in Hamburg.", "Done.")
+	f("Chunk ID: 3fa2\nWall time: 0.1 seconds\nOriginal token count: 12\nProcess exited with code 0\nexit code: 137\nExit code 1\nMy exit code: 7", "My exit code: 7")
 	f("return x\n$ ls -l\nfunc main() {\nOk.", "Ok.")
 }
 

@@ -49,6 +49,8 @@ var (
 	listMark = layer.Lazily(`^([-*+•]|\(?\d{1,3}[.)])\s+`)
 	codeLine = layer.Lazily(`^([$>|#@]|//|/\*|\+\+\+|---|diff |import |from \S+ import|def |func |class |const |return\b|Traceback|at \S+\(|` +
 		`\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d|\[(INFO|WARN|DEBUG|ERROR)|(INFO|WARN|DEBUG|ERROR)\b)`)
+	// outputLine matches the lines that agents put around the output of a command, which users paste with it.
+	outputLine = layer.Lazily(`(?i)^((chunk id|wall time|(original )?token count|exit (code|status)|stdout|stderr)( ?[:=]| \d)|process (exited|finished) (with|in|after)\b)`)
 )
 
 // withoutMark is a line without the mark that makes it part of a list.
@@ -64,7 +66,7 @@ func code(l string) bool {
 	if l != "" && strings.IndexByte("{};", l[len(l)-1]) >= 0 {
 		return true
 	}
-	return slices.ContainsFunc(codeSigns, func(s string) bool { return strings.Contains(l, s) }) || codeLine().MatchString(l)
+	return slices.ContainsFunc(codeSigns, func(s string) bool { return strings.Contains(l, s) }) || codeLine().MatchString(l) || outputLine().MatchString(l)
 }
 
 // codeSigns are of code wherever they stand.
