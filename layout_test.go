@@ -32,6 +32,7 @@ var arrows = []struct {
 	imports []string
 }{
 	{".", nil},
+	{"address", nil},
 	{"cache", nil},
 	{"secret", nil},
 	{"test/scripted/script", nil},
@@ -42,8 +43,8 @@ var arrows = []struct {
 	{"wire/responses", []string{"wire", "wire/merge", "wire/sse"}},
 	{"wire/dialects", []string{"wire", "wire/chat", "wire/responses"}},
 
-	{"telemetry", []string{"secret", "wire"}},
-	{"cache/<store>", []string{"cache"}},
+	{"telemetry", []string{"address", "secret", "wire"}},
+	{"cache/<store>", []string{"address", "cache"}},
 	{"cache/spool", []string{"cache"}},
 	{"cache/encrypted", []string{"cache", "cache/spool", "secret"}},
 	{"cache/stores", []string{"cache", "cache/<store>"}},
@@ -58,7 +59,7 @@ var arrows = []struct {
 	{"memory/media", []string{"memory/recordcodec", "wire"}},
 	{"memory/turnqueue", []string{"cache", "cache/spool"}},
 	{"memory/tokens", []string{"wire"}},
-	{"providers", []string{"secret"}},
+	{"providers", []string{"address", "secret"}},
 	{"test/scripted", []string{"memory/lru", "test/scripted/script"}},
 
 	{"memory/layer", []string{"memory/lru", "memory/redact", "wire"}},
@@ -70,7 +71,7 @@ var arrows = []struct {
 	{"providers/complete", []string{"providers", "secret"}},
 
 	{"memory/layer/layertest", []string{"memory/layer", "wire", "wire/dialects"}},
-	{"memory/layers/<kind>", []string{"memory/index", "memory/layer", "memory/layer/schema", "memory/ownwords", "memory/redact", "memory/summary", "memory/view", "secret", "wire"}},
+	{"memory/layers/<kind>", []string{"address", "memory/index", "memory/layer", "memory/layer/schema", "memory/ownwords", "memory/redact", "memory/summary", "memory/view", "secret", "wire"}},
 	{"memory/layers", []string{"memory/layer", "memory/layers/<kind>"}},
 	{"memory/summary", []string{"memory/layer", "memory/redact", "wire"}},
 	{"memory/session", []string{"cache", "memory/helperprompt", "memory/lru", "memory/media", "memory/recordcodec", "memory/turnrecord", "memory/view", "wire", "wire/dialects"}},
@@ -101,7 +102,7 @@ var arrows = []struct {
 
 // cmdImports are the packages that the program wires together.
 var cmdImports = []string{
-	".", "admin", "cache", "cache/<store>", "cache/encrypted", "cache/spool", "cache/stores", "cmd/remora/demo", "memory", "memory/layer", "memory/layers",
+	".", "address", "admin", "cache", "cache/<store>", "cache/encrypted", "cache/spool", "cache/stores", "cmd/remora/demo", "memory", "memory/layer", "memory/layers",
 	"memory/layers/<kind>", "memory/pipeline", "memory/tokens", "memory/view", "memory/wordvectors", "providers", "providers/models", "providers/complete", "providers/retry", "test/scripted", "proxy", "proxy/limit",
 	"secret", "telemetry", "wire",
 }

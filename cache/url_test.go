@@ -47,4 +47,8 @@ func TestOpenRejects(t *testing.T) {
 	f("rediss://u:"+secret+"@:6379/0", "want a host")
 	f("redis+cluster://a,,b", "want a host")
 	f("redis+sentinel:///m", "want a host")
+	f("redis://u:"+secret+"@300.1.1.1", "IP address")
+	f("redis+cluster://a,256.1.1.1:7000", "IP address")
+	f("redis://h:0", "65535")
+	f("redis+sentinel://h:65536/m", "65535")
 }

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"strconv"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
 
+	"remora/address"
 	"remora/secret"
 )
 
@@ -177,8 +177,8 @@ func parseBaseURL(raw string) (baseURL, error) {
 	if u.Scheme != "http" && u.Scheme != "https" || u.Opaque != "" || u.Hostname() == "" {
 		return baseURL{}, errors.New("must be an absolute http or https URL, such as http://127.0.0.1:11434/v1")
 	}
-	if strings.Trim(u.Hostname(), "0123456789.") == "" && net.ParseIP(u.Hostname()) == nil {
-		return baseURL{}, fmt.Errorf("must have a name or an IP address, %s is neither", u.Hostname())
+	if err := address.CheckURL(u); err != nil {
+		return baseURL{}, err
 	}
 	if u.User != nil {
 		return baseURL{}, errors.New("must not hold a credential, use api_key")
@@ -192,9 +192,6 @@ func parseBaseURL(raw string) (baseURL, error) {
 		standard = "443"
 	}
 	port = cmp.Or(port, standard)
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return baseURL{}, errors.New("must have a port from 1 to 65535, or none")
-	}
 	b.Addr = net.JoinHostPort(b.ServerName, port)
 	if port == standard {
 		b.host = strings.TrimSuffix(strings.TrimSuffix(u.Host, ":"+standard), ":")

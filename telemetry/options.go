@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
+	"remora/address"
 	"remora/secret"
 )
 
@@ -113,7 +114,7 @@ func checkEndpoint(s string) error {
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
 		return errors.New("want a URL without user, query and fragment; credentials go into headers")
 	}
-	return nil
+	return address.CheckURL(u)
 }
 
 // endpoint is the URL of one signal: path is used for addresses that have none.

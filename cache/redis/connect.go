@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"math"
 	"net"
 	"net/url"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"remora/address"
 	"remora/cache"
 )
 
@@ -135,8 +135,8 @@ func splitHosts(authority, mode string) ([]string, error) {
 		if u.Hostname() == "" {
 			return nil, errors.New("want a host after the slashes and after each comma, as in redis://localhost:6379")
 		}
-		if n, err := strconv.Atoi(cmp.Or(u.Port(), port)); err != nil || n < 1 || n > math.MaxUint16 {
-			return nil, errors.New("want ports from 1 to 65535")
+		if address.CheckURL(u) != nil {
+			return nil, errors.New("want names or IP addresses, and ports from 1 to 65535")
 		}
 		hosts = append(hosts, net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), port)))
 	}

@@ -7,15 +7,14 @@ import (
 	"log/slog"
 	"math"
 	"net"
-	"net/netip"
 	"net/url"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"remora"
+	"remora/address"
 	"remora/admin"
 	"remora/cache"
 	"remora/cache/encrypted"
@@ -368,22 +367,13 @@ func showUpstream(p *providers.Provider) string {
 
 func checkAddr(key, addr string) error {
 	host, port, err := net.SplitHostPort(addr)
-	if err != nil || !isPort(port) {
+	if err != nil || port != "0" && !address.IsPort(port) {
 		return fmt.Errorf("%s: want host:port or :port, have %q", key, addr)
 	}
-	if !isHost(host) {
+	if !address.IsHost(host) {
 		return fmt.Errorf("%s: want a name or an IP address before the port, have %q", key, addr)
 	}
 	return nil
-}
-
-// isHost reports whether a host is a valid name or IP address. A host of digits and dots must be an IP address.
-func isHost(host string) bool {
-	if strings.Trim(host, "0123456789.") == "" && host != "" || strings.Contains(host, ":") {
-		_, err := netip.ParseAddr(host)
-		return err == nil
-	}
-	return !strings.ContainsAny(host, " /\\@?#")
 }
 
 // checkAdminAddr is checkAddr for server.admin_listen: it may be empty, and must differ from the clients' address.
@@ -408,11 +398,6 @@ func overlap(a, b string) bool {
 	hostB, portB, _ := net.SplitHostPort(b)
 	all := func(host string) bool { return host == "" || host == "0.0.0.0" || host == "::" }
 	return portA == portB && portA != "0" && (hostA == hostB || all(hostA) || all(hostB))
-}
-
-func isPort(s string) bool {
-	_, err := strconv.ParseUint(s, 10, 16)
-	return err == nil
 }
 
 func oneOf(key, have string, allowed ...string) error {

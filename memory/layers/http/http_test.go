@@ -383,6 +383,8 @@ func TestOptions(t *testing.T) {
 		{"tools only", tool(nil), nil},
 		{"nothing", Options{}, []string{"url", "hooks"}},
 		{"scheme", Options{URL: "file:///etc/passwd", Hooks: []string{"recall"}}, []string{"url"}},
+		{"port", Options{URL: "http://h:99999/", Hooks: []string{"recall"}}, []string{"url"}},
+		{"no IP address", Options{URL: "http://300.1.1.1/?key=k", Hooks: []string{"recall"}}, []string{"url"}},
 		{"password", Options{URL: "http://u:p4ss@h/", Hooks: []string{"recall"}}, []string{"url"}},
 		{"hooks", Options{URL: url, Hooks: []string{"recall", "recal", "recall", "tools"}}, []string{"hooks[1]", "hooks[2]", "hooks[3]"}},
 		{"async", Options{URL: url, Hooks: []string{"recall"}, Async: true}, []string{"async"}},

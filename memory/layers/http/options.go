@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"remora/address"
 	"remora/memory/layer"
 	"remora/secret"
 )
@@ -124,7 +125,7 @@ func checkURL(raw string) error {
 	if u.Fragment != "" {
 		return errors.New("must not have a fragment")
 	}
-	return nil
+	return address.CheckURL(u)
 }
 
 func (o Options) checkHooks(report func(key, format string, a ...any)) {
