@@ -33,10 +33,6 @@ type turnCommit struct {
 	reply   string // id of an answer to find the session by
 	hidden  hiddenWrite
 	blocks  []turnrecord.BlockRef // of the turn
-
-	addedRoom  [roomFor]uint64
-	outputRoom [1][]uint64
-	seqRoom    [4]uint64
 }
 
 // newTurnCommit makes the commit of a turn's input and, unless it is pending, its answer.
@@ -49,7 +45,6 @@ func newTurnCommit(e *Entry, a *Answer) *turnCommit {
 		writeBuffer: newWriteBuffer(), head: e.state.head.clone(len(e.in.items) - e.ring.from + len(c.answer)),
 		turn: e.id, line: e.unwritten.line, side: e.plan.standing == Side, known: e.known,
 	}
-	c.added, c.output = c.addedRoom[:0], c.outputRoom[:0]
 	c.hidden.of = &e.Notes.hidden
 	c.grow(e.in.items[e.unwritten.fresh:])
 	c.head.NextSeq = cmp.Or(c.head.NextSeq, 1)
@@ -299,10 +294,7 @@ func (c *turnCommit) storeAnswer(a *Answer) position {
 	marks, demanded := c.e.answer.of(a, c.e.in), c.asked.demandsCall()
 	for choice, items := range a.Reply.Choices {
 		at := c.input
-		seqs := c.seqRoom[:0]
-		if choice > 0 || len(items) > len(c.seqRoom) {
-			seqs = make([]uint64, 0, len(items))
-		}
+		seqs := make([]uint64, 0, len(items))
 		for i, it := range items {
 			next, ok := c.knownAfter(at, marks[choice][i])
 			if !ok {

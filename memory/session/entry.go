@@ -45,8 +45,6 @@ type Entry struct {
 	before    string                     // turnrecord.Record.Before
 	journaled journaled
 	answer    answerMarks
-
-	own incoming // memory for in
 }
 
 // unwritten is the part of the request that is not written yet.
@@ -61,7 +59,6 @@ type unwritten struct {
 type ringUpdate struct {
 	from, keep int
 	seqs       []uint64 // sequence numbers of the request's items that this turn stored
-	room       [roomFor]uint64
 }
 
 // journaled is a turn's input that was written before its answer.
@@ -75,9 +72,7 @@ type journaled struct {
 
 // answerMarks are the hashes of the answer's items, per choice; nil until they are needed.
 type answerMarks struct {
-	choices    [][]mark
-	choiceRoom [1][]mark
-	markRoom   [2]mark
+	choices [][]mark
 }
 
 // of hashes the items of the answer once: a turn's answer does not change.
@@ -85,13 +80,9 @@ func (m *answerMarks) of(a *Answer, in *incoming) [][]mark {
 	if m.choices != nil {
 		return m.choices
 	}
-	m.choices = inRoom(m.choiceRoom[:], len(a.Reply.Choices))
+	m.choices = make([][]mark, len(a.Reply.Choices))
 	for c, items := range a.Reply.Choices {
-		var room []mark
-		if c == 0 {
-			room = m.markRoom[:]
-		}
-		m.choices[c] = inRoom(room, len(items))
+		m.choices[c] = make([]mark, len(items))
 		for i, it := range items {
 			m.choices[c][i] = in.mark(it)
 		}
@@ -121,7 +112,7 @@ func (log *Log) Enter(ctx context.Context, id string, started time.Time, c Call,
 	if err != nil {
 		return nil, Extra{}, err
 	}
-	in := e.read(&st)
+	in := newIncoming(e.call.Request, &st, e.log.hashes)
 	p, err := e.find(ctx, &st, in, c.History)
 	if err != nil {
 		return nil, Extra{}, err
@@ -143,7 +134,7 @@ func (log *Log) Detached(id string, started time.Time, c Call) *Entry {
 		p.standing = Side
 	}
 	st := noState()
-	e.setPlace(st, e.read(&st), p)
+	e.setPlace(st, newIncoming(e.call.Request, &st, e.log.hashes), p)
 	e.loaded = false
 	return e
 }
@@ -166,7 +157,7 @@ func (e *Entry) continueRecent() bool {
 	if !ok || st.head.Forked {
 		return false
 	}
-	in := e.read(&st)
+	in := newIncoming(e.call.Request, &st, e.log.hashes)
 	if in.stateful {
 		return false // upstream knows its place
 	}
@@ -186,14 +177,6 @@ func (e *Entry) continueRecent() bool {
 	e.setPlace(st, in, p)
 	e.values = values
 	return true
-}
-
-// read parses the request into the entry's own memory, which holds one result at a time.
-func (e *Entry) read(st *state) *incoming {
-	if e.own.hashes != nil {
-		e.own = incoming{}
-	}
-	return e.own.read(e.call.Request, st, e.log.hashes)
 }
 
 // find returns the place of a request in the transcript, in a mode that may differ from the call's (see Mode).
@@ -223,7 +206,7 @@ func (e *Entry) setPlace(st state, in *incoming, p plan) {
 		e.unwritten.parent, e.unwritten.fresh = p.upto, len(in.items)
 	}
 
-	e.ring.seqs = inRoom(e.ring.room[:], len(in.items))
+	e.ring.seqs = make([]uint64, len(in.items))
 	e.ring.from, e.ring.keep = 0, 0
 	if e.atHead {
 		e.ring.from, e.ring.keep = p.fresh, len(st.head.Ring)

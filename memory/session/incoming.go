@@ -20,21 +20,7 @@ type incoming struct {
 	templated       bool
 	refs            map[string]reference
 	hashes          *hashCache
-	systemPromptHex string        // systemPrompt in hex, "" if there is none
-	markRoom        [roomFor]mark // most requests are short
-	endRoom         [roomFor]position
-}
-
-// roomFor is the number of items up to which the lists of a request need no allocation.
-const roomFor = 6
-
-// inRoom returns n zero values, in room if that is large enough.
-func inRoom[T any](room []T, n int) []T {
-	if n > len(room) {
-		return make([]T, n)
-	}
-	clear(room)
-	return room[:n:n]
+	systemPromptHex string // systemPrompt in hex, "" if there is none
 }
 
 // mark is an item's contribution to a position.
@@ -50,25 +36,20 @@ func (m mark) meaning() wire.Meaning { return wire.Meaning{Content: m.content, P
 
 // newIncoming hashes the items of a request to a session. known caches the hashes of earlier items.
 func newIncoming(req *wire.Request, st *state, known *hashCache) *incoming {
-	return new(incoming).read(req, st, known)
-}
-
-// read is newIncoming without an allocation for in itself.
-func (in *incoming) read(req *wire.Request, st *state, known *hashCache) *incoming {
 	all := withoutEchoes(req.Items(), st.head.Blocks)
 	n := wire.SystemItems(all)
-	in.system, in.items, in.refs, in.hashes = all[:n], all[n:], st.refs, known
+	in := &incoming{system: all[:n], items: all[n:], refs: st.refs, hashes: known}
 	if in.systemPrompt, in.hasSystemPrompt = systemPromptHash(in.system, req.Instructions(), known); in.hasSystemPrompt {
 		in.systemPromptHex = hexText(in.systemPrompt[:])
 	}
 	in.stateful, in.templated = req.Continues(), req.Templated()
-	in.marks, in.ends = inRoom(in.markRoom[:], len(in.items)), inRoom(in.endRoom[:], len(in.items))
 	in.hash()
 	return in
 }
 
 // hash fills marks and ends: with mark and position.after, or with a cache for both.
 func (in *incoming) hash() {
+	in.marks, in.ends = make([]mark, len(in.items)), make([]position, len(in.items))
 	var at position
 	for i := range in.items {
 		it, m := &in.items[i], &in.marks[i]
@@ -232,7 +213,6 @@ func (in *incoming) drop(first, end int) {
 		return
 	}
 	in.items = slices.Concat(in.items[:first], in.items[end:])
-	in.marks, in.ends = make([]mark, len(in.items)), make([]position, len(in.items))
 	in.hash()
 }
 

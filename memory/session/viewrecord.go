@@ -14,7 +14,6 @@ import (
 type ViewRecord struct {
 	history      *HistoryReader
 	view         turnrecord.View
-	spans        [2]turnrecord.Span // memory for view.Items
 	prefixReason string
 	reformed     int // of view.Repaired, what the form changed
 }
@@ -65,7 +64,7 @@ func (r *ViewRecord) Save() turnrecord.View { return r.view }
 // itemSpans returns references to the items of a view. Consecutive items of the line are one span with an end and a number, so
 // that the record of a long view is short.
 func (r *ViewRecord) itemSpans(c *Conversation, v *view.View) []turnrecord.Span {
-	w := spanWriter{history: r.history, c: c, kept: v.Kept, on: newSettledLine(r.history, c), spans: r.spans[:0:len(r.spans)]}
+	w := spanWriter{history: r.history, c: c, kept: v.Kept, on: newSettledLine(r.history, c)}
 	for at := range w.kept {
 		w.take(at)
 	}
