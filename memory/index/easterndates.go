@@ -60,79 +60,75 @@ func (e eastern) at(i int) (d easternDate, ok bool) {
 	return easternDate{}, false
 }
 
-// easternDays are the words for days, by how far from today they are. Longer ones go first.
-var easternDays = [...]struct { //nolint:gochecknoglobals // a constant table
-	word string
-	days int32
-}{
-	{"大前天", -3},
-	{"一昨日", -2},
-	{"おととい", -2},
-	{"前天", -2},
-	{"昨天", -1},
-	{"昨日", -1},
-	{"昨晚", -1},
-	{"昨晩", -1},
-	{"昨夜", -1},
-	{"今天", 0},
-	{"今日", 0},
-	{"今早", 0},
-	{"今晚", 0},
-	{"今晩", 0},
-	{"今朝", 0},
-	{"今夜", 0},
-	{"本日", 0},
-	{"明後日", 2},
-	{"明天", 1},
-	{"明日", 1},
-	{"明晚", 1},
-	{"明晩", 1},
-	{"明早", 1},
-	{"大后天", 3},
-	{"大後天", 3},
-	{"后天", 2},
-	{"後天", 2},
+// easternWord is a word with what it counts: days, weeks and the like from today, or a unit.
+type easternWord struct {
+	word  string
+	value int
 }
 
-func (e eastern) day(text string) (easternDate, int) {
-	for _, w := range easternDays {
-		if strings.HasPrefix(text, w.word) {
-			return easternDate{span: oneDay(e.today + w.days), relative: true}, len(w.word)
-		}
-	}
-	return easternDate{}, 0
-}
-
-// step is a word such as "last", and how many weeks, months or years it means.
-type step struct {
-	word string
-	by   int
-}
-
+// Longer words go before those that they begin with.
+//
 //nolint:gochecknoglobals // constant tables
 var (
-	chineseSteps  = []step{{"上上", -2}, {"上", -1}, {"这", 0}, {"這", 0}, {"本", 0}, {"下下", 2}, {"下", 1}}
-	japaneseSteps = []step{{"先々", -2}, {"先", -1}, {"今", 0}, {"再来", 2}, {"来", 1}, {"來", 1}}
-	yearSteps     = []step{
+	easternDays = []easternWord{
+		{"大前天", -3}, {"一昨日", -2}, {"おととい", -2}, {"前天", -2}, {"昨天", -1}, {"昨日", -1}, {"昨晚", -1}, {"昨晩", -1}, {"昨夜", -1},
+		{"今天", 0}, {"今日", 0}, {"今早", 0}, {"今晚", 0}, {"今晩", 0}, {"今朝", 0}, {"今夜", 0}, {"本日", 0}, {"明後日", 2}, {"明天", 1}, {"明日", 1},
+		{"明晚", 1}, {"明晩", 1}, {"明早", 1}, {"大后天", 3}, {"大後天", 3}, {"后天", 2}, {"後天", 2},
+	}
+	easternYears = []easternWord{
 		{"一昨年", -2}, {"去年", -1}, {"昨年", -1}, {"今年", 0}, {"本年", 0}, {"明年", 1}, {"来年", 1}, {"來年", 1}, {"后年", 2}, {"後年", 2},
+	}
+	chineseSteps  = []easternWord{{"上上", -2}, {"上", -1}, {"这", 0}, {"這", 0}, {"本", 0}, {"下下", 2}, {"下", 1}}
+	japaneseSteps = []easternWord{{"先々", -2}, {"先", -1}, {"今", 0}, {"再来", 2}, {"来", 1}, {"來", 1}}
+	easternUnits  = []easternWord{
+		{"日間", int(unitDay)}, {"天", int(unitDay)}, {"日", int(unitDay)}, {"个星期", int(unitWeek)}, {"個星期", int(unitWeek)},
+		{"个礼拜", int(unitWeek)}, {"個禮拜", int(unitWeek)}, {"星期", int(unitWeek)}, {"週間", int(unitWeek)}, {"周", int(unitWeek)}, {"週", int(unitWeek)},
+		{"个月", int(unitMonth)}, {"個月", int(unitMonth)}, {"か月", int(unitMonth)}, {"ヶ月", int(unitMonth)}, {"カ月", int(unitMonth)},
+		{"ヵ月", int(unitMonth)}, {"箇月", int(unitMonth)}, {"年間", int(unitYear)}, {"年", int(unitYear)},
 	}
 )
 
-// stepped reads a step with a unit behind it: "上个周", "先月". It returns how many bytes both have.
+// beginsWith returns the word that a text begins with, and the text behind it.
+func beginsWith(text string, words []easternWord) (value int, rest string, ok bool) {
+	for _, w := range words {
+		if rest, ok := strings.CutPrefix(text, w.word); ok {
+			return w.value, rest, true
+		}
+	}
+	return 0, text, false
+}
+
+// trimmed removes each of some words once, in this order.
+func trimmed(text string, words ...string) string {
+	for _, w := range words {
+		text = strings.TrimPrefix(text, w)
+	}
+	return text
+}
+
+// day reads 昨天, 明日.
+func (e eastern) day(text string) (easternDate, int) {
+	days, rest, ok := beginsWith(text, easternDays)
+	if !ok {
+		return easternDate{}, 0
+	}
+	return easternDate{span: oneDay(e.today + int32(days)), relative: true}, len(text) - len(rest) //nolint:gosec // a few days
+}
+
+// stepped reads a word such as "last" with a unit behind it: "上个周", "先月". It returns how many bytes both have. A step that is no
+// Chinese one with this unit may be a Japanese one.
 func stepped(text string, units ...string) (by, n int) {
-	for i, steps := range [...][]step{chineseSteps, japaneseSteps} {
-		for _, s := range steps {
-			rest, ok := strings.CutPrefix(text, s.word)
-			if !ok {
-				continue
-			}
-			if i == 0 {
-				rest = strings.TrimPrefix(strings.TrimPrefix(rest, "个"), "個")
-			}
-			for _, u := range units {
-				if strings.HasPrefix(rest, u) {
-					return s.by, len(text) - len(rest) + len(u)
-				}
+	for i, steps := range [...][]easternWord{chineseSteps, japaneseSteps} {
+		by, rest, ok := beginsWith(text, steps)
+		if !ok {
+			continue
+		}
+		if i == 0 {
+			rest = trimmed(rest, "个", "個")
+		}
+		for _, u := range units {
+			if strings.HasPrefix(rest, u) {
+				return by, len(text) - len(rest) + len(u)
 			}
 		}
 	}
@@ -200,7 +196,7 @@ func (e eastern) month(text string) (easternDate, int) {
 
 // dateInMonth reads 的5号, の五日.
 func dateInMonth(text string) (date int32, n int) {
-	rest := strings.TrimPrefix(strings.TrimPrefix(text, "的"), "の")
+	rest := trimmed(text, "的", "の")
 	date, m := number(rest)
 	if m == 0 || !isDate(date) {
 		return 0, 0
@@ -215,20 +211,19 @@ func dateInMonth(text string) (date int32, n int) {
 
 // year reads 去年, 去年三月, 来年の3月5日.
 func (e eastern) year(text string) (easternDate, int) {
-	for _, s := range yearSteps {
-		if strings.HasPrefix(text, s.word) {
-			y, _, _ := dateOf(e.today)
-			sp, n := inYear(text[len(s.word):], y+s.by)
-			return easternDate{span: sp, relative: true}, len(s.word) + n
-		}
+	years, rest, ok := beginsWith(text, easternYears)
+	if !ok {
+		return easternDate{}, 0
 	}
-	return easternDate{}, 0
+	y, _, _ := dateOf(e.today)
+	sp, n := inYear(rest, y+years)
+	return easternDate{span: sp, relative: true}, len(text) - len(rest) + n
 }
 
 // inYear reads a month, or a month and a date, of a year, or nothing: the year as a whole.
 func inYear(text string, year int) (d span, n int) {
 	whole := yearAt(year)
-	rest := strings.TrimPrefix(strings.TrimPrefix(text, "的"), "の")
+	rest := trimmed(text, "的", "の")
 	month, m := monthOf(rest)
 	if m == 0 {
 		return whole, 0
@@ -276,33 +271,6 @@ func followsDuration(text string) bool {
 	return strings.HasPrefix(text, "間") || strings.HasPrefix(text, "间") || strings.HasPrefix(text, "前") || strings.HasPrefix(text, "以前")
 }
 
-// easternUnits are units of time behind a number. Longer ones go first.
-var easternUnits = [...]struct { //nolint:gochecknoglobals // a constant table
-	word string
-	unit int8
-}{
-	{"日間", unitDay},
-	{"天", unitDay},
-	{"日", unitDay},
-	{"个星期", unitWeek},
-	{"個星期", unitWeek},
-	{"个礼拜", unitWeek},
-	{"個禮拜", unitWeek},
-	{"星期", unitWeek},
-	{"週間", unitWeek},
-	{"周", unitWeek},
-	{"週", unitWeek},
-	{"个月", unitMonth},
-	{"個月", unitMonth},
-	{"か月", unitMonth},
-	{"ヶ月", unitMonth},
-	{"カ月", unitMonth},
-	{"ヵ月", unitMonth},
-	{"箇月", unitMonth},
-	{"年間", unitYear},
-	{"年", unitYear},
-}
-
 // ago reads 三天前, 2週間前, 半年前, 几个月之前, and the same with 后 of what is to come.
 func (e eastern) ago(text string) (easternDate, int) {
 	count, n := number(text)
@@ -318,16 +286,14 @@ func (e eastern) ago(text string) (easternDate, int) {
 	if half {
 		count, n, unit = 6, len("半年"), unitMonth
 	}
-	for _, u := range easternUnits {
-		if n > 0 && unit < 0 && strings.HasPrefix(text[n:], u.word) {
-			unit, n = u.unit, n+len(u.word)
-		}
+	if u, rest, ok := beginsWith(text[n:], easternUnits); ok && n > 0 && !half {
+		unit, n = int8(u), len(text)-len(rest) //nolint:gosec // one of the units
 	}
 	const most = 1000
 	if unit < 0 || count < 1 || count > most {
 		return easternDate{}, 0
 	}
-	rest := strings.TrimPrefix(strings.TrimPrefix(text[n:], "之"), "以")
+	rest := trimmed(text[n:], "之", "以")
 	n = len(text) - len(rest)
 	switch {
 	case strings.HasPrefix(rest, "前"):
