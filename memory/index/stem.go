@@ -2,137 +2,38 @@ package index
 
 import (
 	"bytes"
+	_ "embed"
+	"iter"
 	"slices"
 	"strings"
 	"sync"
 )
 
+//go:embed irregular.txt
+var irregularForms string
+
 // irregular has the forms that no rule of endings brings together, each under its stem.
 var irregular = sync.OnceValue(func() map[string]string {
 	all := map[string]string{}
-	for line := range strings.Lines(`
-		be was were been
-		become became
-		begin began begun
-		bite bit bitten
-		blow blew blown
-		break broke broken
-		bring brought
-		build built
-		buy bought
-		catch caught
-		child children
-		choose chose chosen
-		come came
-		cost costs
-		deal dealt
-		die died dying dies
-		draw drew drawn
-		dream dreamt
-		drink drank drunk
-		drive drove driven
-		eat ate eaten
-		fall fell fallen
-		feed fed
-		feel felt
-		fight fought
-		find found
-		fly flew flown flies
-		foot feet
-		forget forgot forgotten
-		forgive forgave forgiven
-		freeze froze frozen
-		give gave given
-		goose geese
-		grow grew grown
-		hang hung
-		hear heard
-		hide hid hidden
-		hold held
-		keep kept
-		kneel knelt
-		lead led
-		learn learnt
-		leave left
-		lend lent
-		lie lay lain lying
-		life lives
-		lose lost
-		make made
-		man men
-		mean meant
-		meet met
-		mouse mice
-		pay paid
-		person people
-		ride rode ridden
-		ring rang rung
-		rise rose risen
-		run ran
-		see saw seen
-		sell sold
-		send sent
-		sew sewn
-		shake shook shaken
-		shelf shelves
-		shine shone
-		shoot shot
-		show shown
-		sing sang sung
-		sink sank sunk
-		sit sat
-		sleep slept
-		slide slid
-		speak spoke spoken
-		spend spent
-		stand stood
-		steal stole stolen
-		stick stuck
-		strike struck
-		swear swore sworn
-		sweep swept
-		swim swam swum
-		swing swung
-		take took taken
-		teach taught
-		tear tore torn
-		tell told
-		throw threw thrown
-		tooth teeth
-		understand understood
-		wake woke woken
-		wear wore worn
-		weave wove woven
-		wife wives
-		win won
-		wolf wolves
-		woman women
-		write wrote written
-		happy happier happiest happily
-		good better best
-		bad worse worst
-		mum mom mommy mummy mama
-		dad daddy papa
-		photo photos photograph photographs photography
-		tv television
-		bike bicycle bicycles
-		favourite favorite favorites favourites
-		colour color colors colours
-		neighbour neighbor neighbors neighbours
-		theatre theater theaters theatres
-		centre center centers centres`) {
-		forms := strings.Fields(line)
-		if len(forms) == 0 {
-			continue
-		}
-		base := forms[0]
-		stemmed := string(regular([]byte(base)))
+	for forms := range wordLines(irregularForms) {
+		stemmed := string(regular([]byte(forms[0])))
 		for _, f := range forms {
 			all[f] = stemmed
 		}
 	}
 	return all
 })
+
+// wordLines yields the words of each line of a list, without comments.
+func wordLines(list string) iter.Seq[[]string] {
+	return func(yield func([]string) bool) {
+		for line := range strings.Lines(list) {
+			if words := strings.Fields(line); len(words) > 0 && words[0] != "#" && !yield(words) {
+				return
+			}
+		}
+	}
+}
 
 // stem takes the commonest English endings off a word in lower case, so that plans, planned, planning and planner are one.
 // It may change w, and returns a part of it or a constant.
