@@ -3,6 +3,8 @@ package memory_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"remora/cache/stores"
 	"remora/memory"
 	"remora/memory/layer"
+	"remora/memory/layers/filereference"
 	"remora/memory/pipeline"
 	"remora/memory/view"
 	"remora/wire"
@@ -215,6 +218,33 @@ func TestRerenderWithinALoop(t *testing.T) {
 		}
 		if shows("asked>2") != 1 || placement == layer.Live && shows("asked>1") != 0 {
 			t.Errorf("placement %d: %q", placement, sent)
+		}
+	}
+}
+
+// TestFileThatChangesInALoop: while the model calls tools, it reads a referenced file as it is now, where its block stands behind the
+// history too.
+func TestFileThatChangesInALoop(t *testing.T) {
+	t.Parallel()
+	for _, placement := range []layer.Placement{layer.Anchored, layer.Live} {
+		dir := t.TempDir()
+		write := func(text string) {
+			if err := os.WriteFile(filepath.Join(dir, "a.md"), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		files, err := filereference.New(filereference.Options{BaseDir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		config := view.DefaultPromptCache()
+		l := newLab(t, memory.Options{Shape: memory.Shape{PromptCache: &config, Layers: layersOf(t,
+			pipeline.Layer{ID: "f", Scope: layer.Thread, Placement: placement, Impl: files})}})
+		write("as it was")
+		l.turn("u:#a.md", "c:x")
+		write("as it is now")
+		if got := told(t, l.begin(memory.Call{}, "u:#a.md c:x r:x").View); !strings.Contains(got, "as it is now") || placement == layer.Live && strings.Contains(got, "as it was") {
+			t.Errorf("placement %v: %s", placement, got)
 		}
 	}
 }
