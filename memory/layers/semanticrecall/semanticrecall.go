@@ -85,7 +85,7 @@ const tag = "recalled"
 type line struct {
 	layer.Statement
 	text  string
-	words words
+	words index.WordSet
 }
 
 // Recall returns the statements that answer the user's message best, oldest first.
@@ -131,7 +131,7 @@ func (l *Layer) find(ctx context.Context, t *layer.Turn, question string) ([]lay
 // alternate merges the lines of two searches by rank, the first search's line before the second's, without duplicates.
 func alternate(first, second []line) []line {
 	second = slices.DeleteFunc(second, func(s line) bool {
-		return slices.ContainsFunc(first, func(f line) bool { return f.words.same(s.words) })
+		return slices.ContainsFunc(first, func(f line) bool { return same(f.words, s.words) })
 	})
 	all := make([]line, 0, len(first)+len(second))
 	for i := range max(len(first), len(second)) {
@@ -149,7 +149,7 @@ func alternate(first, second []line) []line {
 // question repeats, and those with a much lower score than the best.
 func (l *Layer) choose(t *layer.Turn, found []layer.Statement) []line {
 	var lines []line
-	asked := newWords(t.Query)
+	asked := index.Words(t.Query)
 	for _, s := range found {
 		if len(lines) == l.o.MaxItems {
 			break
@@ -161,8 +161,8 @@ func (l *Layer) choose(t *layer.Turn, found []layer.Statement) []line {
 			continue
 		}
 		text := layer.Line(redact.Text(layer.Shown(s.Text)), maxLine)
-		said := newWords(text)
-		if said.echoes(asked, text) || slices.ContainsFunc(lines, func(o line) bool { return o.words.same(said) }) {
+		said := index.Words(text)
+		if echoes(said, asked, text) || slices.ContainsFunc(lines, func(o line) bool { return same(o.words, said) }) {
 			continue
 		}
 		lines = append(lines, line{s, text, said})

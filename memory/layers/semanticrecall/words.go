@@ -1,37 +1,28 @@
 package semanticrecall
 
 import (
+	"maps"
 	"strings"
 	"unicode"
 
 	"remora/memory/index"
 )
 
-// words is the set of a text's words.
-type words index.WordSet
-
-func newWords(text string) words { return words(index.Words(text)) }
-
-// same reports whether two texts are nearly equal: at least five of six words are in both, and all words with a digit.
-func (w words) same(o words) bool {
-	if len(w) == 0 || len(o) == 0 {
+// same reports whether the words of two texts are nearly equal: at least five of six are in both, and all with a digit.
+func same(a, b index.WordSet) bool {
+	if len(a) == 0 || len(b) == 0 {
 		return false
 	}
-	shared := w.in(o)
-	return 6*shared >= 5*(len(w)+len(o)-shared) && w.numbers().equal(o.numbers())
+	shared := a.In(b)
+	return 6*shared >= 5*(len(a)+len(b)-shared) && maps.Equal(numbers(a), numbers(b))
 }
 
-// in counts the words that are in other.
-func (w words) in(o words) int { return index.WordSet(w).In(index.WordSet(o)) }
-
-func (w words) equal(o words) bool { return len(w) == len(o) && w.in(o) == len(w) }
-
 // numbers returns the words that have a digit.
-func (w words) numbers() words {
-	n := words{}
-	for s := range w {
-		if strings.ContainsFunc(s, unicode.IsDigit) {
-			n[s] = true
+func numbers(words index.WordSet) index.WordSet {
+	n := index.WordSet{}
+	for w := range words {
+		if strings.ContainsFunc(w, unicode.IsDigit) {
+			n[w] = true
 		}
 	}
 	return n
@@ -39,6 +30,6 @@ func (w words) numbers() words {
 
 // echoes reports whether a statement only repeats the question in nearly the same words: it has no other words, or is a
 // question, too.
-func (w words) echoes(asked words, text string) bool {
-	return len(w) == 0 || w.same(asked) && (w.in(asked) == len(w) || index.Asks(text))
+func echoes(said, asked index.WordSet, text string) bool {
+	return len(said) == 0 || same(said, asked) && (said.In(asked) == len(said) || index.Asks(text))
 }
