@@ -16,6 +16,8 @@ package wire
 import (
 	"bytes"
 	"cmp"
+	"encoding/hex"
+	"errors"
 	"iter"
 	"slices"
 	"strings"
@@ -92,6 +94,18 @@ func (p *Part) Answerable() bool { return p.Kind == ToolCall || p.Kind == Other 
 
 // Hash is a content hash or a chain hash.
 type Hash [16]byte
+
+// MarshalText writes the hash in hexadecimal.
+func (h Hash) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, h[:]), nil }
+
+// UnmarshalText reads what MarshalText writes.
+func (h *Hash) UnmarshalText(text []byte) error {
+	if len(text) != hex.EncodedLen(len(h)) {
+		return errors.New("hash: wrong length")
+	}
+	_, err := hex.Decode(h[:], text)
+	return err
+}
 
 // Item is one element of messages, input or output. Items are values; Raw must not be modified.
 type Item struct {

@@ -1,7 +1,6 @@
 package layer
 
 import (
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -32,8 +31,8 @@ func Missing(all, view []wire.Item) []int {
 // zero SeenEvictions has none. Keys of items are hashes that are stable from turn to turn, like the hashes of the transcript's
 // chain.
 type SeenEvictions struct {
-	through wire.Hash
-	except  []wire.Hash // those before through that were in the view then
+	Through wire.Hash   `json:"through"`
+	Except  []wire.Hash `json:"except,omitempty"` // those before Through that were in the view then
 }
 
 // maxExcept bounds SeenEvictions; the oldest exceptions are dropped first, and observers never get them.
@@ -44,12 +43,12 @@ const maxExcept = 2048
 // last seen item, as after an edit, all of it counts as unseen.
 func (s SeenEvictions) Add(keys []wire.Hash, missing []int) (fresh []int, next SeenEvictions) {
 	seen := 0 // how many of the keys are covered
-	if s.through != (wire.Hash{}) {
-		seen = slices.Index(keys, s.through) + 1
+	if s.Through != (wire.Hash{}) {
+		seen = slices.Index(keys, s.Through) + 1
 	}
-	except := make(map[wire.Hash]bool, len(s.except))
+	except := make(map[wire.Hash]bool, len(s.Except))
 	if seen > 0 {
-		for _, k := range s.except {
+		for _, k := range s.Except {
 			except[k] = true
 		}
 	}
@@ -67,56 +66,37 @@ func (s SeenEvictions) Add(keys []wire.Hash, missing []int) (fresh []int, next S
 		return nil, s
 	}
 	last = max(last, seen-1)
-	next.through = keys[last]
+	next.Through = keys[last]
 	gone := make(map[int]bool, len(missing))
 	for _, i := range missing {
 		gone[i] = true
 	}
 	for i, k := range keys[:last] {
 		if !gone[i] && (i >= seen || except[k]) && k != (wire.Hash{}) {
-			next.except = append(next.except, k)
+			next.Except = append(next.Except, k)
 		}
 	}
-	next.except = next.except[max(0, len(next.except)-maxExcept):]
+	next.Except = next.Except[max(0, len(next.Except)-maxExcept):]
 	return fresh, next
-}
-
-type storedEvictions struct {
-	Through string `json:"through"`
-	Except  string `json:"except,omitempty"`
 }
 
 // Encode encodes s for DecodeSeenEvictions; nil if it is empty.
 func (s SeenEvictions) Encode() []byte {
-	if s.through == (wire.Hash{}) {
+	if s.Through == (wire.Hash{}) {
 		return nil
 	}
-	var except []byte
-	for _, k := range s.except {
-		except = append(except, k[:]...)
-	}
-	b, err := json.Marshal(storedEvictions{hex.EncodeToString(s.through[:]), hex.EncodeToString(except)})
+	b, err := json.Marshal(s)
 	if err != nil {
-		panic(fmt.Sprintf("BUG: encode seen evictions: %v", err)) // two strings
+		panic(fmt.Sprintf("BUG: encode seen evictions: %v", err)) // strings
 	}
 	return b
 }
 
 // DecodeSeenEvictions decodes the result of Encode. Anything else, or a too long input, is the zero value.
-func DecodeSeenEvictions(b []byte) SeenEvictions {
-	const hashHex = 2 * len(wire.Hash{})
-	var st storedEvictions
-	if len(b) > (maxExcept+4)*hashHex || json.Unmarshal(b, &st) != nil || len(st.Through) != hashHex {
+func DecodeSeenEvictions(b []byte) (s SeenEvictions) {
+	const hashBytes = 2*len(wire.Hash{}) + len(`"",`)
+	if len(b) > (maxExcept+4)*hashBytes || json.Unmarshal(b, &s) != nil {
 		return SeenEvictions{}
-	}
-	through, err := hex.DecodeString(st.Through)
-	except, odd := hex.DecodeString(st.Except)
-	if err != nil || odd != nil || len(except)%len(wire.Hash{}) != 0 {
-		return SeenEvictions{}
-	}
-	s := SeenEvictions{through: wire.Hash(through)}
-	for k := range slices.Chunk(except, len(wire.Hash{})) {
-		s.except = append(s.except, wire.Hash(k))
 	}
 	return s
 }

@@ -28,8 +28,8 @@ func (t *Turn) Shows(s Source) bool {
 	if t.Upstream && s.Session == Digest(t.Thread) {
 		return true
 	}
-	content, err := hex.DecodeString(s.Item)
-	return err == nil && len(content) == len(wire.Hash{}) && t.InView(wire.Hash(content))
+	var content wire.Hash
+	return content.UnmarshalText([]byte(s.Item)) == nil && t.InView(content)
 }
 
 // Sources are the items that say the same, the newest last.

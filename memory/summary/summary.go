@@ -5,7 +5,6 @@ package summary
 
 import (
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,13 +21,13 @@ import (
 // State is the summary of a session. The zero State covers nothing.
 type State struct {
 	// Through names the newest item that is covered, and with it all that stands before: the key that the caller gave.
-	Through wire.Hash
+	Through wire.Hash `json:"through,omitzero"`
 	// Units is how much of the conversation that is, as windows count. It is a hint where to look for Through.
-	Units uint64
+	Units uint64 `json:"units,omitempty"`
 	// Parts are the text, oldest first: one, if a model made it, else one for each time that something fell out.
-	Parts []string
+	Parts []string `json:"parts,omitempty"`
 	// Retry is until when a model that failed is not asked again.
-	Retry time.Time
+	Retry time.Time `json:"retry,omitzero"`
 }
 
 // Limits of a state.
@@ -38,45 +37,24 @@ const (
 	maxParts  = 32
 )
 
-// stored is a State as JSON.
-type stored struct {
-	Through string   `json:"through,omitempty"`
-	Units   uint64   `json:"units,omitempty"`
-	Parts   []string `json:"parts,omitempty"`
-	Retry   int64    `json:"retry,omitempty"` // milliseconds since 1970
-}
-
 // Decode reads what Encode wrote. What is no state, or more than 128 KiB, is the zero State: a summary can be made again.
-func Decode(b []byte) State {
-	var st stored
-	if len(b) > maxStored || json.Unmarshal(b, &st) != nil {
+func Decode(b []byte) (s State) {
+	if len(b) > maxStored || json.Unmarshal(b, &s) != nil {
 		return State{}
 	}
-	s := State{Units: st.Units, Parts: Bounded(st.Parts)}
-	if raw, err := hex.DecodeString(st.Through); err == nil && len(raw) == len(s.Through) {
-		s.Through = wire.Hash(raw)
-	}
 	if s.Through == (wire.Hash{}) {
-		s.Units, s.Parts = 0, nil // a text without a known source
+		return State{Retry: s.Retry} // a text without a known source
 	}
-	if st.Retry > 0 {
-		s.Retry = time.UnixMilli(st.Retry)
-	}
+	s.Parts = Bounded(s.Parts)
 	return s
 }
 
 // Encode writes the state as JSON.
 func (s State) Encode() []byte {
-	st := stored{Units: s.Units, Parts: Bounded(s.Parts)}
-	if s.Through != (wire.Hash{}) {
-		st.Through = hex.EncodeToString(s.Through[:])
-	}
-	if !s.Retry.IsZero() {
-		st.Retry = s.Retry.UnixMilli()
-	}
-	b, err := json.Marshal(st)
+	s.Parts = Bounded(s.Parts)
+	b, err := json.Marshal(s)
 	if err != nil {
-		panic(fmt.Sprintf("BUG: encode a summary: %v", err)) // strings and numbers
+		panic(fmt.Sprintf("BUG: encode a summary: %v", err)) // strings, a number and a time of this age
 	}
 	return b
 }
