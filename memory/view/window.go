@@ -152,10 +152,10 @@ func (c *chooser) byItems(least int, found bool) int {
 // settle returns a valid beginning for a window that should begin at start.
 func (c *chooser) settle(start int) int {
 	if c.w.InFlight == InFlightWindow {
-		if run := opening(c.entries, start); run >= 0 {
-			return snapToGroup(c.entries, c.partner, start, run+1)
-		}
-	} else if c.run >= 0 {
+		return snapToGroup(c.entries, c.partner, start, opening(c.entries, start)+1)
+	}
+
+	if c.run >= 0 {
 		start = min(start, c.run)
 	}
 	start = minimumExchange(c.entries, start)

@@ -309,6 +309,10 @@ func TestWindowInsideTheRound(t *testing.T) {
 	f(dialects.Responses, four, "u2 r1 fc1 fo1 r2 fc2 fo2 r3 fc3 fo3", "u2 r3 fc3 fo3")
 	f(dialects.Responses, four, "u2 r1 a1 fc1 fo1 fc2 fo2", "u2 fc2 fo2")
 	f(dialects.Chat, four, "u2 [1] fo1 a1[2,3] fo2 fo3", "u2 a1[2,3] fo2 fo3")
+	// A cut at a user message has nothing pinned before it, and reaches no further back for an answer of the run before.
+	f(dialects.Responses, four, "u1 a1"+pairs(1, 4)+" u2 fc5 fo5 fc6", "u2 fc5 fo5")
+	f(dialects.Chat, four, "u1 a1 [1] fo1 [2] fo2 u2 [3] fo3 [4]", "u2 [3] fo3")
+	f(dialects.Responses, four, "a1 a2 a3 a4 a5 a6", "a3 a4 a5 a6")
 	// The next run leaves the cut and the user message before it where they are.
 	batch := Window{MaxItems: 6, EvictBatch: 4}
 	f(dialects.Responses, batch, "u1"+pairs(1, 4), "u1 fc3 fo3 fc4 fo4")
