@@ -110,6 +110,9 @@ func TestTokenWindow(t *testing.T) {
 	f(unread, dialects.Chat, two, nil, "u1 a1 u2 [1] fo1 [2,3] fo2 fo3 s1", "u2 [2,3] fo2 fo3 s1")
 	f(unread, dialects.Responses, window, till{"fo2": 500}, "u1"+pairs(0, 0)+" r1 fc1 fc2 fo1 fo2 u2 u3", "u1 r1 fc1 fc2 fo1 fo2 u2 u3")
 	f(unread, dialects.Responses, window, till{"po1": 500}, "u1 a1 u2 p1 po1 u3", "u2 p1 po1 u3")
+	f(unread, dialects.Responses, keep, nil, "u1 a1 u2 fc1 u3 fo1", "u1 a1 u2 fc1 u3 fo1")
+	f(unread, dialects.Responses, keep, till{"fo1": 500}, "u1 a1 u2 fc1 u3 fo1", "fc1 u3 fo1")
+	f(unread, dialects.Responses, window, till{"fo1": 500}, "u1 a1 u2 r1 fc1 fc2 u3 fo1 u4 fo2", "u2 r1 fc1 fc2 u3 fo1 u4 fo2")
 	f("and goes when it has answered", dialects.Chat, window, till{"fo2": 500}, "u1 [1,2] fo1 fo2 u2 a2 u3", "u2 a2 u3")
 	share := Window{MaxShare: 0.5, EvictShare: 0.5, InFlight: InFlightKeep}
 	f("a share of the model's context", dialects.Chat, share, nil, chat, "u3 a3 u4")

@@ -174,8 +174,13 @@ func (c *chooser) settle(start int) int {
 func (c *chooser) keepUnread(start, least int) int {
 	item := unread(c.r.Resolved)
 	at := sort.Search(len(c.entries), func(i int) bool { return c.entries[i].item >= item })
+	last := at - 1 // of the model's entries before them
+	for last >= least && !modelMade(c.entries[last]) {
+		last--
+	}
+
 	first := start
-	for i := at - 1; i >= least && modelMade(c.entries[i]); i-- {
+	for i := last; i >= least && modelMade(c.entries[i]); i-- {
 		if c.partner[i] >= at {
 			first = min(first, i)
 		}
