@@ -78,7 +78,7 @@ var arrows = []struct {
 	{"memory/pipeline", []string{"memory/layer", "memory/layer/schema", "memory/lru", "memory/tokens", "memory/view", "secret", "wire", "wire/dialects"}},
 
 	{"memory/replicas", []string{"cache", "memory/session", "memory/turnqueue", "memory/turnrecord"}},
-	{"memory/past", []string{"cache", "memory/index", "memory/layer", "memory/lru", "memory/pipeline", "memory/session", "wire"}},
+	{"memory/past", []string{"cache", "memory/index", "memory/layer", "memory/lru", "memory/pipeline", "memory/redact", "memory/session", "wire"}},
 	{"memory", []string{"cache", "memory/layer", "memory/lru", "memory/past", "memory/pipeline", "memory/replicas", "memory/turnqueue", "memory/summary", "memory/session", "memory/turnrecord", "memory/view", "wire", "wire/dialects"}},
 
 	{"admin", nil},

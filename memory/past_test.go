@@ -145,6 +145,18 @@ func TestRecallOfLongMessages(t *testing.T) {
 	}
 }
 
+// TestRecallOfSecretsInLongMessages: what tells that a text is a secret may stand in another part of the message than the one
+// that answers a question.
+func TestRecallOfSecretsInLongMessages(t *testing.T) {
+	t.Parallel()
+	l := recalling(t, memory.Options{})
+	before := strings.Repeat("We talked about the garden. ", 23)
+	l.tell(in("told", "ada"), before+"\nThe passphrase of the vault:\ncorrect horse battery staple orchard\nThe backup of Lyon runs at nine.")
+	sent := l.tell(in("asked", "ada"), "When does the backup of Lyon run?")
+	wantTold(t, sent, "The backup of Lyon runs at nine.", true)
+	wantTold(t, sent, "staple", false)
+}
+
 // TestRecallHasNoEcho: who quotes what was recalled has not said it, and what else the message says is found.
 func TestRecallHasNoEcho(t *testing.T) {
 	t.Parallel()

@@ -14,6 +14,7 @@ import (
 
 	"remora/memory/index"
 	"remora/memory/layer"
+	"remora/memory/redact"
 	"remora/memory/session"
 	"remora/wire"
 )
@@ -27,6 +28,9 @@ func add(ix *index.Index, e *Embeddings, name string, it session.Said) {
 	text := withoutTold(it.Text)
 	if text == "" {
 		return
+	}
+	if len(text) > maxPart {
+		text = redact.Text(text) // whoever quotes a part of it cannot know what makes that a secret
 	}
 	speaker := role
 	if own, _, ok := strings.Cut(text, ": "); ok && isName(own) {
