@@ -50,9 +50,7 @@ func find(text string) []span {
 	found = ibans(text, found)
 	found = labelled(text, found)
 
-	found = slices.DeleteFunc(found, func(s span) bool {
-		return s.from >= s.to || strings.Contains(Mark, strings.Trim(text[s.from:s.to], " \t\n\"'`*"))
-	})
+	found = slices.DeleteFunc(found, func(s span) bool { return s.from >= s.to || removed(text, s) })
 	slices.SortFunc(found, func(a, b span) int { return cmp.Compare(a.from, b.from) })
 
 	apart := found[:0]
@@ -64,6 +62,16 @@ func find(text string) []span {
 		apart = append(apart, s)
 	}
 	return apart
+}
+
+// removed reports whether a span of a text has nothing but a Mark, or a part of one.
+func removed(text string, s span) bool {
+	const around = " \t\n\"'`*"
+	from := s.to - len(strings.TrimLeft(text[s.from:s.to], around))
+	to := s.from + len(strings.TrimRight(text[s.from:s.to], around))
+	near := max(0, from-len(Mark))
+	mark := strings.LastIndex(text[near:min(from+len(Mark), len(text))], Mark)
+	return from >= to || mark >= 0 && to <= near+mark+len(Mark)
 }
 
 func without(text string, spans []span) string {

@@ -256,7 +256,10 @@ func TestWhatStandsBesideASecretStays(t *testing.T) {
 		"postgres://app:Tr0ub4dor@db.internal:5432/app":                 "postgres://app:[removed]@db.internal:5432/app",
 		"my new card is 4111 1111 1111 1111, can you use that one":      "my new card is [removed], can you use that one",
 		"order 88231-B was paid from DE89370400440532013000 on 2 March": "order 88231-B was paid from [removed] on 2 March",
-		"The wifi password is sunflower.\nThe printer is on floor 3.":   "The wifi password is [removed].\nThe printer is on floor 3.",
+		"Password: move": "Password: [removed]",
+		"The PIN is [removed] and the password: remove.":              "The PIN is [removed] and the password: [removed].",
+		"Password: \"[removed]\" stays":                               "Password: \"[removed]\" stays",
+		"The wifi password is sunflower.\nThe printer is on floor 3.": "The wifi password is [removed].\nThe printer is on floor 3.",
 	} {
 		if diff := cmp.Diff(want, redact.Text(text)); diff != "" {
 			t.Error(diff)
