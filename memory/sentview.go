@@ -2,6 +2,7 @@ package memory
 
 import (
 	"slices"
+	"sync"
 
 	"remora/memory/view"
 	"remora/wire"
@@ -104,22 +105,10 @@ func (t *Turn) Sent(s view.Shape) view.Sent {
 	if s.NoTools {
 		m.Without(t.chosen.hiddenItems())
 	}
-
-	var own wire.ItemSet
-	if s.Portable || s.NoMedia || s.Mend != 0 {
-		own = wire.NewItemSet(t.call.Request.Items())
-	}
+	m.Own = t.owns()
 	repaired := 0
 	if s.Portable || s.NoMedia {
-		results := make(map[string]bool)
-		for _, it := range t.call.Request.Items() {
-			if id := it.Answers().ID; it.Kind == wire.ToolResult && id != "" {
-				results[id] = true // it may have been shortened, so that its bytes are others
-			}
-		}
-		repaired = m.Reshape(func(it wire.Item) bool {
-			return len(it.Raw) == 0 || own.Has(it) || it.Kind == wire.ToolResult && results[it.Answers().ID]
-		}, s)
+		repaired = m.Reshape(s)
 	}
 	sent := m.As(s.Form)
 	sent.Repaired += repaired
@@ -128,12 +117,32 @@ func (t *Turn) Sent(s view.Shape) view.Sent {
 		was := wire.ConvertAll(sent.Items, t.messages.Dialect)
 		sent.Items = s.Mend.Apply(was)
 		for i, it := range was {
-			if own.Has(it) && !wire.SameBytes(it.Raw, sent.Items[i].Raw) {
+			if m.Own(it) && !wire.SameBytes(it.Raw, sent.Items[i].Raw) {
 				sent.Repaired++
 			}
 		}
 	}
 	return sent
+}
+
+// owns returns a function that reports whether an item is the client's own.
+func (t *Turn) owns() func(wire.Item) bool {
+	type clients struct {
+		items   wire.ItemSet
+		results map[string]bool // one may have been shortened, so that its bytes are others
+	}
+	own := sync.OnceValue(func() clients { // most views need no answer
+		c := clients{wire.NewItemSet(t.call.Request.Items()), make(map[string]bool)}
+		for _, it := range t.call.Request.Items() {
+			if id := it.Answers().ID; it.Kind == wire.ToolResult && id != "" {
+				c.results[id] = true
+			}
+		}
+		return c
+	})
+	return func(it wire.Item) bool {
+		return len(it.Raw) == 0 || own().items.Has(it) || it.Kind == wire.ToolResult && own().results[it.Answers().ID]
+	}
 }
 
 // Record tells the turn's record and summary in which shape the view is sent, with what Sent has returned for it. It returns the

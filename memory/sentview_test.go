@@ -83,6 +83,19 @@ func TestRecordShowsForms(t *testing.T) {
 	}
 }
 
+// TestStoredItemsAreNotRepaired: where the form changes stored items alone, nothing of the client's was repaired.
+func TestStoredItemsAreNotRepaired(t *testing.T) {
+	for says, want := range map[string]int{"u:3": 0, "u:3 u:4": 2, "s:y u:3": 0} {
+		l := newLab(t, memory.Options{})
+		l.turn("s:x u:1 u:2", "a:2")
+		turn := l.begin(memory.Call{History: memory.HistoryServer}, says)
+		if sent := turn.Sent(view.Shape{Form: view.Alternate}); sent.Repaired != want {
+			t.Errorf("%s: %d repaired, want %d in %s", says, sent.Repaired, want, told(t, sent.Items))
+		}
+		turn.Commit(answer(t, "a:4"))
+	}
+}
+
 // TestPortableViewIsShown: where the stored items were sent in the form that any provider takes, the turn's record shows them
 // so, and the client's own items as they came.
 func TestPortableViewIsShown(t *testing.T) {

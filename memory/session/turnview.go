@@ -82,13 +82,13 @@ func sentAs(turn *turnrecord.Record, prompt systemPromptRecord, body []wire.Item
 	}
 	m := view.Messages{
 		Dialect: d, Instructions: prompt.Instructions, System: first, Items: body, Blocks: blocks,
+		Own: func(it wire.Item) bool { return !unsent.Has(it) },
 	}
 	if turn.View.Continues {
 		m.Continue(turn.View.Carried)
 	}
 	if turn.View.Portable || turn.View.NoMedia {
-		own := func(it wire.Item) bool { return !unsent.Has(it) }
-		m.Reshape(own, view.Shape{Portable: turn.View.Portable, Own: turn.View.Own, NoCalls: turn.View.NoCalls, NoMedia: turn.View.NoMedia})
+		m.Reshape(view.Shape{Portable: turn.View.Portable, Own: turn.View.Own, NoCalls: turn.View.NoCalls, NoMedia: turn.View.NoMedia})
 	}
 	mend, err := view.ParseMend(turn.View.Mended)
 	if err != nil {

@@ -59,6 +59,8 @@ type Messages struct {
 	After []wire.Item
 	// Continues: upstream itself puts earlier items before these.
 	Continues bool
+	// Own reports whether an item of System or Items is the client's own, and not a stored one; nil if all are.
+	Own func(wire.Item) bool
 }
 
 // Continue marks the view as one with earlier items at upstream. carried is the number of Items of the continued answer that
@@ -82,16 +84,16 @@ func (m *Messages) Without(gone []wire.Item) {
 // Reshape puts items of the history in the form that a shape asks for: portable (see wire.Item.Portable) and without calls,
 // apart from items that are the client's own, unless the shape includes these, and pairs of which it has sent a half; and without
 // the media that the model has answered, the client's own as well. It returns how many of the client's own items that changes.
-func (m *Messages) Reshape(own func(wire.Item) bool, s Shape) (repaired int) {
+func (m *Messages) Reshape(s Shape) (repaired int) {
 	if s.NoCalls {
-		m.leaveOutCalls(own)
+		m.leaveOutCalls()
 	}
 	answered, i := 0, -1
 	if s.NoMedia {
-		answered = m.answered(own)
+		answered = m.answered()
 	}
 	m.replace(func(it wire.Item) (wire.Item, bool) {
-		mine := own(it)
+		mine := m.own(it)
 		if i++; i < answered {
 			was := it
 			if it = it.InWords(); mine && !wire.SameBytes(it.Raw, was.Raw) {
@@ -117,6 +119,8 @@ func (m *Messages) Reshape(own func(wire.Item) bool, s Shape) (repaired int) {
 	return repaired
 }
 
+func (m *Messages) own(it wire.Item) bool { return m.Own == nil || m.Own(it) }
+
 // portableOwn returns an item of the client's in portable form, and false if nothing remains. It leaves alone what the client has
 // said, what an item of the client refers to, and what stands for a conversation: another model could not do without them.
 func portableOwn(it wire.Item) (wire.Item, bool) {
@@ -134,13 +138,13 @@ func portableOwn(it wire.Item) (wire.Item, bool) {
 
 // answered returns the number of items before the last answer that the client has seen: all before the last item of the model
 // that is followed by one of the client.
-func (m *Messages) answered(own func(wire.Item) bool) (n int) {
+func (m *Messages) answered() (n int) {
 	last := 0 // item of the model
 	for i, it := range m.Items {
 		switch {
 		case ofModel(it):
 			last = i
-		case own(it):
+		case m.own(it):
 			n = last
 		}
 	}
@@ -148,11 +152,11 @@ func (m *Messages) answered(own func(wire.Item) bool) (n int) {
 }
 
 // leaveOutCalls removes calls and results from the history, unless they or the other half of their pair are the client's own.
-func (m *Messages) leaveOutCalls(own func(wire.Item) bool) {
+func (m *Messages) leaveOutCalls() {
 	stays := make(map[string]bool)
 	for _, it := range m.Items {
 		switch {
-		case !own(it):
+		case !m.own(it):
 		case it.Kind == wire.ToolResult:
 			stays[it.Answers().Key()] = true
 		default:
@@ -164,7 +168,7 @@ func (m *Messages) leaveOutCalls(own func(wire.Item) bool) {
 
 	m.replace(func(it wire.Item) (wire.Item, bool) {
 		switch {
-		case own(it):
+		case m.own(it):
 			return it, true
 		case it.Kind == wire.ToolResult:
 			return it, stays[it.Answers().Key()]
@@ -220,7 +224,7 @@ func (m *Messages) As(f Form) Sent {
 	}
 
 	s := &shaping{m: m, form: f, blocks: blocks}
-	s.add(m.Before, 0)
+	s.add(m.Before, true)
 	s.system()
 	s.body()
 	if f >= Alternate {
@@ -233,7 +237,7 @@ func (m *Messages) As(f Form) Sent {
 		if e.changed {
 			out.Repaired += e.own
 		}
-		if e.own == 0 && e.Role == wire.User {
+		if e.added && e.Role == wire.User {
 			out.UserBlocks = append(out.UserBlocks, i)
 		}
 	}
@@ -250,11 +254,21 @@ type shaping struct {
 	gone         int // items of the client's that became part of another place
 }
 
-// sentItem is a message with how many of the client's items it holds.
+// sentItem is a message of the view.
 type sentItem struct {
 	wire.Item
-	own     int
+	added   bool // it has nothing of the history: it is a layer's, or an answer of this turn
+	own     int  // how many of the client's items it holds
 	changed bool
+}
+
+// ofHistory returns an item of the system prompt or the history.
+func (s *shaping) ofHistory(it wire.Item) sentItem {
+	e := sentItem{Item: it}
+	if s.m.own(it) {
+		e.own = 1
+	}
+	return e
 }
 
 // system makes the system message. After items at upstream it would not be the first message, so only instructions are possible
@@ -273,14 +287,14 @@ func (s *shaping) system() {
 			role = s.blocks.anchored[0].Role
 		}
 		for _, it := range system {
-			e := sentItem{Item: it, own: 1}
+			e := s.ofHistory(it)
 			if s.form > Joined {
 				e = s.inRole(e, wire.User)
 			}
 			s.list = append(s.list, e)
 		}
 		if blocks != "" {
-			s.list = append(s.list, sentItem{Item: wire.MessageOf(m.Dialect, role, []byte(blocks))})
+			s.list = append(s.list, sentItem{Item: wire.MessageOf(m.Dialect, role, []byte(blocks)), added: true})
 		}
 		return
 	}
@@ -289,13 +303,13 @@ func (s *shaping) system() {
 		texts := []string{string(text)}
 		for _, it := range system {
 			texts = append(texts, quoted(it.Text()))
+			s.gone += s.ofHistory(it).own
 		}
-		s.gone += len(system)
 		all := joinStrings(append(texts, blocks)...)
 		switch {
 		case s.form == NoSystem:
 			if all != "" {
-				s.list = append(s.list, sentItem{Item: wire.MessageOf(m.Dialect, wire.User, []byte(all))})
+				s.list = append(s.list, sentItem{Item: wire.MessageOf(m.Dialect, wire.User, []byte(all)), added: true})
 			}
 			if len(text) > 0 {
 				s.instructions, s.gone = []byte("null"), s.gone+1
@@ -308,10 +322,10 @@ func (s *shaping) system() {
 
 	var e sentItem
 	for _, it := range system {
-		s.merge(&e, sentItem{Item: it, own: 1})
+		s.merge(&e, s.ofHistory(it))
 	}
 	if blocks != "" {
-		s.merge(&e, sentItem{Item: wire.MessageOf(m.Dialect, wire.System, []byte(blocks))})
+		s.merge(&e, sentItem{Item: wire.MessageOf(m.Dialect, wire.System, []byte(blocks)), added: true})
 	}
 	if len(e.Raw) > 0 {
 		s.list = append(s.list, s.inRole(e, wire.System))
@@ -330,21 +344,20 @@ func (m *Messages) instructions() []byte {
 func (s *shaping) body() {
 	m := s.m
 	for piece, block := range s.blocks.pieces(m.Items) {
-		if block {
-			s.add(piece, 0)
-		} else {
-			s.add(piece, 1)
-		}
+		s.add(piece, block)
 	}
-	s.add(s.blocks.live, 0)
-	s.add(m.After, 0)
+	s.add(s.blocks.live, true)
+	s.add(m.After, true)
 }
 
-// add appends items, each of which holds own items of the client.
-func (s *shaping) add(items []wire.Item, own int) {
+// add appends items of the history, or added ones.
+func (s *shaping) add(items []wire.Item, added bool) {
 	for _, it := range wire.ConvertAll(items, s.m.Dialect) {
-		e := sentItem{Item: it, own: own}
-		if (it.Role == wire.System || it.Role == wire.Developer) && (own == 0 || s.form >= OneSystem) {
+		e := sentItem{Item: it, added: true}
+		if !added {
+			e = s.ofHistory(it)
+		}
+		if (it.Role == wire.System || it.Role == wire.Developer) && (added || s.form >= OneSystem) {
 			e = s.inRole(e, wire.User)
 		}
 		s.list = append(s.list, e)
@@ -370,20 +383,20 @@ func (s *shaping) alternate() {
 	}
 	for _, e := range in {
 		if turn == wire.RoleNone && !m.Continues && ofModel(e.Item) {
-			add(sentItem{Item: wire.MessageOf(m.Dialect, wire.User, []byte(goOn))})
+			add(sentItem{Item: wire.MessageOf(m.Dialect, wire.User, []byte(goOn)), added: true})
 		}
 		if e.Kind != wire.Message || e.HasCalls() || e.Role != wire.User && e.Role != wire.Assistant {
 			s.list = append(s.list, e)
 			continue
 		}
 		switch {
-		case e.Role == turn && (last == len(s.list)-1 || e.own == 0 && turn == wire.User):
+		case e.Role == turn && (last == len(s.list)-1 || e.added && turn == wire.User):
 			s.merge(&s.list[last], e)
 			continue
 		case e.Role == turn && turn == wire.User:
-			add(sentItem{Item: wire.MessageOf(m.Dialect, wire.Assistant, []byte(noAnswer))})
+			add(sentItem{Item: wire.MessageOf(m.Dialect, wire.Assistant, []byte(noAnswer)), added: true})
 		case e.Role == wire.Assistant && turn == wire.Assistant:
-			add(sentItem{Item: wire.MessageOf(m.Dialect, wire.User, []byte(goOn))})
+			add(sentItem{Item: wire.MessageOf(m.Dialect, wire.User, []byte(goOn)), added: true})
 		}
 		add(e)
 	}
@@ -409,7 +422,7 @@ func (s *shaping) merge(to *sentItem, e sentItem) {
 		content = append(content, ']')
 	}
 	to.Item = withMember(to.Item, "content", content)
-	to.own, to.changed = to.own+e.own, true
+	to.own, to.added, to.changed = to.own+e.own, to.added && e.added, true
 }
 
 // inRole returns the message in another role.
