@@ -182,6 +182,7 @@ func TestRefusesWhatWouldNotWork(t *testing.T) {
 	f("redis.enabled, store.url: want one of them", "redis.enabled=true", "store.url=redis://h")
 	f("config.store.url: use store.url", "config.store.url=redis://h")
 	f("config.server.listen: the chart sets it", "config.server.listen=:80")
+	f("config.server.shutdown_delay: the chart sets it; see the values admin, preStopSeconds", "config.server.shutdown_delay=20s")
 	f("secretEnv.REMORA_STORE_URL: use store.url", "secretEnv.REMORA_STORE_URL=redis://h")
 	f("admin.token, admin.existingSecret: want one of them", "admin.token=a-token-of-sixteen", "admin.existingSecret=b")
 	f("autoscaling.maxReplicas: want minReplicas", "redis.enabled=true", "autoscaling.enabled=true", "autoscaling.maxReplicas=1")
@@ -236,7 +237,7 @@ func TestSchemaTakesWhatTheProxyTakes(t *testing.T) {
 	values := "config:\n"
 	for line := range strings.Lines(string(config)) {
 		// The chart has values of its own for these.
-		if key, _, _ := strings.Cut(strings.TrimSpace(line), ":"); slices.Contains([]string{"listen", "admin_listen", "url", "tls_cert", "tls_key", "admin_token", "shutdown_grace"}, key) {
+		if key, _, _ := strings.Cut(strings.TrimSpace(line), ":"); slices.Contains([]string{"listen", "admin_listen", "url", "tls_cert", "tls_key", "admin_token", "shutdown_delay", "shutdown_grace"}, key) {
 			continue
 		}
 		values += "  " + line
@@ -287,6 +288,27 @@ func TestRecreateStandsAlone(t *testing.T) {
 	out, err := render(t, "--set", "strategy.type=Recreate", "--set", "store.url=redis://h")
 	if err != nil || !bytes.Contains(out, []byte("strategy: {type: Recreate}\n")) || bytes.Contains(out, []byte("rollingUpdate:")) {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// A volume that only one node can mount is with the old pod until that is gone: another one, on another node, would wait for it,
+// and a rolling update for that one.
+func TestOneNodesVolumeIsGivenUpFirst(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		set      string
+		recreate bool
+	}{
+		{"persistence.enabled=true", true},
+		{"persistence.enabled=true,persistence.accessModes={ReadWriteOncePod}", true},
+		{"persistence.enabled=true,persistence.accessModes={ReadWriteOnce,ReadWriteMany}", false},
+		{"persistence.enabled=true,persistence.existingClaim=mine", false},
+		{"persistence.enabled=false", false},
+	} {
+		out, err := render(t, "--set", "store.url=redis://h", "--set", c.set)
+		if err != nil || bytes.Contains(out, []byte("strategy: {type: Recreate}\n")) != c.recreate || bytes.Contains(out, []byte("rollingUpdate:")) == c.recreate {
+			t.Errorf("%s: %v, want Recreate: %v", c.set, err, c.recreate)
+		}
 	}
 }
 

@@ -47,6 +47,13 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- end }}
 
+{{- /* Whether several nodes can mount /data at once. An existing claim is taken for one that they can. */}}
+{{- define "remora.sharedData" -}}
+{{- with .Values.persistence -}}
+{{- if or (not .enabled) .existingClaim (has "ReadWriteMany" .accessModes) }}yes{{ end -}}
+{{- end -}}
+{{- end }}
+
 {{- /* A secret that nobody gave: that of the last installation, or a new one. Takes root, secret and key. */}}
 {{- define "remora.madeUp" -}}
 {{- $root := .root -}}
@@ -99,9 +106,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- /* Fails for what would start but not do what was meant. */}}
 {{- define "remora.validate" -}}
 {{- $v := .Values -}}
-{{- range list "listen" "admin_listen" "admin_token" "shutdown_grace" "tls_cert" "tls_key" -}}
+{{- range list "listen" "admin_listen" "admin_token" "shutdown_delay" "shutdown_grace" "tls_cert" "tls_key" -}}
 {{- if hasKey (default dict ($v.config).server) . -}}
-{{- fail (printf "config.server.%s: the chart sets it; see the values admin, shutdownGraceSeconds and tls" .) -}}
+{{- fail (printf "config.server.%s: the chart sets it; see the values admin, preStopSeconds, shutdownGraceSeconds and tls" .) -}}
 {{- end -}}
 {{- end -}}
 {{- if hasKey (default dict ($v.config).store) "url" -}}
@@ -120,7 +127,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if and $many (eq (include "remora.storeKind" .) "bolt") -}}
 {{- fail "replicaCount, autoscaling.enabled: several replicas need a Redis: store.url, store.existingSecret or redis.enabled" -}}
 {{- end -}}
-{{- if and $many $v.persistence.enabled (not $v.persistence.existingClaim) (not (has "ReadWriteMany" $v.persistence.accessModes)) -}}
+{{- if and $many (not (include "remora.sharedData" .)) -}}
 {{- fail "persistence.accessModes: several replicas need ReadWriteMany" -}}
 {{- end -}}
 {{- if and $v.autoscaling.enabled (lt (int $v.autoscaling.maxReplicas) (int $v.autoscaling.minReplicas)) -}}
