@@ -47,6 +47,8 @@ USER 65532:0
 # remora.db and the spool go here by default: the only place that is written to.
 WORKDIR /data
 VOLUME /data
+# A variable counts more than a file: server.listen of a configuration that is mounted has no effect here. The default of 127.0.0.1
+# would be of no use in a container.
 ENV REMORA_SERVER_LISTEN=:8080 ZONEINFO=/etc/zoneinfo.zip
 EXPOSE 8080 9090
 # SIGTERM lets answers under way finish, for server.shutdown_grace.

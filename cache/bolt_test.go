@@ -3,6 +3,7 @@ package cache_test
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -146,8 +147,18 @@ func TestCompactBoltKeepsValuesAndShrinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := size(t, path)
+	user := os.Getuid()
+	if user == 0 {
+		user = 65532 // that of the image, whose file an operator may compact
+	}
+	if err := errors.Join(os.Chown(path, user, -1), os.Chmod(path, 0o640)); err != nil {
+		t.Fatal(err)
+	}
 	if err := bolt.Compact(path); err != nil {
 		t.Fatal(err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode() != 0o640 || info.Sys().(*syscall.Stat_t).Uid != uint32(user) { //nolint:forcetypeassert // of every Unix
+		t.Errorf("the file has the mode %v and the owner of %+v, %v", info.Mode(), info.Sys(), err)
 	}
 	if after := size(t, path); after > before/4 {
 		t.Fatalf("compacted from %d to %d bytes", before, after)

@@ -24,7 +24,9 @@ func filled(t *testing.T, path string) []byte {
 	t.Helper()
 	s := open(t, "bolt:"+path, cache.Options{})
 	for i := range 300 {
-		mustCommit(t, s, put("o", fmt.Sprint(i), storetest.Record(i)))
+		b := put("o", fmt.Sprint(i), storetest.Record(i))
+		b.Listed = true
+		mustCommit(t, s, b)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -47,7 +49,7 @@ func filled(t *testing.T, path string) []byte {
 }
 
 // visit reads and writes all groups of a store whose file may be damaged, several at once: a commit alone takes a write of the disk.
-// It returns the number of failed operations, and fails the test for errors that do not mention the damage.
+// Then it lists them. It returns the number of failed operations, and fails the test for errors that do not mention the damage.
 func visit(t *testing.T, s cache.Store) (failed int) {
 	t.Helper()
 	errs := make([]error, 300)
@@ -62,13 +64,14 @@ func visit(t *testing.T, s cache.Store) (failed int) {
 		})
 	}
 	work.Wait()
+	_, _, err := s.List(ctx(), "o", "", 1000)
 
-	for _, err := range errs {
+	for _, err := range append(errs, err) {
 		if err == nil {
 			continue
 		}
 		failed++
-		if fault, _ := cache.FaultOf(err); errors.Is(err, bolt.ErrDamaged) && fault != cache.FaultCorrupt {
+		if fault, _ := cache.FaultOf(err); errors.Is(err, bolt.ErrDamaged) && (fault != cache.FaultCorrupt || !errors.Is(err, cache.ErrUnreadable)) {
 			t.Errorf("damage is a fault of %v: %v", fault, err)
 		}
 	}

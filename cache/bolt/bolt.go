@@ -376,7 +376,7 @@ func (s *Store) List(ctx context.Context, owner, after string, limit int) ([]str
 		return nil
 	})
 	if err != nil {
-		return nil, "", cache.Faulty(cache.FaultStore, fmt.Errorf("list groups in file: %w", err))
+		return nil, "", inFile("list groups in file", err)
 	}
 	return names, next, nil
 }

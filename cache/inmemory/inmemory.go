@@ -168,6 +168,7 @@ func (m *Store) sweep() {
 func (m *Store) drop(g cache.Group) {
 	if old := m.groups[g]; old != nil {
 		m.spent = max(m.spent, old.version)
+		old.values = nil // its entry in the expiry heap stays until it is due
 	}
 	delete(m.groups, g)
 	if names := m.listed[g.Owner]; names != nil {
