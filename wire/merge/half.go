@@ -5,7 +5,7 @@ import (
 	"remora/wire/sse"
 )
 
-// Codec is implemented by the wire.Codec of a dialect whose answers can be merged.
+// Codec is implemented by the wire.Codec of each dialect.
 type Codec interface {
 	// Merge returns the dialect's half of a Merger, which writes to c.
 	Merge(c Client) Half
@@ -13,13 +13,7 @@ type Codec interface {
 	Bodies(b *Bodies) []byte
 }
 
-// codecOf returns the dialect's Codec, or one that joins answers as they are.
-func codecOf(d wire.Dialect) Codec {
-	if c, ok := d.Codec().(Codec); ok {
-		return c
-	}
-	return asIs{}
-}
+func codecOf(d wire.Dialect) Codec { return d.Codec().(Codec) } //nolint:forcetypeassert // each dialect has one
 
 // Half is the part of a Merger that depends on the dialect.
 type Half interface {
@@ -38,7 +32,6 @@ type Block struct {
 	sse.Block
 	Effect wire.Effect // of what it says on this upstream answer; nil where it was not read
 	cut    bool        // the stream ended within it
-	last   bool        // it ends the answer
 	// shown: bytes made of it have gone to the client. kept: Raw is a copy that is still needed.
 	shown, kept bool
 }
@@ -107,28 +100,3 @@ func Empty(raw []byte) bool {
 	}
 	return false
 }
-
-// asIs joins answers of a dialect that has no Codec: nothing of them is held or rewritten but their ends.
-type asIs struct{ c Client }
-
-func (asIs) Merge(c Client) Half { return asIs{c} }
-
-func (asIs) Bodies(b *Bodies) []byte { return b.Last() }
-
-func (a asIs) Event(b *Block) {
-	if b.last {
-		a.c.Terminate(b)
-		return
-	}
-	a.c.Pass(b)
-}
-
-func (asIs) Release() {}
-
-func (a asIs) End() {
-	for _, b := range a.c.Terminal() {
-		a.c.Pass(b)
-	}
-}
-
-func (asIs) Next() {}

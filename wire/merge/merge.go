@@ -114,7 +114,7 @@ func (s *Merger) Write(p []byte) []byte {
 			return s.give()
 		}
 		if ok {
-			s.block(&Block{Block: b, Effect: effect, last: s.ended})
+			s.block(&Block{Block: b, Effect: effect})
 		}
 		if s.held+s.kept+s.split.Held() > s.limit {
 			s.degrade()
