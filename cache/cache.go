@@ -137,11 +137,6 @@ type Options struct {
 	DialTimeout time.Duration
 	// OpTimeout bounds one round trip to a server, even if the caller's context allows more. Default 2s.
 	OpTimeout time.Duration
-	// PoolSize is the number of connections to each server. Default 8, at least 4.
-	PoolSize int
-	// SweepInterval is the time after which the embedded stores remove expired groups again. Default 1 minute. It only affects
-	// space: an expired group is never returned.
-	SweepInterval time.Duration
 	// TLS configures TLS connections to servers.
 	TLS TLS
 	// Now is the clock of the embedded stores. Default time.Now. Redis expires groups by its own clock.
@@ -155,12 +150,6 @@ func (o Options) WithDefaults() Options {
 	}
 	if o.OpTimeout <= 0 {
 		o.OpTimeout = 2 * time.Second
-	}
-	if o.PoolSize <= 0 {
-		o.PoolSize = 8
-	}
-	if o.SweepInterval <= 0 {
-		o.SweepInterval = time.Minute
 	}
 	if o.Now == nil {
 		o.Now = time.Now //nolint:forbidigo // the default of what callers inject

@@ -93,14 +93,17 @@ func Open(path string, o cache.Options) (*Store, error) {
 	s := &Store{storeFile: db, path: path, file: file, now: o.Now, stop: make(chan struct{})}
 	s.batcher = &cache.Batcher[*boltCall]{Run: s.run, Slots: 1, MaxCalls: 64, MaxBytes: 1 << 20}
 	s.sweeper.Add(1)
-	go s.sweepEvery(o.SweepInterval)
+	go s.sweepUntilClosed()
 	return s, nil
 }
 
-// sweepEvery removes expired groups until the store is closed. Close waits for it.
-func (s *Store) sweepEvery(interval time.Duration) {
+// sweepInterval is the time after which expired groups are removed again. It only affects space: an expired group is never returned.
+const sweepInterval = time.Minute
+
+// sweepUntilClosed removes expired groups until the store is closed. Close waits for it.
+func (s *Store) sweepUntilClosed() {
 	defer s.sweeper.Done()
-	t := time.NewTicker(interval) //nolint:forbidigo // Options.Now decides what has expired
+	t := time.NewTicker(sweepInterval) //nolint:forbidigo // Options.Now decides what has expired
 	defer t.Stop()
 	for {
 		select {

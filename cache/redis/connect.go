@@ -33,6 +33,9 @@ const (
 	inFlight = 2
 	maxCalls = 64
 	maxBytes = 1 << 20
+
+	// poolSize is the number of connections to each server, more than inFlight.
+	poolSize = 8
 )
 
 // target is a parsed store.url.
@@ -178,8 +181,7 @@ func (t *target) tune(o cache.Options) {
 	n.DialerRetries = 1
 	n.DialerRetryTimeout = time.Millisecond
 	n.ReadTimeout, n.WriteTimeout, n.PoolTimeout = o.OpTimeout, o.OpTimeout, o.OpTimeout
-	n.PoolSize = o.PoolSize
-	n.MaxActiveConns = o.PoolSize
+	n.PoolSize, n.MaxActiveConns = poolSize, poolSize
 	n.PipelinePoolSize = -1 // all calls are batches: they use the main pool
 	n.ReadBufferSize, n.WriteBufferSize = redisBuffer, redisBuffer
 	n.DisableIdentity = true

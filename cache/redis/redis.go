@@ -41,7 +41,6 @@ var _ cache.Store = (*Store)(nil)
 // password.
 func Open(scheme, rest string, o cache.Options) (*Store, error) {
 	o = o.WithDefaults()
-	o.PoolSize = max(o.PoolSize, inFlight+2)
 	t, err := parseURL(scheme, rest, o)
 	if err != nil && strings.HasPrefix(err.Error(), "store.tls") {
 		return nil, fmt.Errorf("open store: %w", err)
