@@ -17,9 +17,9 @@ type writing struct {
 	left bool // something is left that the client has a use for
 	// removed: something was left out, so that what remains may be nothing.
 	removed bool
-	roles   []int // choices whose role the chunk shows
-	ended   []int // choices that it ends
-	calls   int   // how many deltas of calls it shows
+	// What it shows: the roles of these choices, the ends of these, and how many deltas of calls.
+	shownRoles, shownEnds []int
+	shownCalls            int
 }
 
 // show sends what the chunk says is to be sent of it.
@@ -35,15 +35,15 @@ func (c *merger) show(k *chunk) {
 	if c.first == c.s.Answer() {
 		c.remember(k.b.Data)
 	}
-	for _, i := range w.roles {
+	for _, i := range w.shownRoles {
 		if _, ok := c.roles[i]; !ok {
 			c.roles[i] = c.s.Answer()
 		}
 	}
-	for _, i := range w.ended {
+	for _, i := range w.shownEnds {
 		c.ended[i] = c.s.Answer()
 	}
-	if w.calls > 0 {
+	if w.shownCalls > 0 {
 		c.showed = c.s.Answer()
 	}
 	c.s.Send(k.b, data)
@@ -98,7 +98,7 @@ func (w *writing) choice(raw []byte) ([]byte, bool) {
 	if ok && i == 0 {
 		return w.mine(raw, members), true
 	}
-	answer, over := w.merger.ended[i]
+	answer, over := w.ended[i]
 	if !w.k.rest || ok && over && answer < w.s.Answer() {
 		w.removed = true // it would be said twice
 		return nil, false
@@ -115,7 +115,7 @@ func (w *writing) choice(raw []byte) ([]byte, bool) {
 			})), true
 		case "finish_reason":
 			if wire.Text(p.Value) != "" {
-				w.ended = append(w.ended, i)
+				w.shownEnds = append(w.shownEnds, i)
 			}
 		}
 		return raw[p.Start:p.End], true
@@ -140,13 +140,13 @@ func (w *writing) other(choice int, m wire.Child) bool {
 // role reports whether the client may see the role of a choice: once for all answers, though upstream may repeat it within
 // one.
 func (w *writing) role(i int) bool {
-	if answer, ok := w.merger.roles[i]; ok && answer < w.s.Answer() {
+	if answer, ok := w.roles[i]; ok && answer < w.s.Answer() {
 		w.removed = true
 		return false
 	} else if !ok {
 		w.left = true // a client may need it for what comes
 	}
-	w.roles = append(w.roles, i)
+	w.shownRoles = append(w.shownRoles, i)
 	return true
 }
 
@@ -183,7 +183,7 @@ func (w *writing) mine(raw []byte, members choiceMembers) []byte {
 
 // silent reports whether the client has got nothing of choice 0, since calls are kept from it.
 func (w *writing) silent() bool {
-	return !w.said && w.showed < 0 && w.calls == 0 && (w.dropped || w.later())
+	return !w.said && w.showed < 0 && w.shownCalls == 0 && (w.dropped || w.later())
 }
 
 // withText gives a choice, which ends, a delta with an empty text.
@@ -204,9 +204,9 @@ func (w *writing) reason(raw []byte) []byte {
 		w.removed = true
 		return []byte("null")
 	}
-	w.left, w.ended = true, append(w.ended, 0)
+	w.left, w.shownEnds = true, append(w.shownEnds, 0)
 	e := ending{
-		calls: w.showed >= 0 || w.calls > 0, dropped: w.dropped,
+		calls: w.showed >= 0 || w.shownCalls > 0, dropped: w.dropped,
 		earlier: w.showed >= 0 && w.showed < w.s.Answer(),
 	}
 	return e.reason(raw)
@@ -241,18 +241,18 @@ func (w *writing) delta(raw []byte, m wire.Child) ([]byte, bool) {
 		if merge.Empty(m.Value) {
 			return raw[m.Start:m.End], w.k.rest
 		}
-		before := w.calls
+		before := w.shownCalls
 		list := wire.Edit(m.Value, func(_ int, e wire.Child) ([]byte, bool) {
-			call, ok := w.call(e.Value)
+			call, ok := w.callPiece(e.Value)
 			return wire.WithValue(m.Value, e, call), ok
 		})
-		return wire.WithValue(raw, m, list), w.calls > before || w.k.rest && m.Value[0] != '[' && m.Value[0] != '{'
+		return wire.WithValue(raw, m, list), w.shownCalls > before || w.k.rest && m.Value[0] != '[' && m.Value[0] != '{'
 	case "function_call":
 		if m.Value[0] != '{' && !w.legacy {
 			w.at++
 			return raw[m.Start:m.End], w.k.rest
 		}
-		_, ok := w.call(m.Value)
+		_, ok := w.callPiece(m.Value)
 		return raw[m.Start:m.End], ok
 	}
 	if !w.k.rest {
@@ -263,8 +263,8 @@ func (w *writing) delta(raw []byte, m wire.Child) ([]byte, bool) {
 	return raw[m.Start:m.End], true
 }
 
-// call writes a call's delta, with the index that the client knows it by.
-func (w *writing) call(raw []byte) ([]byte, bool) {
+// callPiece writes a call's delta, with the index that the client knows it by.
+func (w *writing) callPiece(raw []byte) ([]byte, bool) {
 	var k *call
 	if w.at < len(w.k.calls) {
 		k = w.k.calls[w.at]
@@ -274,7 +274,7 @@ func (w *writing) call(raw []byte) ([]byte, bool) {
 		w.removed = true
 		return nil, false
 	}
-	w.left, w.calls = true, w.calls+1
+	w.left, w.shownCalls = true, w.shownCalls+1
 	if k == nil || k.legacy {
 		return raw, true
 	}
