@@ -10,7 +10,6 @@ import (
 	"remora/memory/session"
 	"remora/memory/view"
 	"remora/wire"
-	"remora/wire/dialects"
 )
 
 // Bounds of a request's model calls.
@@ -321,7 +320,7 @@ func (rs *rounds) hide(t *Turn, r *round, discarded bool) {
 	d := t.call.Request.Dialect
 	var list []session.Hidden
 	for _, a := range r.places {
-		h := session.Hidden{Behind: rs.visible, Dialect: dialects.CodeOf(d), Seen: a.seen, Led: true}
+		h := session.Hidden{Behind: rs.visible, Dialect: d.Code(), Seen: a.seen, Led: true}
 		if !d.Rules().OneItem {
 			h.Behind += rs.shown
 			if !discarded {

@@ -7,6 +7,7 @@ import (
 
 	"remora/memory/session"
 	"remora/wire"
+	"remora/wire/dialects"
 )
 
 // showReady adds ready turns to the view. It returns false if one of them is in the log by now, so that the session must be
@@ -44,7 +45,7 @@ func itemsOf(b []byte) (r session.Ready, err error) {
 		return r, err
 	}
 	for _, raw := range rec.NewItems {
-		it, err := wire.ParseItem(rec.Dialect.Dialect(), raw)
+		it, err := wire.ParseItem(dialects.ByCode(rec.Dialect), raw)
 		if err != nil {
 			return r, err
 		}
@@ -53,7 +54,7 @@ func itemsOf(b []byte) (r session.Ready, err error) {
 	if rec.Answer == nil {
 		return r, nil
 	}
-	a, err := rec.Answer.answer(rec.Dialect.Dialect())
+	a, err := rec.Answer.answer(dialects.ByCode(rec.Dialect))
 	if err != nil || len(a.Reply.Choices) == 0 {
 		return r, err
 	}

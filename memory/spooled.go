@@ -10,7 +10,6 @@ import (
 	"remora/memory/turnqueue"
 	"remora/memory/turnrecord"
 	"remora/wire"
-	"remora/wire/dialects"
 )
 
 // spooled is the record of a turn that is not in the log yet: the request and its answer, to be merged when it is replayed. It is
@@ -25,7 +24,7 @@ type spooled struct {
 	Turn      string              `json:"turn"`
 	Owner     uint64              `json:"owner,omitempty"` // the process that serves it, where others share the store
 	Time      time.Time           `json:"time"`
-	Dialect   dialects.Code       `json:"dialect"`
+	Dialect   uint8               `json:"dialect"` // its code
 	History   History             `json:"history"`
 	Side      []byte              `json:"side,omitempty"`
 	Standing  uint8               `json:"standing,omitempty"`
@@ -68,7 +67,7 @@ func newSpooled(w *turnWriter, a *Answer) (rec *spooled, seen []byte) {
 		Tenant: []byte(sc.Tenant), Session: []byte(sc.Session), Resource: []byte(sc.Resource),
 		Execution: []byte(sc.Execution), Parent: []byte(sc.Parent),
 		Turn: w.ID, Owner: w.m.heartbeat.Self(), Time: w.started,
-		Dialect: dialects.CodeOf(req.Dialect), Provider: w.call.Provider, Body: req.Body,
+		Dialect: req.Dialect.Code(), Provider: w.call.Provider, Body: req.Body,
 		History: w.entry.SpoolMode(), Side: []byte(w.call.Side), Standing: uint8(w.entry.StandingFound()),
 		View: w.entry.View.Save(), Notes: w.entry.Notes.Save(), Unread: w.entry.Unread() && !w.entry.Order.Resumed && !w.backlog,
 		Partial: w.entry.Order.Partial,

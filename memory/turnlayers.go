@@ -11,7 +11,6 @@ import (
 	"remora/memory/turnrecord"
 	"remora/memory/view"
 	"remora/wire"
-	"remora/wire/dialects"
 )
 
 // turnLayers is the layers' part of one turn.
@@ -68,7 +67,7 @@ func amendments(was, is []wire.Item, behind int, d wire.Dialect) []session.Hidde
 	}
 	var list []session.Hidden
 	for i, h := range changed {
-		if h.Behind, h.Dialect = behind+i, dialects.CodeOf(d); h.Replaces || len(h.Items) > 0 {
+		if h.Behind, h.Dialect = behind+i, d.Code(); h.Replaces || len(h.Items) > 0 {
 			list = append(list, h)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"remora/cache"
 	"remora/memory/session"
 	"remora/wire"
+	"remora/wire/dialects"
 )
 
 // turnWriter writes a turn into the log of its session: its input while the answer is pending, and the whole turn after the
@@ -38,7 +39,7 @@ type turnWriter struct {
 // resumeTurn returns the writer of a turn, and its answer, if any, from a record. values are the session values to write with
 // it.
 func resumeTurn(m *Memory, rec *spooled, values map[string][]byte) (*turnWriter, *Answer, error) {
-	req, err := wire.Parse(rec.Dialect.Dialect(), rec.Body)
+	req, err := wire.Parse(dialects.ByCode(rec.Dialect), rec.Body)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read recorded request of turn %s: %w", rec.Turn, err)
 	}
@@ -61,7 +62,7 @@ func resumeTurn(m *Memory, rec *spooled, values map[string][]byte) (*turnWriter,
 		}
 		return w, nil, nil
 	}
-	a, err := rec.Answer.answer(rec.Dialect.Dialect())
+	a, err := rec.Answer.answer(dialects.ByCode(rec.Dialect))
 	return w, a, err
 }
 

@@ -15,7 +15,7 @@ func TestRules(t *testing.T) {
 		if got, err := dialects.Parse(r.Name); got != d || err != nil {
 			t.Errorf("%s: ParseDialect = %s, %v", r.Name, got, err)
 		}
-		if got := dialects.CodeOf(d).Dialect(); got != d || d.Code() == 0 {
+		if got := dialects.ByCode(d.Code()); got != d || d.Code() == 0 {
 			t.Errorf("%s: code %d is of %s", r.Name, d.Code(), got)
 		}
 		if r.List == "" || r.Result == "" || r.Text == "" || r.AnswerText == "" || r.InstructionRole == RoleNone || r.Format == "" {
@@ -28,7 +28,7 @@ func TestRules(t *testing.T) {
 	if d, err := dialects.Parse("unknown"); err == nil {
 		t.Errorf("unknown is dialect %s", d)
 	}
-	if got := dialects.Code(200).Dialect().String(); got != "unknown" {
+	if got := dialects.ByCode(200).String(); got != "unknown" {
 		t.Errorf("dialect 200 is %q", got)
 	}
 

@@ -127,7 +127,7 @@ func decodeAmendments(b []byte) (Amendments, error) {
 	d := beginRecord(b)
 	var all Amendments
 	for n := d.Count(maxAmendments); n > 0 && !d.Bad; n-- {
-		a := Amendment{At: d.Hash(), Next: d.Hash(), Replaces: d.Byte() == 1, Dialect: dialects.Code(d.Byte()).Dialect()}
+		a := Amendment{At: d.Hash(), Next: d.Hash(), Replaces: d.Byte() == 1, Dialect: dialects.ByCode(d.Byte())}
 		for i := d.Count(maxAmendItems); i > 0 && !d.Bad; i-- {
 			a.Items = append(a.Items, d.Take(d.Uvarint()))
 		}

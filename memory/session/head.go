@@ -209,7 +209,7 @@ func decodeHead(b []byte) (*head, error) {
 		Answered: d.Byte() == 1, Forked: d.Byte() == 1, Brings: d.Byte() == 1, Line: d.Uvarint(), Lines: d.Uvarint(), Waits: d.Uvarint(),
 	}
 	for n := d.Count(maxHabits); n > 0; n-- {
-		h.Habits = append(h.Habits, habit{Dialect: dialects.Code(d.Byte()).Dialect(), Client: d.Uint64(), Resends: d.Byte() == 1})
+		h.Habits = append(h.Habits, habit{Dialect: dialects.ByCode(d.Byte()), Client: d.Uint64(), Resends: d.Byte() == 1})
 	}
 	h.Offer = offer{Tools: d.Uvarint(), Model: d.Uint64(), Client: d.Uint64(), Format: d.Byte()}
 	h.Summary = d.Hash()

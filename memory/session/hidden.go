@@ -13,11 +13,11 @@ import (
 type Hidden struct {
 	// Behind is the number of visible items before it: items of the request, without the system prompt, and then of the
 	// answer's first choice. It is written to the log only after the known items; before their end it is only shown in views.
-	Behind   int           `json:"behind"`
-	Replaces bool          `json:"replaces,omitempty"` // the last of those visible items is not shown to the model
-	Items    [][]byte      `json:"items"`
-	Dialect  dialects.Code `json:"dialect"`
-	Seen     []wire.Hash   `json:"seen,omitempty"` // see Amendment
+	Behind   int         `json:"behind"`
+	Replaces bool        `json:"replaces,omitempty"` // the last of those visible items is not shown to the model
+	Items    [][]byte    `json:"items"`
+	Dialect  uint8       `json:"dialect"`        // its code
+	Seen     []wire.Hash `json:"seen,omitempty"` // see Amendment
 	// Led: the items led to the answer (tools of a layer, a refused answer). They are not shown with another answer to the same
 	// request.
 	Led bool `json:"led,omitempty"`
@@ -46,7 +46,7 @@ func (hs *hiddenItems) add(list []Hidden) error {
 			return fmt.Errorf("amendment %d: behind %d, with %d items, is none that can be kept", i, h.Behind, len(h.Items))
 		}
 		for n, raw := range h.Items {
-			parsed, err := wire.ParseItem(h.Dialect.Dialect(), raw)
+			parsed, err := wire.ParseItem(dialects.ByCode(h.Dialect), raw)
 			if err != nil {
 				return fmt.Errorf("amendment %d: item %d: %w", i, n, err)
 			}
@@ -111,7 +111,7 @@ func (hs *hiddenItems) amendments(p *Place, answer []mark, made Origin) Amendmen
 		if h.Behind > n+len(answer) {
 			continue // its place is in the pending answer
 		}
-		a := Amendment{At: at(h.Behind), Replaces: h.Replaces, Items: h.Items, Dialect: h.Dialect.Dialect(), Seen: h.Seen, Made: made}
+		a := Amendment{At: at(h.Behind), Replaces: h.Replaces, Items: h.Items, Dialect: dialects.ByCode(h.Dialect), Seen: h.Seen, Made: made}
 		for i := max(h.Behind-n, 0); h.Led && i < len(answer) && a.Next == (wire.Hash{}); i++ {
 			if answer[i].onChain {
 				a.Next = at(n + i + 1)

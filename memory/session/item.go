@@ -102,7 +102,7 @@ func (it *storedItem) appendTo(b []byte) []byte {
 
 func decodeItem(b []byte) (storedItem, error) {
 	d := beginRecord(b)
-	it := storedItem{Flags: itemFlags(d.Uvarint()), Dialect: dialects.Code(d.Byte()).Dialect(), Line: d.Uvarint(), Parent: d.Uvarint(), Pos: readPosition(&d), Content: d.Hash(), Turn: d.Text(), Made: Origin{Provider: d.Text(), Model: d.Text()}}
+	it := storedItem{Flags: itemFlags(d.Uvarint()), Dialect: dialects.ByCode(d.Byte()), Line: d.Uvarint(), Parent: d.Uvarint(), Pos: readPosition(&d), Content: d.Hash(), Turn: d.Text(), Made: Origin{Provider: d.Text(), Model: d.Text()}}
 	if err := endRecord(&d, "item"); err != nil {
 		return storedItem{}, err
 	}

@@ -101,7 +101,7 @@ func (l *lab) view(e *Entry) string {
 
 func (l *lab) amend(e *Entry, h Hidden, words string) {
 	l.t.Helper()
-	h.Items, h.Dialect = raws(sayAll(l.t, words)), dialects.CodeOf(dialects.Chat)
+	h.Items, h.Dialect = raws(sayAll(l.t, words)), dialects.Chat.Code()
 	if err := e.Notes.Amend(h); err != nil {
 		l.t.Fatal(err)
 	}
@@ -446,7 +446,7 @@ func TestAmendRefuses(t *testing.T) {
 	for _, h := range []Hidden{
 		{Behind: -1},
 		{Behind: 0, Replaces: true},
-		{Behind: 1, Dialect: dialects.CodeOf(dialects.Chat), Items: [][]byte{[]byte(`{"role":"user","content":"a"}`), []byte(`secret`)}},
+		{Behind: 1, Dialect: dialects.Chat.Code(), Items: [][]byte{[]byte(`{"role":"user","content":"a"}`), []byte(`secret`)}},
 		{Behind: 1, Items: make([][]byte, maxAmendItems+1)},
 	} {
 		if err := e.Notes.Amend(h); err == nil || strings.Contains(err.Error(), "secret") {

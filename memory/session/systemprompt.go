@@ -11,14 +11,14 @@ import (
 
 // systemPromptRecord is one version of the items before the conversation.
 type systemPromptRecord struct {
-	Instructions []byte        `json:"instructions,omitempty"` // as they came: base64, since JSON would be re-spelled
-	Dialect      dialects.Code `json:"dialect"`
-	Items        [][]byte      `json:"items,omitempty"`
+	Instructions []byte   `json:"instructions,omitempty"` // as they came: base64, since JSON would be re-spelled
+	Dialect      uint8    `json:"dialect"`                // its code
+	Items        [][]byte `json:"items,omitempty"`
 }
 
 // newSystemPromptRecord returns the items before the conversation in a request.
 func newSystemPromptRecord(in *incoming, req *wire.Request) systemPromptRecord {
-	r := systemPromptRecord{Instructions: req.Instructions(), Dialect: dialects.CodeOf(req.Dialect)}
+	r := systemPromptRecord{Instructions: req.Instructions(), Dialect: req.Dialect.Code()}
 	for _, it := range in.system {
 		r.Items = append(r.Items, it.Raw)
 	}
@@ -37,7 +37,7 @@ func (r *systemPromptRecord) encode() []byte {
 func (r *systemPromptRecord) parse() ([]wire.Item, error) {
 	items := make([]wire.Item, 0, len(r.Items))
 	for _, raw := range r.Items {
-		it, err := wire.ParseItem(r.Dialect.Dialect(), raw)
+		it, err := wire.ParseItem(dialects.ByCode(r.Dialect), raw)
 		if err != nil {
 			return nil, fmt.Errorf("read system prompt: %w", err)
 		}

@@ -37,16 +37,10 @@ func Parse(name string) (wire.Dialect, error) {
 	return wire.Dialect{}, fmt.Errorf("dialect %q: want %s", name, strings.Join(names, " or "))
 }
 
-// Code is how records name a dialect.
-type Code uint8
-
-// CodeOf returns the dialect's code, 0 for the zero Dialect.
-func CodeOf(d wire.Dialect) Code { return Code(d.Code()) }
-
-// Dialect returns the one of that code, the zero Dialect where none has it.
-func (c Code) Dialect() wire.Dialect {
+// ByCode returns the dialect of a code, the zero Dialect where none has it.
+func ByCode(code uint8) wire.Dialect {
 	all := All()
-	if i := slices.IndexFunc(all, func(d wire.Dialect) bool { return CodeOf(d) == c }); i >= 0 {
+	if i := slices.IndexFunc(all, func(d wire.Dialect) bool { return d.Code() == code }); i >= 0 {
 		return all[i]
 	}
 	return wire.Dialect{}
