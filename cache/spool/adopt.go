@@ -26,6 +26,11 @@ type Adopted struct {
 	Foreign []string
 	// Remade: the directory of this process, or a file with records, had been deleted and was created again.
 	Remade bool
+}
+
+// adoption is what was taken over, and its report.
+type adoption struct {
+	Adopted
 
 	dirs     []*lockedDir
 	segments []*segment // oldest first
@@ -33,7 +38,7 @@ type Adopted struct {
 
 // adoptDirs takes over the sub-directories whose processes have died, oldest first. If quarantined is true, those with
 // quarantined records come first. It returns the directories that it has locked even with an error.
-func adoptDirs(root string, quarantined bool) (a Adopted, err error) {
+func adoptDirs(root string, quarantined bool) (a adoption, err error) {
 	entries, err := os.ReadDir(root)
 	if err != nil {
 		return a, err
@@ -87,7 +92,7 @@ func adoptDirs(root string, quarantined bool) (a Adopted, err error) {
 }
 
 // dir opens the segments of a directory.
-func (a *Adopted) dir(d *lockedDir) (segments []*segment, since int64, err error) {
+func (a *adoption) dir(d *lockedDir) (segments []*segment, since int64, err error) {
 	entries, err := os.ReadDir(d.path) // sorted by name, which is by number
 	if err != nil {
 		return nil, 0, err

@@ -58,9 +58,8 @@ type Queue struct {
 	OnQuarantine func(Quarantined)
 
 	root    string
-	max     int64 // bytes of records that wait
-	found   Adopted
-	listed  bool // Adopt has returned what Open found
+	max     int64     // bytes of records that wait
+	found   *adoption // by Open, nil once Adopt has returned it
 	gate    cache.Gate
 	batcher *cache.Batcher[*appending]
 	// draining holds a value while a Drain or an Adopt runs.
@@ -123,8 +122,9 @@ func (s *Queue) open() error {
 		return err
 	}
 	defer unlock()
-	s.found, err = adoptDirs(s.root, true)
-	s.takeOver(&s.found)
+	found, err := adoptDirs(s.root, true)
+	s.found = &found
+	s.takeOver(&found)
 	if err != nil {
 		return err
 	}
@@ -146,7 +146,7 @@ func (s *Queue) lockedRoot() (unlock func(), err error) {
 }
 
 // takeOver puts the adopted records before all others.
-func (s *Queue) takeOver(a *Adopted) {
+func (s *Queue) takeOver(a *adoption) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.dirs = append(s.dirs, a.dirs...)
@@ -173,27 +173,27 @@ func (s *Queue) Adopt(f func(rec []byte)) (Adopted, error) {
 	found, err := s.adopt()
 	err = errors.Join(err, found.each(f)) // what was taken over before an error is in the queue
 	if err != nil {
-		return found, fmt.Errorf("adopt spools: %w", err)
+		return found.Adopted, fmt.Errorf("adopt spools: %w", err)
 	}
-	return found, nil
+	return found.Adopted, nil
 }
 
 // adopt is Adopt. The caller holds draining.
-func (s *Queue) adopt() (Adopted, error) {
+func (s *Queue) adopt() (found adoption, err error) {
 	if err := s.restore(); err != nil {
-		return Adopted{}, err
+		return found, err
 	}
-	if !s.listed {
-		s.listed = true
-		return s.found, nil
+	if s.found != nil {
+		found, s.found = *s.found, nil
+		return found, nil
 	}
 
 	unlock, err := lockRoot(s.root)
 	if err != nil {
-		return Adopted{}, err
+		return found, err
 	}
 	defer unlock()
-	found, err := adoptDirs(s.root, false)
+	found, err = adoptDirs(s.root, false)
 	s.takeOver(&found)
 	s.mu.Lock()
 	found.Remade, s.remade = s.remade, false
@@ -202,7 +202,7 @@ func (s *Queue) adopt() (Adopted, error) {
 }
 
 // each calls f with every whole record.
-func (a *Adopted) each(f func(rec []byte)) error {
+func (a *adoption) each(f func(rec []byte)) error {
 	for _, seg := range a.segments {
 		for at := seg.head; at < seg.end; {
 			rec, err := readFrame(seg.file, at, seg.end)
