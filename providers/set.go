@@ -53,6 +53,16 @@ func (s *Set) claim(p *Provider, models []string) {
 // All returns the providers in the order of the configuration. The slice must not be modified.
 func (s *Set) All() []*Provider { return s.all }
 
+// Named returns the provider with a name, nil if there is none.
+func (s *Set) Named(name string) *Provider {
+	for _, p := range s.all {
+		if p.Name() == name {
+			return p
+		}
+	}
+	return nil
+}
+
 // NeedsModel reports whether Pick looks at the model at all. If not, a body need not be read to route it.
 func (s *Set) NeedsModel() bool { return len(s.exact) > 0 || len(s.globs) > 0 }
 

@@ -36,8 +36,13 @@ func (a *attempt) reset() {
 	a.status, a.refusal, a.first, a.held = 0, nil, nil, 0
 }
 
-// choose picks the provider for the model that the request names.
+// choose picks the provider that has the answer which the request names, else the one for its model.
 func (a *attempt) choose() error {
+	if name := a.req.stored.provider; name != "" {
+		if a.out.provider = a.req.upstreams.Named(name); a.out.provider != nil {
+			return nil // else it was removed from the configuration
+		}
+	}
 	model := ""
 	switch {
 	case !a.req.upstreams.NeedsModel():

@@ -68,10 +68,11 @@ func (x *exchange) run() error {
 	if err := x.parse(); err != nil { // body -> items, where they are needed
 		return err
 	}
+	x.follow() // the id of an answer -> its provider, and the id by which that keeps it
+
 	if err := a.choose(); err != nil { // model -> provider
 		return err
 	}
-	x.follow()       // the id of an answer -> the one by which upstream keeps it
 	err = x.recall() // load, merge, recall, assemble -> view
 	x.trace.turnBegan(&x.request)
 	if err != nil {

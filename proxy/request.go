@@ -50,6 +50,8 @@ type request struct {
 // storedAnswer is an answer that upstream stores and that the path of a request names. If it was made of several rounds, the
 // client knows it by the id of the first, and upstream's last one has all of it.
 type storedAnswer struct {
+	provider string // that gave it, "" where that is not known
+
 	id     string // as the client knows it
 	last   string // as upstream knows the answer that it ended with
 	target []byte // of the request to upstream; nil where that is the client's
@@ -291,8 +293,8 @@ func (r *request) mayName() bool {
 	return d.Rules().Previous != ""
 }
 
-// follow replaces the id of an answer that was made of several rounds: the client names it by the id of the first round,
-// upstream has all of it under the id of the last.
+// follow finds the answer that the request names: which provider has it, and by which id. The client names an answer of several
+// rounds by the id of the first round, upstream has all of it under the id of the last.
 func (r *request) follow() {
 	if r.s.response == nil {
 		return
@@ -304,8 +306,9 @@ func (r *request) follow() {
 	}
 	if named {
 		known := r.known(in.id)
-		if isAnswerID(known.Last) {
-			r.stored = storedAnswer{in.id, known.Last, slices.Concat(in.before, []byte(url.PathEscape(known.Last)), in.behind)}
+		if r.stored.provider = known.Provider; isAnswerID(known.Last) {
+			r.stored.id, r.stored.last = in.id, known.Last
+			r.stored.target = slices.Concat(in.before, []byte(url.PathEscape(known.Last)), in.behind)
 		}
 		if in.itself && r.s.late != nil {
 			r.late.turn, r.late.dialect = r.s.late(r.tenant(), in.id, known), in.dialect

@@ -101,6 +101,9 @@ func (c *turnCommit) batches() []cache.Batch {
 	if c.e.Notes.LastID != "" {
 		known = append(known, cache.Put{Name: lastName, Data: []byte(c.e.Notes.LastID)})
 	}
+	if c.made.Provider != "" {
+		known = append(known, cache.Put{Name: atName, Data: []byte(c.made.Provider)})
+	}
 	if c.later {
 		known = append(known, cache.Put{Name: lateName, Data: []byte(c.e.id)})
 	}
@@ -321,7 +324,7 @@ func (c *turnCommit) storeAnswer(a *Answer) position {
 	case a.Reply.ID == "":
 	case c.e.call.Request.Dialect.Rules().Previous != "":
 		c.putReply(a.Reply.ID, end)
-	case c.e.Notes.LastID != "":
+	case c.e.Notes.LastID != "", c.e.call.Request.KeptByID():
 		c.reply = a.Reply.ID
 	}
 	return end

@@ -59,12 +59,12 @@ func (log *Log) transcript(s Scope) transcript { return transcript{log.store, s.
 
 // Response finds an answer by its id. It is zero for an unknown id.
 func (log *Log) Response(ctx context.Context, tenant, id string) (Response, error) {
-	results, err := log.store.Read(ctx, []cache.Query{{Group: ResponseGroup(tenant, id), Names: []string{sessionName, lastName, lateName}}})
+	results, err := log.store.Read(ctx, []cache.Query{{Group: ResponseGroup(tenant, id), Names: []string{sessionName, lastName, lateName, atName}}})
 	if err != nil {
 		return Response{}, fmt.Errorf("find response: %w", err)
 	}
 	v := results[0].Values
-	return Response{Session: string(v[0]), Last: string(v[1]), Later: string(v[2])}, nil
+	return Response{Session: string(v[0]), Last: string(v[1]), Later: string(v[2]), Provider: string(v[3])}, nil
 }
 
 // Later stores an answer that upstream made in the background, when a client has fetched it. The answer is appended to its

@@ -6,6 +6,7 @@ import "remora/cache"
 const (
 	sessionName = "session" // the session in which it was given
 	lastName    = "last"    // upstream's id of the answer that it ended with
+	atName      = "at"      // the provider that gave it
 )
 
 // ResponseGroup returns the store's group that names the session of a response.
@@ -19,6 +20,8 @@ type Response struct {
 	Session string
 	// Last is upstream's id of the answer that it ended with, where it was made of several; else "".
 	Last string
+	// Provider is the name of the provider that gave it and may keep it, "" where that is not known.
+	Provider string
 	// Later is the id of its turn, while upstream makes it in the background; else "".
 	Later string
 }

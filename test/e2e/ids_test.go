@@ -74,6 +74,52 @@ func TestIDsLeadToTheEnd(t *testing.T) {
 	}
 }
 
+// TestIDsLeadToTheirProvider: a request that names an answer in its path names no model, and goes to the provider that gave the
+// answer.
+func TestIDsLeadToTheirProvider(t *testing.T) {
+	t.Parallel()
+	for _, d := range dialects {
+		t.Run(d.String(), func(t *testing.T) {
+			t.Parallel()
+			other := startUpstream(t, scripted.Options{Organization: "a"})
+			its := startUpstream(t, scripted.Options{Organization: "b"})
+			const provider = "{name: %s, kind: openai, api_key: k, base_url: '%s/v1', models: [%[1]s]}"
+			providers := "[" + fmt.Sprintf(provider, "a", other.URL()) + ", " + fmt.Sprintf(provider, "b", its.URL()) + "]"
+			g := gateTo(t, setup{upstream: other.URL(), providers: providers, layers: "[{kind: working_memory}]"})
+			g.up = its
+			for _, text := range []string{"SAY Noted.", `CALL working-memory_update {"name":"Ada"} ;; SAY Noted.`} {
+				body := strings.Replace(d.body(t, text), "{", `{"store":true,`, 1)
+				r := g.ask(t, d.path, strings.Replace(body, `"model":"m"`, `"model":"b"`, 1))
+				if r.status != http.StatusOK {
+					t.Fatalf("%d %s", r.status, r.body)
+				}
+				id := idOf(t, r.body)
+
+				for _, path := range []string{id, id + "?include=x"} {
+					if got := g.get(t, d.path+"/"+path, "X-Session-Id: "); got.status != http.StatusOK || !strings.Contains(got.body, "Noted.") || idOf(t, got.body) != id {
+						t.Errorf("%s: %s is kept as %d %s", text, path, got.status, got.body)
+					}
+				}
+				if d.path == "responses" {
+					if got := g.get(t, "responses/"+id+"/input_items"); got.status != http.StatusOK {
+						t.Errorf("%s: %d %s", text, got.status, got.body)
+					}
+					g.ask(t, "responses/"+id+"/cancel", "")
+					if target := last(t, g.up).Target; !strings.HasSuffix(target, "/cancel") {
+						t.Errorf("%s: cancel does not reach the provider, which has seen %s last", text, target)
+					}
+				}
+				if got := g.do(t, http.MethodDelete, d.path+"/"+id, ""); got.status != http.StatusOK {
+					t.Errorf("%s: deleted as %d %s", text, got.status, got.body)
+				}
+			}
+			if n := len(other.Requests()); n > 0 {
+				t.Errorf("the other provider got %d requests", n)
+			}
+		})
+	}
+}
+
 // idOf returns the id of an answer.
 func idOf(t *testing.T, body string) string {
 	t.Helper()
