@@ -81,7 +81,7 @@ func (a *attempt) correct(head *providers.Head) (*correction, error) {
 	if busy || a.corrected {
 		return nil, nil
 	}
-	next, ok := a.out.nextShape(r)
+	next, ok := a.out.nextShape(r, false)
 	if !ok {
 		return nil, nil
 	}
@@ -99,6 +99,41 @@ func (a *attempt) correct(head *providers.Head) (*correction, error) {
 	a.out.encode(next)
 	a.out.adaptBody()
 	return c, nil
+}
+
+// correctRound is correct for a later round of an answer, whose refusal was read with err. The client may have seen the rounds
+// before it, but nothing of this one. Layers' tools stay, since the model has called one.
+func (a *attempt) correctRound(head *providers.Head, body []byte, err error) *correction {
+	if err != nil || a.corrected || !correctable(head) || len(body) > refusalLimit || len(head.ContentEncoding()) > 0 {
+		return nil
+	}
+	r := newRefusal(head.Status(), body)
+	if r.aboutLength() {
+		return nil
+	}
+	next, ok := a.out.nextShape(r, true)
+	if !ok {
+		return nil
+	}
+	c := &correction{was: a.out.shape, is: next, refusal: r}
+	c.head.Copy(head)
+	a.corrected, a.out.shape = true, next
+	a.req.trace.answered(a, head.Status(), &wire.Reply{})
+	return c
+}
+
+// endRound handles the result of a corrective try of a later round, as end does, and reports whether it has helped. The order of
+// tries is left to first rounds.
+func (c *correction) endRound(a *attempt, head *providers.Head) bool {
+	if head.Status() < fasthttp.StatusMultipleChoices {
+		a.out.learnShape(c.was, c.is)
+		return true
+	}
+	a.req.trace.answered(a, head.Status(), &wire.Reply{})
+	a.upstream.Close()
+	head.Copy(&c.head)
+	a.out.shape = c.was
+	return false
 }
 
 // end handles the result of a corrective try. A shape that helps is remembered for an hour. If it does not help, the client
@@ -146,8 +181,8 @@ const leastTokens = 500
 
 // nextShape chooses the shape of the one corrective try. The order is roles, portable items, tools, then all of them together.
 // What the refusal mentions comes first, and calls and media are changed only if it asks for that. After a try that did not help, the
-// client's next request gets the next shape.
-func (o *outgoing) nextShape(r *refusal) (view.Shape, bool) {
+// client's next request gets the next shape. In a later round of an answer, tools stay.
+func (o *outgoing) nextShape(r *refusal, later bool) (view.Shape, bool) {
 	form, aboutTools := r.form(), r.aboutTools()
 	if r.status == fasthttp.StatusInternalServerError && form == view.AsIs && !aboutTools && !r.aboutMedia() {
 		return view.Shape{}, false // probably a failure of upstream, which may have served the request
@@ -157,7 +192,10 @@ func (o *outgoing) nextShape(r *refusal) (view.Shape, bool) {
 	aboutItems := form == view.AsIs && (r.aboutItems() || aboutTools && offersNone)
 
 	mended, media := o.mended(r), o.withoutMedia(r)
-	roles, items, tools := o.inOtherRoles(r), o.portableItems(r, aboutItems), o.withoutTools()
+	roles, items, tools := o.inOtherRoles(r), o.portableItems(r, aboutItems), []view.Shape(nil)
+	if !later {
+		tools = o.withoutTools()
+	}
 	options := slices.Concat(mended, media, roles, items, tools)
 	switch {
 	case r.isTooLarge() && len(media) > 0:

@@ -24,8 +24,8 @@ func (r *rounds) read(encoding []byte) {
 	r.pieces = pieces{encoding: bytes.Clone(encoding), next: r.answer.attempt.next}
 }
 
-// goOn begins the next round: it sends the view with what has come of it, and reads the head of the answer. If that is longer than the
-// model's context, it is sent again once, with less of the history.
+// goOn begins the next round: it sends the view with what has come of it, and reads the head of the answer. What upstream refuses is
+// sent again once: with less of the history if it is longer than the model's context, else in another shape.
 func (r *rounds) goOn(stream bool, head *providers.Head) error {
 	a := r.answer.attempt
 	if err := a.goOn(head); err != nil {
@@ -35,12 +35,22 @@ func (r *rounds) goOn(stream bool, head *providers.Head) error {
 		body, err := a.readAll()
 		tooLong := newRefusal(head.Status(), body).aboutLength() && a.out.learnLength()
 		busy := head.Status() == fasthttp.StatusTooManyRequests // as in attempt.correct
-		if !tooLong || busy || a.corrected || !a.req.turn.shaper.Shorten(a.out.lesson(aboutContext).tokens) {
+		if tooLong && !busy && !a.corrected && a.req.turn.shaper.Shorten(a.out.lesson(aboutContext).tokens) {
+			a.corrected = true
+			a.req.trace.answered(a, head.Status(), &wire.Reply{})
+			return r.goOn(stream, head)
+		}
+
+		c := a.correctRound(head, body, err)
+		if c == nil {
 			return r.refused(head, stream, body, err)
 		}
-		a.corrected = true
-		a.req.trace.answered(a, head.Status(), &wire.Reply{})
-		return r.goOn(stream, head)
+		if err := a.goOn(head); err != nil {
+			return err
+		}
+		if !c.endRound(a, head) {
+			return r.refused(head, stream, body, nil)
+		}
 	}
 
 	encoding := head.ContentEncoding()

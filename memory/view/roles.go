@@ -83,7 +83,8 @@ func (m *Messages) Without(gone []wire.Item) {
 
 // Reshape puts items of the history in the form that a shape asks for: portable (see wire.Item.Portable) and without calls,
 // apart from items that are the client's own, unless the shape includes these, and pairs of which it has sent a half; and without
-// the media that the model has answered, the client's own as well. It returns how many of the client's own items that changes.
+// the media that the model has answered, the client's own as well. A shape that includes the client's own makes the items of this
+// answer's earlier rounds portable, too. It returns how many of the client's own items that changes.
 func (m *Messages) Reshape(s Shape) (repaired int) {
 	if s.NoCalls {
 		m.leaveOutCalls()
@@ -110,16 +111,34 @@ func (m *Messages) Reshape(s Shape) (repaired int) {
 			}
 			return out, ok
 		}
-		out, ok := it.AsInput(func(wire.Audio) bool { return false })
-		if ok {
-			out, ok = out.Portable(wire.OtherProvider)
-		}
-		return out, ok
+		return portable(it)
 	})
+
+	if s.Portable && s.Own {
+		after := m.After
+		m.After = nil
+		for _, it := range after {
+			if it, ok := portable(it); ok {
+				m.After = append(m.After, it)
+			}
+		}
+	}
 	return repaired
 }
 
 func (m *Messages) own(it wire.Item) bool { return m.Own == nil || m.Own(it) }
+
+// portable returns a stored item in portable form, and false if nothing remains. Results stay.
+func portable(it wire.Item) (wire.Item, bool) {
+	if it.Kind == wire.ToolResult {
+		return it, true
+	}
+	out, ok := it.AsInput(func(wire.Audio) bool { return false })
+	if ok {
+		out, ok = out.Portable(wire.OtherProvider)
+	}
+	return out, ok
+}
 
 // portableOwn returns an item of the client's in portable form, and false if nothing remains. It leaves alone what the client has
 // said, what an item of the client refers to, and what stands for a conversation: another model could not do without them.

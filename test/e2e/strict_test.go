@@ -44,6 +44,36 @@ func TestReasoningIsResent(t *testing.T) {
 	g.sound(t)
 }
 
+// TestHiddenRoundsAreCorrected: a server answers a call of a layer's tool with thoughts that it does not take back. The client sees
+// neither the call nor the refusal.
+func TestHiddenRoundsAreCorrected(t *testing.T) {
+	t.Parallel()
+	g := startGate(t, "[{kind: working_memory}]", scripted.Options{KindOf: byModel})
+	for _, kind := range []scripted.Kind{scripted.KindGroq, scripted.KindMistralAPI} {
+		for _, c := range clients(g) {
+			if c.d.path == "responses" {
+				continue // thoughts are separate items there
+			}
+			c.members = map[string]any{"model": kind}
+			t.Run(c.String(), func(t *testing.T) {
+				before := len(g.up.Faults())
+				for _, text := range []string{
+					`REASON Hm. ;; CALL working-memory_update {"name":"Ada"} ;; SAY Noted.`, "SAY Fine.",
+					`REASON Both. ;; CALL working-memory_update {"a":1} | working-memory_update {"b":2} ;; SAY Again.`, "SAY End.",
+				} {
+					r := c.say(t, text)
+					if r.status != http.StatusOK || strings.Contains(r.body, `"error"`) || strings.Contains(r.body, "working-memory") {
+						t.Errorf("%s: %d %s", text, r.status, r.body)
+					}
+				}
+				if refused := g.up.Faults()[before:]; len(refused) != 1 {
+					t.Errorf("%d requests were refused: %q", len(refused), refused)
+				}
+			})
+		}
+	}
+}
+
 // TestModelSwitched: calls of one model are sent to another that refuses them for their ids or for missing reasoning. It refuses
 // them at most once, and the client never sees that.
 func TestModelSwitched(t *testing.T) {
