@@ -179,12 +179,12 @@ func (o *outgoing) learnLength() bool {
 // leastTokens is the least that learnLength leaves of a history.
 const leastTokens = 500
 
-// nextShape chooses the shape of the one corrective try. The order is roles, portable items, tools, then all of them together.
-// What the refusal mentions comes first, and calls and media are changed only if it asks for that. After a try that did not help, the
-// client's next request gets the next shape. In a later round of an answer, tools stay.
+// nextShape chooses the shape of the one corrective try. The order is roles, portable items, tools, then all of them together, which
+// come first where the refusal names nothing. What it mentions comes first, and calls and media are changed only if it asks for that.
+// After a try that did not help, the client's next request gets the next shape. In a later round of an answer, tools stay.
 func (o *outgoing) nextShape(r *refusal, later bool) (view.Shape, bool) {
 	form, aboutTools := r.form(), r.aboutTools()
-	if r.status == fasthttp.StatusInternalServerError && form == view.AsIs && !aboutTools && !r.aboutMedia() {
+	if r.status == fasthttp.StatusInternalServerError && form == view.AsIs && !aboutTools && !r.aboutMedia() && (later || !o.offersLayerTools()) {
 		return view.Shape{}, false // probably a failure of upstream, which may have served the request
 	}
 	// Upstream that speaks of tools where none are offered means the calls in the history.
@@ -197,6 +197,7 @@ func (o *outgoing) nextShape(r *refusal, later bool) (view.Shape, bool) {
 		tools = o.withoutTools()
 	}
 	options := slices.Concat(mended, media, roles, items, tools)
+	named := form != view.AsIs || aboutTools || aboutItems || len(mended)+len(media) > 0
 	switch {
 	case r.isTooLarge() && len(media) > 0:
 		return media[0], true
@@ -215,8 +216,10 @@ func (o *outgoing) nextShape(r *refusal, later bool) (view.Shape, bool) {
 		all = all.And(s)
 	}
 	switch {
-	case tried.further && (len(options) > 1 || tried.shape != view.Shape{}):
+	case tried.further && (named && len(options) > 1 || tried.shape != view.Shape{}):
 		options = []view.Shape{all}
+	case len(options) > 1 && !named:
+		options = slices.Concat([]view.Shape{all}, options)
 	case len(options) > 1:
 		options = append(options, all)
 	}

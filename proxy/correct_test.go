@@ -168,8 +168,10 @@ func TestRefusalTeaches(t *testing.T) {
 		"roles, 500":            {refuseRoles(500, "Jinja Exception: "+noRoles), true, true},
 		"tools, in its words":   {refuseTools(400, "Function calling is not enabled for models/x"), true, true},
 		"tools, in other words": {refuseTools(400, "Bad Request"), false, true},
+		"tools, beside a block": {refuseTools(400, "Bad Request"), true, true},
 		"tools, nothing said":   {refuseTools(404, ""), true, true},
 		"tools, 500":            {refuseTools(500, "tools param requires --jinja flag"), true, true},
+		"tools, 500, no words":  {refuseTools(500, "The server had an error while processing your request."), true, true},
 		"tools, 501":            {refuseTools(501, "no"), true, true},
 		"tools, without a length": {func(body string) string {
 			if strings.Contains(body, "mem_x") {
@@ -202,11 +204,10 @@ func TestRefusalTeaches(t *testing.T) {
 func TestNoCorrection(t *testing.T) {
 	const text = `{"error":{"message":"system message, tools: no"}}`
 	answers := map[string]string{
-		"retry-after":      refused(400, text, "Retry-After: 1\r\n"),
-		"RETRY-AFTER-MS":   refused(400, text, "RETRY-AFTER-MS: 1\r\n"),
-		"a 500 of no kind": refused(500, "The server had an error while processing your request."),
-		"gzip":             refused(400, text, "Content-Encoding: gzip\r\n"),
-		"large":            refused(400, strings.Repeat("tool ", refusalLimit)),
+		"retry-after":    refused(400, text, "Retry-After: 1\r\n"),
+		"RETRY-AFTER-MS": refused(400, text, "RETRY-AFTER-MS: 1\r\n"),
+		"gzip":           refused(400, text, "Content-Encoding: gzip\r\n"),
+		"large":          refused(400, strings.Repeat("tool ", refusalLimit)),
 	}
 	for _, status := range []int{401, 402, 403, 408, 413, 429, 502, 503, 504, 529} {
 		answers[fmt.Sprint(status)] = refused(status, text)
@@ -227,10 +228,15 @@ func TestNoCorrection(t *testing.T) {
 		"memory off":             func(u *refuser) (*rig, string) { return u.start(t, true, true, ""), "X-Memory: off\r\n" },
 		"nothing was put in":     func(u *refuser) (*rig, string) { return u.start(t, false, false, ""), "" },
 		"chosen by the operator": func(u *refuser) (*rig, string) { return u.start(t, true, false, "as_is"), "" },
+		"a 500 without tools":    func(u *refuser) (*rig, string) { return u.start(t, true, false, ""), "" },
 	} {
-		u := &refuser{refuse: func(string) string { return refused(400, "no") }}
+		status := 400
+		if strings.HasPrefix(name, "a 500") {
+			status = 500
+		}
+		u := &refuser{refuse: func(string) string { return refused(status, "no") }}
 		r, headers := f(u)
-		if resp := ask(t, r, plainChat, headers); resp.StatusCode != 400 || bodyText(t, resp) != "no" || len(u.sent()) != 1 {
+		if resp := ask(t, r, plainChat, headers); resp.StatusCode != status || bodyText(t, resp) != "no" || len(u.sent()) != 1 {
 			t.Errorf("%s: %d", name, resp.StatusCode)
 		}
 	}
@@ -271,7 +277,7 @@ func TestRefusedTwice(t *testing.T) {
 				shapes[fmt.Sprint(strings.Count(sent[1], `"role":"system"`), strings.Contains(sent[1], "mem_x"))] = true
 			}
 		}
-		if want := map[string]int{"refused": 2, "limited": 1, "broken": 1, "the same": 3}[name]; len(shapes) != want {
+		if want := map[string]int{"refused": 3, "limited": 1, "broken": 1, "the same": 3}[name]; len(shapes) != want {
 			t.Errorf("%s: shapes that were tried: %v, want %d", name, shapes, want)
 		}
 	}
@@ -297,7 +303,7 @@ func TestTwoReasons(t *testing.T) {
 	}
 }
 
-// TestFailureIsTriedOnce: a 500 that speaks of roles or tools is tried once an hour for a model and a shape of request.
+// TestFailureIsTriedOnce: a 500 that speaks of roles or tools, or to a request with layers' tools, is tried once an hour for a model and a shape of request.
 func TestFailureIsTriedOnce(t *testing.T) {
 	const text = `"model":"m"`
 	shapes := map[string]string{
