@@ -363,7 +363,7 @@ func TestConversationsAreLeftAlone(t *testing.T) {
   applies_to: [before_tool_call], when: 'tool.name == "rm"', action: deny, guidance: 'Deleting is not allowed.'}]}]`
 	g := startGate(t, layers, scripted.Options{})
 	for _, stream := range []bool{false, true} {
-		for _, session := range []string{"", "named"} {
+		for _, session := range []string{"", fmt.Sprint("named", stream)} { // a session each: a block is told once in it
 			t.Run(fmt.Sprintf("stream=%v session=%q", stream, session), func(t *testing.T) {
 				var conversation struct{ ID string }
 				decode(t, []byte(g.ask(t, "conversations", "{}").body), &conversation)
