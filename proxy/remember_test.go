@@ -478,6 +478,7 @@ func TestNotRemembered(t *testing.T) {
 	f("bomb", chatIn("s", gzipped(`{"messages":[],"x":"`+strings.Repeat("x", 70<<10)+`"}`), "Content-Encoding: gzip\r\n"), bypass(encoding))
 	f("another endpoint", strings.Replace(chatIn("s", chatBody), "chat/completions", "embeddings", 1), bypass(path))
 	f("sub-path", strings.Replace(chatIn("s", chatBody), "chat/completions", "responses/compact", 1), bypass(path))
+	f("about an answer", strings.Replace(chatIn("s", chatBody), "chat/completions", "responses/resp_1/cancel", 1), "")
 	f("off on another endpoint", strings.Replace(chatIn("s", chatBody, "X-Memory: off\r\n"), "chat/completions", "embeddings", 1), `off;source="x-session-id"`)
 	f("another endpoint without a session", strings.Replace(chatIn("", chatBody), "chat/completions", "embeddings", 1), "")
 }

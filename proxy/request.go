@@ -94,6 +94,12 @@ func (r *request) identify() error {
 		}
 	}
 
+	if !d.Known() {
+		if _, named := keptAnswer(h.Method(), h.RequestURI()); named {
+			return nil // like GET and DELETE, it is about an answer and brings nothing to remember
+		}
+	}
+
 	r.dialect = d
 	r.remember = true
 	switch {
