@@ -106,6 +106,22 @@ func TestPiecesCoverTheText(t *testing.T) {
 	})
 }
 
+// TestEndlessPiecesAreEstimated: megabytes without a blank take no longer than some kilobytes, and cost what they would alone.
+func TestEndlessPiecesAreEstimated(t *testing.T) {
+	var m merger
+	for _, e := range both {
+		v := loaded[e]()
+		for _, unit := range []string{"a", "漢", " ", "=", "😀"} {
+			part := strings.Repeat(unit, maxSlices*maxPiece/len(unit))
+			const times = 60
+			want := times * v.count(&m, []byte(part))
+			if got := v.count(&m, []byte(strings.Repeat(part, times))); got < want*98/100 || got > want*102/100 {
+				t.Errorf("%s: megabytes of %.9q are %d tokens, want %d", e, unit, got, want)
+			}
+		}
+	}
+}
+
 // TestLongPiecesAreSliced: each slice costs what it would alone, and none is cut within a character.
 func TestLongPiecesAreSliced(t *testing.T) {
 	var m merger

@@ -9,6 +9,9 @@ const (
 	// maxPiece is the longest piece, in bytes, that is merged as a whole. A longer one, which no prose and hardly any
 	// code has, is counted in slices: off by a token or so for each, and its cost and its scratch space stay bounded.
 	maxPiece = 4096
+	// maxSlices is how many slices of a piece are counted: no text for a model has a piece that is longer, and a client could
+	// send 40 MB of one letter. Those counted are spread over the piece.
+	maxSlices = 16
 	// smallPiece is the longest piece for which looking through all pairs is faster than a heap.
 	smallPiece = 48
 	// noRank stands for two neighbours that are no token together.
@@ -47,6 +50,9 @@ func (v *vocabulary) count(m *merger, text []byte) int {
 }
 
 func (v *vocabulary) piece(m *merger, b []byte) int {
+	if len(b) > maxSlices*maxPiece {
+		return v.sampled(m, b)
+	}
 	n := 0
 	for len(b) > maxPiece {
 		cut := maxPiece
@@ -63,6 +69,24 @@ func (v *vocabulary) piece(m *merger, b []byte) int {
 		return n + v.short(m, b)
 	}
 	return n + v.long(m, b)
+}
+
+// sampled estimates the number of tokens of a piece of more than maxSlices slices.
+func (v *vocabulary) sampled(m *merger, b []byte) int {
+	n, counted := 0, 0
+	for i := range maxSlices {
+		from := (len(b) - maxPiece) / (maxSlices - 1) * i
+		to := from + maxPiece
+		for !utf8.RuneStart(b[from]) {
+			from++
+		}
+		for to < len(b) && !utf8.RuneStart(b[to]) {
+			to--
+		}
+		n += v.long(m, b[from:to])
+		counted += to - from
+	}
+	return int(float64(n) / float64(counted) * float64(len(b)))
 }
 
 // short merges in the order that defines the encoding: always the pair that makes the token of the lowest rank, of
