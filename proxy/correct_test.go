@@ -514,6 +514,41 @@ func TestShortenedRequestIsOneTurn(t *testing.T) {
 	}
 }
 
+// TestTokensOfRoundsAreCounted: the metrics have the tokens of all rounds of an answer, each as upstream counted it.
+func TestTokensOfRoundsAreCounted(t *testing.T) {
+	const usage = `,"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":0}}`
+	o := telemetry.Options{ServiceName: "remora", Metrics: telemetry.MetricsOptions{Prometheus: true, Interval: time.Minute}}
+	tel, shutdown, err := telemetry.Setup(t.Context(), o, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := answering(t, func(_ *http.Request, body []byte) string {
+		if strings.Contains(string(body), "go on") {
+			return sized(strings.TrimSuffix(chatAnswer, "}") + fmt.Sprintf(usage, 150, 7))
+		}
+		return sized(strings.TrimSuffix(wholeHidden, "}") + fmt.Sprintf(usage, 100, 20))
+	})
+	m := goesOn(t)
+	r := start(t, rigOptions{upstream: addr, memory: m.begin, tune: func(o *Options) { o.Telemetry = tel }})
+	r.exchange(t, chatIn("s", chatBody, "Connection: close\r\n"))
+	r.stop(t)
+
+	w := httptest.NewRecorder()
+	tel.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	for kind, want := range map[string]int{"input": 250, "output": 27} {
+		found := false
+		for line := range strings.Lines(w.Body.String()) {
+			found = found || strings.HasPrefix(line, "gen_ai_client_token_usage_sum{") && strings.Contains(line, fmt.Sprintf("gen_ai_token_type=%q} %d\n", kind, want))
+		}
+		if !found {
+			t.Errorf("not %d tokens of the %s:\n%s", want, kind, w.Body)
+		}
+	}
+	if err := shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestLargeRefusalPasses: a refusal that has no length and is larger than one that is read passes as it arrives.
 func TestLargeRefusalPasses(t *testing.T) {
 	addr, next := speaking(t, "HTTP/1.1 400 No\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n")
