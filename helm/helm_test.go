@@ -194,6 +194,10 @@ func TestRefusesWhatWouldNotWork(t *testing.T) {
 	f("replicacount", "replicacount=2")   // not in the schema
 	f("password", "redis.password=p@ss")  // would break the URL
 	f("url", "store.url=bolt:/data/x.db") // not for several replicas, so not an URL to give
+	f("url", "store.url=redis://h:0")
+	f("url", "store.url=redis://h:65536/0")
+	f("url", "store.url=redis://300.1.1.1")
+	f("url", "store.url=redis+cluster://a\\,256.1.1.1:7000")
 	f("token", "admin.token=short")
 	f("runAsUser", "runAsUser=0") // root
 	f("value", "env[0].name=A", "env[0].value=5")
@@ -206,6 +210,15 @@ func TestRefusesWhatWouldNotWork(t *testing.T) {
 		{"store.commit_wait", "1000h"},
 		{"store.read_wait", "250"},
 		{"store.session_ttl", "soon"},
+		{"store.session_ttl", "1ms"},
+		{"server.read_timeout", "9ms"},
+		{"server.idle_timeout", "100000h"},
+		{"server.keep_alive", "25h"},
+		{"providers[0].retry.max_delay", "2h"},
+		{"providers[0].kind", "opneai"},
+		{"providers[0].base_url", "http://300.1.1.1"},
+		{"memory.layers[0].kind", "history_windw"},
+		{"models.refresh", "59m"},
 		{"store.spool.max_bytes", "12"},
 		{"session.tenancy", "none"},
 		{"session.history", "all"},
@@ -219,7 +232,9 @@ func TestRefusesWhatWouldNotWork(t *testing.T) {
 		{"telemetry.traces.sample_ratio", "7"},
 		{"telemetry.traces.endpoint", "collector:4318"},
 		{"telemetry.metrics.endpoint", "http://collector:99999"},
+		{"telemetry.metrics.endpoint", "http://300.1.1.1:4318"},
 		{"telemetry.metrics.interval", "0s"},
+		{"telemetry.metrics.interval", "999ms"},
 	} {
 		// Helm writes a path as config.store.wait or /config/store/wait, by its version.
 		leaf := c.key[strings.LastIndexByte(c.key, '.')+1:]
@@ -249,7 +264,12 @@ func TestSchemaTakesWhatTheProxyTakes(t *testing.T) {
 		"config.store.commit_wait=${WAIT}", "config.memory.policy.token_budget=${BUDGET}", "config.server.max_body=65536",
 		"config.store.session_ttl=720h", "config.store.commit_wait=1m", "config.store.commit_wait=1.5s", "config.log.level=debug",
 		"config.telemetry.traces.endpoint=http://collector.monitoring:4318", "config.telemetry.traces.endpoint=https://[::1]:4318/v1/traces",
-		"config.server.keep_alive=15s", "config.store.tls.ca_file=/etc/ca.pem",
+		"config.server.keep_alive=15s", "config.server.keep_alive=0", "config.server.idle_timeout=24h", "config.server.idle_timeout=1h30m", "config.server.read_timeout=10ms",
+		"config.server.upstream.response_header_timeout=100h", "config.store.session_ttl=0", "config.store.session_ttl=8760h", "config.store.session_ttl=1500ms",
+		"config.models.refresh=0", "config.models.refresh=1h", "config.models.refresh=90m", "config.models.refresh=24h0m", "config.telemetry.metrics.interval=1s", "config.telemetry.metrics.interval=1500ms",
+		"config.memory.layers[0].kind=working_memory", "config.memory.layers[0].kind=${KIND}", "config.telemetry.metrics.endpoint=http://10.0.0.1:4318",
+		"store.url=redis://u:p%40ss@h", "store.url=rediss://:a%2Cb@h:1/0?db=1", "store.url=redis+sentinel://a:1\\,b/m", "store.url=redis://10.0.0.1:6379", "store.url=redis://[::1]:6379", "store.url=redis://${HOST}:${PORT}",
+		"config.store.tls.ca_file=/etc/ca.pem",
 	} {
 		if _, err := render(t, "--set-string", set); err != nil && !strings.Contains(set, "65536") {
 			t.Errorf("%s: %v", set, err)

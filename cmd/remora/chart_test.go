@@ -11,8 +11,9 @@ import (
 
 var update = flag.Bool("update", false, "write the keys of the configuration into the chart's schema")
 
-// TestChartsSchema: the schema of the chart's value `config` has the keys of the configuration and no others. With -update, as in
-// `make generate`, it writes them; what the schema says of their values is written by hand, and stays.
+// TestChartsSchema: the schema of the chart's value `config` has the keys of the configuration and no others, and the kinds of
+// layers and providers. With -update, as in `make generate`, it writes them; what the schema says of other values is written by
+// hand, and stays.
 func TestChartsSchema(t *testing.T) {
 	t.Parallel()
 	const file = "../../helm/remora/values.schema.json"
@@ -33,6 +34,8 @@ func TestChartsSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	putKeys(config, schemaOf(reflect.TypeFor[Config]()))
+	putKinds(config, layerKindNames(), "memory", "layers")
+	putKinds(config, providerKinds(), "providers")
 	keys, err := json.MarshalIndent(config, "    ", "  ")
 	if err != nil {
 		t.Fatal(err)
@@ -48,6 +51,16 @@ func TestChartsSchema(t *testing.T) {
 	default:
 		t.Errorf("%s has other keys than the configuration: make generate", file)
 	}
+}
+
+// putKinds makes names the values of "kind" in the entries of the list at a path, beside references.
+func putKinds(config map[string]any, names []string, path ...string) {
+	at := config
+	for _, key := range path {
+		at = at["properties"].(map[string]any)[key].(map[string]any)
+	}
+	entry := at["items"].(map[string]any)["properties"].(map[string]any)
+	entry["kind"] = map[string]any{"anyOf": []any{map[string]any{"$ref": "#/definitions/reference"}, map[string]any{"enum": names}}}
 }
 
 // putKeys makes the keys of n those that a JSON schema allows. The options of layers depend on their kind, so any are allowed.

@@ -73,13 +73,17 @@ func setUp(env *testscript.Env) error {
 	env.Setenv(name, value)
 	env.Values[runningKey{}] = map[string]*running{}
 	// Lists in error messages, so that a new kind changes no script.
-	var providerKinds []string
-	for _, k := range providers.Kinds() {
-		providerKinds = append(providerKinds, k.Name)
-	}
-	env.Setenv("PROVIDER_KINDS", strings.Join(providerKinds, ", "))
+	env.Setenv("PROVIDER_KINDS", strings.Join(providerKinds(), ", "))
 	env.Setenv("LAYER_KINDS", strings.Join(layerKindNames(), ", "))
 	return nil
+}
+
+func providerKinds() []string {
+	var names []string
+	for _, k := range providers.Kinds() {
+		names = append(names, k.Name)
+	}
+	return names
 }
 
 // providerAt returns the environment variable that makes a scripted upstream the only provider.
