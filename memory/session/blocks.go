@@ -19,7 +19,7 @@ func blockName(h wire.Hash) string { return blockPrefix + string(h[:]) }
 
 // putBlocks writes the block texts of a turn that the session does not have, and returns references to all of them for the
 // turn's record.
-func putBlocks(w *writeBuffer, h *head, blocks []view.Block) (refs []turnrecord.BlockRef) {
+func putBlocks(w *itemWriter, h *head, blocks []view.Block) (refs []turnrecord.BlockRef) {
 	if len(blocks) == 0 {
 		return nil
 	}

@@ -42,11 +42,11 @@ func newTurnCommit(e *Entry, a *Answer) *turnCommit {
 		asked: e.log.offers.of(e.call.Request), target: e.call.target(), made: e.call.maker(a),
 	}
 	c.itemWriter = itemWriter{
-		writeBuffer: newWriteBuffer(), head: e.state.head.clone(len(e.in.items) - e.ring.from + len(c.answer)),
+		puts: make([]cache.Put, 0, 8+3*(len(e.in.items)-e.unwritten.fresh)), // an item is itself, its place, and where its text was said last
+		head: e.state.head.clone(len(e.in.items) - e.ring.from + len(c.answer)),
 		turn: e.id, line: e.unwritten.line, side: e.plan.standing == Side, known: e.known,
 	}
 	c.hidden.of = &e.Notes.hidden
-	c.grow(e.in.items[e.unwritten.fresh:])
 	c.head.NextSeq = cmp.Or(c.head.NextSeq, 1)
 	if c.line == 0 {
 		c.head.Lines++
@@ -69,22 +69,14 @@ func newTurnCommit(e *Entry, a *Answer) *turnCommit {
 	c.moveHead(end)
 	c.putSystemPrompt()
 	c.amend()
-	c.blocks = putBlocks(c.writeBuffer, c.head, e.Notes.Blocks)
+	c.blocks = putBlocks(&c.itemWriter, c.head, e.Notes.Blocks)
 	if e.Order.update(c.head, c.open) {
 		c.deletes = append(slices.Clip(c.deletes), journalPrefix+e.id)
 	}
 
 	record := c.record(a)
-	from := c.reserve(record.Size())
-	c.data = record.AppendTo(c.data)
-	c.put(turnPrefix+e.id, c.value(from))
-	from = c.reserve(c.head.size())
-	c.data = c.head.appendTo(c.data)
-	c.put(headName, c.value(from))
-	c.last = len(e.call.Request.Body) >= largeTurn
-	for i := range c.puts {
-		c.puts[i].Lasting = c.last
-	}
+	c.put(turnPrefix+e.id, record.AppendTo(make([]byte, 0, record.Size())))
+	c.put(headName, c.head.encode())
 	return c
 }
 
@@ -151,7 +143,7 @@ func (c *turnCommit) writeAhead(ctx context.Context) (out cache.Outcome) {
 		}
 		reserved := c.e.state.head.clone(0)
 		reserved.NextSeq = c.head.NextSeq
-		puts := append(slices.Clone(c.puts[:n]), cache.Put{Name: headName, Data: reserved.appendTo(nil)})
+		puts := append(slices.Clone(c.puts[:n]), cache.Put{Name: headName, Data: reserved.encode()})
 		out = c.e.log.store.Commit(ctx, []cache.Batch{{
 			Group: c.e.stored.group, Expect: c.version, Puts: puts, Deletes: c.deletes, TTL: c.e.log.ttl, Listed: c.e.state.head.isEmpty(),
 		}})[0]

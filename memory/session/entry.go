@@ -262,7 +262,6 @@ func (e *Entry) Commit(ctx context.Context, a *Answer, p Puts) (Done, error) {
 
 	c := newTurnCommit(e, a)
 	own, others := c.write(ctx, p)
-	c.release()
 	switch {
 	case own.Err == nil:
 		e.written(c, own.Version, p)

@@ -136,8 +136,6 @@ func hexText(b []byte) string {
 	return string(hex.AppendEncode(room[:0], b))
 }
 
-func (h *head) encode() []byte { return h.appendTo(make([]byte, 0, h.size())) }
-
 // size returns the approximate size of the head in bytes.
 func (h *head) size() int {
 	n := 256 + len(h.Ring)*12 + len(h.Tails)*56 + len(h.Begun)*48 + len(h.Habits)*10
@@ -148,8 +146,8 @@ func (h *head) size() int {
 	return n
 }
 
-func (h *head) appendTo(b []byte) []byte {
-	b = append(b, recordVersion)
+func (h *head) encode() []byte {
+	b := append(make([]byte, 0, h.size()), recordVersion)
 	b = appendPosition(b, h.Pos)
 	b = append(b, h.SystemPrompt[:]...)
 	b = binary.AppendUvarint(b, h.NextSeq)
@@ -353,13 +351,10 @@ type linePosition struct {
 	Side bool // it was stored as a side request's
 }
 
-func (p linePosition) encode() []byte { return p.appendTo(make([]byte, 0, placeBytes)) }
-
-// placeBytes is the approximate size of a linePosition.
-const placeBytes = 40
-
-func (p linePosition) appendTo(b []byte) []byte {
-	return appendPosition(binary.AppendUvarint(append(b, recordVersion, recordcodec.Bit(p.Side)), p.Line), p.Pos)
+func (p linePosition) encode() []byte {
+	const usual = 40 // bytes
+	b := append(make([]byte, 0, usual), recordVersion, recordcodec.Bit(p.Side))
+	return appendPosition(binary.AppendUvarint(b, p.Line), p.Pos)
 }
 
 func decodeLinePosition(b []byte) (linePosition, error) {

@@ -47,11 +47,7 @@ const (
 
 func itemName(seq uint64) string {
 	var b [len(itemPrefix) + 8]byte
-	return string(appendItemName(b[:0], seq))
-}
-
-func appendItemName(b []byte, seq uint64) []byte {
-	return binary.BigEndian.AppendUint64(append(b, itemPrefix...), seq)
+	return string(binary.BigEndian.AppendUint64(append(b[:0], itemPrefix...), seq))
 }
 
 // cut moves the item's large strings to separate values, which it appends to puts.
@@ -67,33 +63,22 @@ func (it *storedItem) cut(puts []cache.Put) []cache.Put {
 	return puts
 }
 
-func (it *storedItem) encode() []byte { return it.appendTo(make([]byte, 0, it.size())) }
-
-// size returns an upper estimate of the item's size in bytes.
-func (it *storedItem) size() int {
-	if len(it.Raw) > compressAbove {
-		return s2.MaxEncodedLen(len(it.Raw)) + itemBytes
-	}
-	return len(it.Raw) + itemBytes
-}
-
-// itemBytes is the approximate overhead of an item.
-const itemBytes = 96
-
-func (it *storedItem) appendTo(b []byte) []byte {
-	flags, compress := it.Flags, len(it.Raw) > compressAbove
-	if compress {
-		flags |= flagCompressed
+func (it *storedItem) encode() []byte {
+	const overhead = 96 // bytes, about
+	flags, size := it.Flags, len(it.Raw)
+	if size > compressAbove {
+		flags, size = flags|flagCompressed, s2.MaxEncodedLen(size)
 	}
 	if it.Made.Kept {
 		flags |= flagKept
 	}
-	b = append(binary.AppendUvarint(append(b, recordVersion), uint64(flags)), it.Dialect.Code())
+	b := append(make([]byte, 0, size+overhead), recordVersion)
+	b = append(binary.AppendUvarint(b, uint64(flags)), it.Dialect.Code())
 	b = binary.AppendUvarint(binary.AppendUvarint(b, it.Line), it.Parent)
 	b = appendPosition(b, it.Pos)
 	b = append(b, it.Content[:]...)
 	b = recordcodec.AppendString(recordcodec.AppendString(recordcodec.AppendString(b, it.Turn), it.Made.Provider), it.Made.Model)
-	if !compress {
+	if flags&flagCompressed == 0 {
 		return append(b, it.Raw...)
 	}
 	b = slices.Grow(b, s2.MaxEncodedLen(len(it.Raw)))

@@ -3,12 +3,13 @@ package session
 import (
 	"math"
 
+	"remora/cache"
 	"remora/wire"
 )
 
 // itemWriter appends items of a turn to those of its session.
 type itemWriter struct {
-	*writeBuffer
+	puts  []cache.Put                // the values to write
 	head  *head                      // the new head, which assigns the sequence numbers
 	turn  string                     // the turn's id
 	line  uint64                     // the line of the items
@@ -43,14 +44,11 @@ func (w *itemWriter) store(at position, it wire.Item, m mark, flags itemFlags, m
 		Parent: at.Seq, Pos: next, Content: m.content, Line: w.line, Flags: flags, Dialect: it.Dialect, Turn: w.turn, Raw: it.Raw, Made: made,
 	}
 	w.puts = item.cut(w.puts)
-	var name [len(itemPrefix) + 8]byte
-	from := w.reserve(item.size() + placeBytes)
-	w.data = item.appendTo(w.data)
-	w.put(w.name("", appendItemName(name[:0], next.Seq)), w.value(from))
+	w.put(itemName(next.Seq), item.encode())
 	if m.onChain {
 		at := w.putPosition(next)
 		if landmark(it) {
-			w.put(w.name(textPrefix, m.content[:]), at)
+			w.put(textName(m.content), at)
 		}
 	}
 	return next
@@ -58,11 +56,14 @@ func (w *itemWriter) store(at position, it wire.Item, m mark, flags itemFlags, m
 
 // putPosition adds a position to the index of chains, and returns the value.
 func (w *itemWriter) putPosition(at position) []byte {
-	from := w.reserve(placeBytes)
-	w.data = linePosition{Pos: at, Line: w.line, Side: w.side}.appendTo(w.data)
-	v := w.value(from)
-	w.put(w.name(chainPrefix, at.Chain[:]), v)
+	v := linePosition{Pos: at, Line: w.line, Side: w.side}.encode()
+	w.put(chainName(at.Chain), v)
 	return v
+}
+
+// put adds a value, which is never changed.
+func (w *itemWriter) put(name string, data []byte) {
+	w.puts = append(w.puts, cache.Put{Name: name, Data: data, Lasting: true})
 }
 
 // putReference indexes an item of the answer for later item_references.

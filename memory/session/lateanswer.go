@@ -47,7 +47,6 @@ func (l *lateAnswer) commit(ctx context.Context) (done bool, err error) {
 		return false, err
 	}
 	out := l.store.Commit(ctx, []cache.Batch{{Group: l.group, Expect: st.version, TTL: l.log.ttl, Puts: c.puts}})[0]
-	c.release()
 	l.log.recent.drop(l.group)
 	if errors.Is(out.Err, cache.ErrConflict) {
 		return false, nil
@@ -87,7 +86,7 @@ func (l *lateAnswer) prepare(ctx context.Context, st state, r *turnrecord.Record
 	e.plan = plan{standing: standing, parent: at, line: line}
 	c := &turnCommit{e: e, answer: a.firstChoice(), version: st.version, input: at}
 	c.itemWriter = itemWriter{
-		writeBuffer: newWriteBuffer(), head: st.head.clone(len(c.answer)), turn: r.ID, line: line, side: standing == Side,
+		head: st.head.clone(len(c.answer)), turn: r.ID, line: line, side: standing == Side,
 	}
 	c.hidden.of = &e.Notes.hidden
 	// Upstream stores background answers: they could not be fetched otherwise.
@@ -105,7 +104,7 @@ func (l *lateAnswer) prepare(ctx context.Context, st state, r *turnrecord.Record
 
 	r.Output = c.output
 	a.describe(r)
-	c.puts = append(c.puts,
-		cache.Put{Name: turnPrefix + r.ID, Data: r.AppendTo(nil)}, cache.Put{Name: headName, Data: c.head.encode()})
+	c.put(turnPrefix+r.ID, r.AppendTo(nil))
+	c.put(headName, c.head.encode())
 	return c, nil
 }
