@@ -174,12 +174,12 @@ var firstNumber = regexp.MustCompile(`\d{1,4}`)
 
 // relevance asks the model how relevant a file is, 0 to 100.
 func relevance(ctx context.Context, t *layer.Turn, dir *baseDir, path string) int {
-	const shown = 2000 // characters
+	const shown = 2000 // bytes of each text
 	content, fault := dir.read(path)
 	if fault != "" || t.Ask == nil {
 		return unknown
 	}
-	prompt := layer.Block("request", first(t.Query, shown)) + "\n" + layer.Block("file", path+"\n"+first(content, shown))
+	prompt := layer.Block("request", layer.Head(t.Query, shown)) + "\n" + layer.Block("file", path+"\n"+layer.Head(content, shown))
 	answer, err := t.Ask.Complete(ctx, instructions, prompt, 10)
 	if err != nil {
 		return unknown
@@ -193,18 +193,6 @@ func parseRelevance(answer string) int {
 		return unknown
 	}
 	return n
-}
-
-// first is the beginning of a text, at most limit characters.
-func first(text string, limit int) string {
-	n := 0
-	for i := range text {
-		if n == limit {
-			return text[:i]
-		}
-		n++
-	}
-	return text
 }
 
 const tag = "referenced_files"

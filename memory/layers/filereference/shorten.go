@@ -40,11 +40,11 @@ func shorten(t *layer.Turn, content string, budget int) string {
 	if last := len(lines) - 1; lines[last] == "" {
 		lines = lines[:last]
 	}
+	note := func(missing int) string { return fmt.Sprintf("... [truncated %d lines] ...\n", missing) }
 	// Lines are counted one by one, and cost at most a little more than together. Should they cost less, because some
 	// vocabulary splits at their ends, the whole is counted and taken with less.
 	for room := budget; room > 0; room = room * 4 / 5 {
-		note := fmt.Sprintf("... [truncated %d lines] ...\n", len(lines))
-		left := room - t.Count(note)
+		left := room - t.Count(note(len(lines)))
 		if left < 0 {
 			return ""
 		}
@@ -52,8 +52,7 @@ func shorten(t *layer.Turn, content string, budget int) string {
 		reversed := slices.Clone(lines[head:])
 		slices.Reverse(reversed)
 		tail := fit(t, reversed, left-left*3/5)
-		text := strings.Join(lines[:head], "") + fmt.Sprintf("... [truncated %d lines] ...\n", len(lines)-head-tail) +
-			strings.Join(lines[len(lines)-tail:], "")
+		text := strings.Join(lines[:head], "") + note(len(lines)-head-tail) + strings.Join(lines[len(lines)-tail:], "")
 		if t.Count(text) <= budget {
 			return text
 		}
