@@ -55,10 +55,6 @@ func DefaultMinTurns(overflow string) int {
 // negative if those exceed the budget.
 func (p Policy) HistoryBudget(spent float64) float64 { return max(0, p.Budget-p.Reserve) - spent }
 
-// NewestFirst reports whether [Fit] keeps no history before the newest entry that does not fit, except what must stay, so that
-// the caller need not count older entries.
-func (p Policy) NewestFirst() bool { return p.Overflow != OverflowPriority }
-
 // Validate returns one error per invalid value, with its key in memory.policy.
 func (p Policy) Validate() []error {
 	var errs []error

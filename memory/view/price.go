@@ -26,7 +26,7 @@ func Price(entries []Candidate, items []wire.Item, p Policy, spent float64, coun
 	for i, it := range slices.Backward(items) {
 		if !entries[i].Stays {
 			entries[i].Cost = price(it, p.HistoryBudget(spent), unfit, count)
-			if p.NewestFirst() {
+			if p.Overflow != OverflowPriority { // else what does not fit keeps nothing older out
 				spent += cost(entries[i])
 			}
 		}

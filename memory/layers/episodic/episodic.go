@@ -50,7 +50,7 @@ type Options struct {
 // Defaults returns the layer's slot, scope and budget.
 func Defaults(o Options) layer.Defaults {
 	tokens := cmp.Or(o.MaxTokens, defaultTokens)
-	return layer.Defaults{ID: "episodic-memory", Slot: 300, Scope: layer.Resource, Budget: layer.Between(0, float64(tokens))}
+	return layer.Defaults{ID: "episodic-memory", Slot: 300, Scope: layer.Resource, Budget: layer.AtMost(float64(tokens))}
 }
 
 // Layer is the layer. It is safe for concurrent use.

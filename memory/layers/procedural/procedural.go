@@ -54,7 +54,7 @@ type Procedure struct {
 // Defaults returns the layer's slot, scope and budget. Which procedure applies is known of a session.
 func Defaults(o Options) layer.Defaults {
 	tokens := cmp.Or(o.MaxTokens, defaultTokens)
-	return layer.Defaults{ID: "procedural-memory", Slot: 250, Scope: layer.Thread, Budget: layer.Between(0, float64(tokens)), Placement: layer.AutoLive}
+	return layer.Defaults{ID: "procedural-memory", Slot: 250, Scope: layer.Thread, Budget: layer.AtMost(float64(tokens)), Placement: layer.AutoLive}
 }
 
 // Layer is the layer. It is safe for concurrent use.

@@ -60,7 +60,7 @@ type Options struct {
 // history. The documents are the same for all tenants.
 func Defaults(o Options) layer.Defaults {
 	tokens := cmp.Or(o.MaxTokens, defaultTokens)
-	return layer.Defaults{ID: "rag", Slot: 350, Scope: layer.Global, Budget: layer.Between(0, float64(tokens)), Placement: layer.AutoLive}
+	return layer.Defaults{ID: "rag", Slot: 350, Scope: layer.Global, Budget: layer.AtMost(float64(tokens)), Placement: layer.AutoLive}
 }
 
 // Layer is the layer. It is safe for concurrent use.

@@ -36,7 +36,7 @@ type Reminder struct {
 // Defaults returns the layer's slot, scope and budget. User messages are counted over the
 // session, so the scope is the thread, not the run.
 func Defaults(Options) layer.Defaults {
-	return layer.Defaults{ID: "reminder", Slot: 80, Scope: layer.Thread, Budget: layer.Between(0, 800), Placement: layer.AutoLive, Fresh: true}
+	return layer.Defaults{ID: "reminder", Slot: 80, Scope: layer.Thread, Budget: layer.AtMost(800), Placement: layer.AutoLive, Fresh: true}
 }
 
 // Layer is the layer. It is safe for concurrent use.

@@ -48,7 +48,7 @@ type Options struct {
 // history.
 func Defaults(o Options) layer.Defaults {
 	tokens := cmp.Or(o.MaxTokens, defaultTokens)
-	return layer.Defaults{ID: "semantic-recall", Slot: 400, Scope: layer.Resource, Budget: layer.Between(0, float64(tokens)), Placement: layer.Live, Timeouts: layer.Timeouts{Recall: timeout}}
+	return layer.Defaults{ID: "semantic-recall", Slot: 400, Scope: layer.Resource, Budget: layer.AtMost(float64(tokens)), Placement: layer.Live, Timeouts: layer.Timeouts{Recall: timeout}}
 }
 
 // Layer is the layer. It keeps no state and is safe for concurrent use.

@@ -48,7 +48,7 @@ func Defaults(o Options) layer.Defaults {
 		}
 	}
 	return layer.Defaults{
-		ID: "steering", Slot: 90, Scope: scope, Budget: layer.Between(0, 500),
+		ID: "steering", Slot: 90, Scope: scope, Budget: layer.AtMost(500),
 		Timeouts: layer.Timeouts{ReviewToolCall: 5 * time.Second, ReviewResponse: 10 * time.Second}, Placement: layer.AutoLive, Fresh: true,
 	}
 }

@@ -59,7 +59,7 @@ func Defaults(o Options) layer.Defaults {
 		tokens = 800
 	}
 	d := layer.Defaults{
-		ID: "temporal", Slot: 80, Scope: layer.Resource, Budget: layer.Between(0, tokens),
+		ID: "temporal", Slot: 80, Scope: layer.Resource, Budget: layer.AtMost(tokens),
 		Timeouts: layer.Timeouts{Store: time.Minute},
 	}
 	if o.grounds() {
