@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"slices"
+	"strings"
 
 	"remora/wire"
 )
@@ -311,7 +312,7 @@ func (m *merger) repeats(ctx context.Context) (first, end int, err error) {
 	return first, end, nil
 }
 
-// beginning returns how many of the request's first items are the beginning of the head's line.
+// beginning returns how many of the request's first items are a beginning of the head's line.
 func (m *merger) beginning(ctx context.Context) (int, error) {
 	places, err := m.stored.lookup(ctx, m.in.ends)
 	if err != nil {
@@ -324,18 +325,51 @@ func (m *merger) beginning(ctx context.Context) (int, error) {
 			at[k.Pos.Seq], oldest = i+1, min(oldest, k.Pos.Seq)
 		}
 	}
+	var behind []*storedItem // the last first
 	for it, err := range m.stored.back(ctx, m.head.Pos.Seq) {
 		if err != nil {
 			return 0, err
 		}
 		if n, ok := at[it.Pos.Seq]; ok {
-			return n, nil
+			return m.in.follow(n, behind), nil
 		}
 		if it.Pos.Seq <= oldest {
 			break
 		}
+		if it.Flags&(flagSummary|flagHidden|flagOffChain) == 0 {
+			behind = append(behind, it)
+		}
 	}
 	return 0, nil
+}
+
+// follow returns how many of the first items are those of a line: n, and those that are behind them there, the last first. White
+// space around an answer does not count, since some clients strip it.
+func (in *incoming) follow(n int, behind []*storedItem) int {
+	i := n
+	for _, it := range slices.Backward(behind) {
+		for i < len(in.items) && !in.marks[i].onChain {
+			i++
+		}
+		if i == len(in.items) || in.marks[i].content != it.Content && !it.isAnswer(in.items[i]) {
+			break
+		}
+		i++
+		n = i
+	}
+	return n
+}
+
+// isAnswer reports whether the item is a model's text, and the same as a client's but for white space around it.
+func (it *storedItem) isAnswer(resent wire.Item) bool {
+	stored, err := wire.ParseItem(it.Dialect, it.Raw)
+	text := strings.TrimSpace(resent.Text())
+	for _, a := range [...]wire.Item{stored, resent} {
+		if err != nil || a.Kind != wire.Message || a.Role != wire.Assistant || a.HasCalls() {
+			return false
+		}
+	}
+	return text != "" && text == strings.TrimSpace(stored.Text())
 }
 
 // longest returns the longest of the request's histories that ends at a known place, as the item at its end and that place; nil

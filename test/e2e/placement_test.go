@@ -57,6 +57,16 @@ func TestOrdinaryClients(t *testing.T) {
 				"user Hi", hi, "user Yo", yo, "user Yo", yo, "user Bye",
 			}},
 		}},
+		{"one that changes the white space around answers", []sending{
+			{items: user("Hi"), headers: server, want: []string{"user Hi"}},
+			{items: user("Hi") + model("You said: Hi\n") + user("Yo"), headers: server, want: []string{"user Hi", hi, "user Yo"}},
+			{items: user("Hi") + model("You said: Hi\n") + user("Yo") + model("You said: Yo") + user("Me"), headers: server, want: []string{
+				"user Hi", hi, "user Yo", yo, "user Me",
+			}},
+			{items: user("Hi") + model("You said: Hi\n") + user("Yo") + model("You said: Yo") + user("Me") + model(" You said: Me") + user("Bye"), headers: server, want: []string{
+				"user Hi", hi, "user Yo", yo, "user Me", "assistant You said: Me", "user Bye",
+			}},
+		}},
 		{"one whose user edits a message", []sending{
 			{items: user("Hi"), headers: server, want: []string{"user Hi"}},
 			{items: user("Hi") + model("You said: Hi") + user("Yo"), headers: server, want: []string{"user Hi", hi, "user Yo"}},
