@@ -695,10 +695,11 @@ func TestRefusalsOfItems(t *testing.T) {
 		`[{"type":"extra_forbidden","loc":["body","messages",1,"assistant","reasoning_content"],"msg":"Extra inputs are not permitted"}]`: true, // Mistral
 		`('messages.1' : property 'reasoning_content' is unsupported)`:                                                                    true, // Groq
 		`Invalid JSON payload received. Unknown name "reasoning_details" at 'messages[1]': Cannot find field.`:                            true, // Gemini
+		`property 'reasoning_content' is unsupported`:                                                                                     true,
 		`Audio with id 'audio_1' has expired and is no longer available.`:                                                                 true,
-		`Unknown parameter: 'verbosity'.`:                  false,
-		`System message must be at the beginning.`:         false,
-		`Invalid 'messages[1].content': string too short.`: false,
+		`Unknown parameter: 'verbosity'.`:                                                                                                 false,
+		`System message must be at the beginning.`:                                                                                        false,
+		`Invalid 'messages[1].content': string too short.`:                                                                                false,
 	} {
 		if got := newRefusal(400, []byte(text)).aboutItems(); got != want {
 			t.Errorf("%q is about items: %v, want %v", text, got, want)

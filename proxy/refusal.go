@@ -91,7 +91,7 @@ func (r *refusal) aboutItems() bool {
 // aboutMembers reports whether messages have members or parts that the server does not know: servers answer with thoughts and
 // the like under names of their own.
 func (r *refusal) aboutMembers() bool {
-	return r.says("messages", "input[", "assistant") &&
+	return r.says("messages", "input[", "assistant", "reasoning_content") &&
 		r.says("is unsupported", "not permitted", "extra_forbidden", "unknown parameter", "unknown name", "unrecognized", "additional properties",
 			"supported values are")
 }
