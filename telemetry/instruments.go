@@ -27,7 +27,7 @@ type instruments struct {
 	sent, saved, recalled, cached  metric.Int64Counter
 	windowed, orphans              metric.Int64Counter
 	hookErrors, storeErrors        metric.Int64Counter
-	lost, dropped                  metric.Int64Counter
+	lost, quarantined, dropped     metric.Int64Counter
 	steps, hooks, stores           metric.Float64Histogram
 	streams, spoolBytes, spoolSize metric.Int64ObservableGauge
 }
@@ -80,6 +80,7 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 		stores:      m.histogram("remora.store.operation.duration", "s", "How long operations of the store took.", workSeconds),
 		storeErrors: m.counter("remora.store.operation.errors", "{error}", "Operations of the store that failed."),
 		lost:        m.counter("remora.spool.lost", "{turn}", "Turns that neither the store nor the spool has taken."),
+		quarantined: m.counter("remora.spool.quarantined", "{turn}", "Spooled turns that cannot be read and were set aside."),
 		dropped:     m.counter("remora.export.failures", "{failure}", "Exports of spans or metrics that failed."),
 		streams:     m.gauge("remora.streams.open", "{stream}", "Streamed answers under way."),
 		spoolBytes:  m.gauge("remora.spool.size", "By", "Bytes of turns that wait for the store, on local disk or, if that fails, in memory."),

@@ -174,7 +174,7 @@ func (t *Telemetry) openMetrics(ctx context.Context, o Options, about *resource.
 	in, err := newInstruments(meter)
 	if err == nil {
 		t.in = in
-		for _, c := range []metric.Int64Counter{in.lost, in.panics, in.dropped} {
+		for _, c := range []metric.Int64Counter{in.lost, in.quarantined, in.panics, in.dropped} {
 			c.Add(ctx, 0) // an alert on an increase does not see the first one of a series that begins with it
 		}
 		_, err = meter.RegisterCallback(t.observe, in.streams, in.spoolBytes, in.spoolSize)
@@ -339,6 +339,13 @@ func failureOf(err error) string {
 func (t *Telemetry) Lost(turns int) {
 	if t != nil {
 		t.in.lost.Add(context.Background(), int64(turns))
+	}
+}
+
+// Quarantined counts turns that waited in the spool and cannot be read.
+func (t *Telemetry) Quarantined(turns int) {
+	if t != nil {
+		t.in.quarantined.Add(context.Background(), int64(turns))
 	}
 }
 

@@ -214,6 +214,7 @@ func TestMetricsPage(t *testing.T) {
 	play(tel, nil)
 	tel.Panic()
 	tel.Lost(2)
+	tel.Quarantined(3)
 	var streaming, gone telemetry.Call
 	tel.Begin(&streaming, telemetry.Request{Method: []byte("POST"), Headers: none})
 	streaming.Stream()
@@ -252,6 +253,7 @@ func TestMetricsPage(t *testing.T) {
 		`remora_spool_size_bytes 512`,
 		`remora_spool_turns 4`,
 		`remora_spool_lost_total 2`,
+		`remora_spool_quarantined_total 3`,
 		`remora_streams_open 1`,
 		`remora_requests_total{class="2xx"} 1`,
 		`remora_requests_total{class="client_gone"} 1`,

@@ -1,16 +1,20 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
+	"remora/cache/spool"
 	"remora/test/kit"
 )
 
@@ -60,7 +64,7 @@ memory: {layers: [{kind: working_memory}]}
 		`remora_requests_total{class="5xx"} 1`, `remora_requests_total{class="4xx"}`, `remora_turns_total{status="ok"}`,
 		`layer="working-memory"`, `gen_ai_client_token_usage_bucket`, `error_type="500"`, `remora_spool_turns 0`,
 		// An increase is seen only in a series that was there before.
-		`remora_panics_total 0`, `remora_spool_lost_total 0`, `remora_export_failures_total 0`,
+		`remora_panics_total 0`, `remora_spool_lost_total 0`, `remora_spool_quarantined_total 0`, `remora_export_failures_total 0`,
 	} {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("the page lacks %s", want)
@@ -89,4 +93,65 @@ memory: {layers: [{kind: working_memory}]}
 	} else {
 		t.Logf("promtool has no objection to %d lines", strings.Count(string(page), "\n"))
 	}
+}
+
+// TestMetricOfQuarantinedTurns: spooled records that are damaged or no turns are counted when recovery sets them aside.
+func TestMetricOfQuarantinedTurns(t *testing.T) {
+	t.Parallel()
+	up := startUpstream(t)
+	admin := kit.FreeAddr(t)
+	d := &workspace{t: t, dir: t.TempDir()}
+	dir := filepath.Join(d.dir, "spool")
+	queue, err := spool.Open(dir, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rec := range []string{"damaged", "no turn", "no turn either"} {
+		if err := queue.Append([]byte(rec)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := queue.Close(); err != nil {
+		t.Fatal(err)
+	}
+	segments, err := filepath.Glob(filepath.Join(dir, "*", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	flipped := 0
+	for _, file := range segments {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at := bytes.Index(raw, []byte("damaged")); at >= 0 {
+			raw[at] ^= 1
+			flipped++
+			if err := os.WriteFile(file, raw, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if flipped != 1 {
+		t.Fatalf("%d files have the record, of %q", flipped, segments)
+	}
+
+	d.start(fmt.Sprintf(`
+server: {admin_listen: %q}
+providers: [{name: up, kind: compatible, base_url: %q}]
+store: {spool: {dir: %q}}
+`, admin, up.URL()+"/v1", dir))
+	d.proxy.Logged("set aside", 1)
+	kit.Eventually(t, func() error {
+		res, err := http.Get("http://" + admin + "/metrics") //nolint:noctx // ends with the proxy
+		if err != nil {
+			return err
+		}
+		defer func() { _ = res.Body.Close() }()
+		page, err := io.ReadAll(res.Body)
+		if err == nil && !bytes.Contains(page, []byte("remora_spool_quarantined_total 3")) {
+			err = fmt.Errorf("three records were set aside, have %s", regexp.MustCompile("(?m)^remora_spool.*").FindAll(page, -1))
+		}
+		return err
+	})
 }

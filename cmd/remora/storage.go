@@ -27,8 +27,8 @@ type storage struct {
 	cache.Store
 	raw   cache.Store  // without encryption
 	queue memory.Spool // nil without a spool
-	lost  func(turns int)
 	spool *spool.Queue
+	tel   *telemetry.Telemetry // nil without metrics
 	log   *slog.Logger
 }
 
@@ -68,10 +68,9 @@ func openStorage(ctx context.Context, o storeOptions, log *slog.Logger) (*storag
 				"file", a.File, "turns", a.Records-a.Lost, "error", a.Cause.Error())
 			if a.Lost > 0 {
 				log.Error("turns lost: they cannot be read, and a quarter of store.spool.max_bytes is set aside already", "turns", a.Lost)
-				if s.lost != nil {
-					s.lost(a.Lost)
-				}
 			}
+			s.tel.Lost(a.Lost)
+			s.tel.Quarantined(a.Records - a.Lost)
 		}
 		s.queue = sealer.Queue(s.spool)
 	}
@@ -139,13 +138,13 @@ func (s *storage) warnOfEviction(ctx context.Context) {
 	}
 }
 
-// measure adds metrics to the operations of the store, and counts lost turns.
+// measure adds metrics to the operations of the store, and counts turns that are lost or quarantined.
 func (s *storage) measure(t *telemetry.Telemetry) {
 	if t == nil {
 		return
 	}
 	s.Store = observed{s.Store, t, time.Now}
-	s.lost = t.Lost
+	s.tel = t
 }
 
 // limits returns a new rate limiter. Replicas on one Redis share the rate of each tenant.
