@@ -1,6 +1,7 @@
 package cache_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -71,6 +72,27 @@ func TestBackupOfABoltFileInUse(t *testing.T) {
 	<-stopped
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestBackupOfATruncatedFile: a store whose file was truncated while it is open says that it is damaged, and what to do.
+func TestBackupOfATruncatedFile(t *testing.T) {
+	dir := t.TempDir()
+	whole := filled(t, filepath.Join(dir, "whole.db"))
+	for _, size := range []int{len(whole) / 2, os.Getpagesize() * 2, 100, 0} {
+		path := filepath.Join(dir, fmt.Sprintf("%d.db", size))
+		if err := os.WriteFile(path, whole, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s := open(t, "bolt:"+path, cache.Options{})
+		if err := os.Truncate(path, int64(size)); err != nil {
+			t.Fatal(err)
+		}
+		err := s.(*bolt.Store).CopyTo(io.Discard)
+		if !errors.Is(err, bolt.ErrDamaged) || !strings.Contains(err.Error(), "restore a backup") {
+			t.Errorf("%d bytes of %d: %v", size, len(whole), err)
+		}
+	_ = s.Close()
 	}
 }
 

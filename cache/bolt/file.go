@@ -166,7 +166,10 @@ func (f *storeFile) begin(writable bool) (tx *bolt.Tx, err error) {
 
 func (f *storeFile) copyTo(w io.Writer) error {
 	return f.view(func(tx *bolt.Tx) error {
-		_, err := tx.WriteTo(w)
+		n, err := tx.WriteTo(w)
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return fmt.Errorf("%w: it was truncated while in use, and has %d bytes of %d", ErrDamaged, n, tx.Size())
+		}
 		return err
 	})
 }
