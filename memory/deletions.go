@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -180,8 +181,11 @@ func (d *Deletions) Forget(ctx context.Context, tenant, resource string) (sessio
 }
 
 // Expiry. The store removes an expired session by itself. Data that layers derived from it for its resource is removed at the
-// resource's next write, at most once an hour, and by a daily sweep.
+// resource's next write, at most once an hour, and by a sweep some minutes after the start, and daily from then on. The first comes
+// at a random time, so that replicas that start together do not sweep at once.
 const (
+	firstSweep    = 5 * time.Minute
+	firstSpread   = 10 * time.Minute
 	sweepEvery    = 24 * time.Hour
 	sweepAgain    = time.Hour
 	sweptLately   = 8192
@@ -275,15 +279,16 @@ func (d *Deletions) Sweep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// sweeps runs Sweep each day until the memory is closed.
+// sweeps runs Sweep soon after the start and then each day, until the memory is closed.
 func (d *Deletions) sweeps() {
-	tick := time.NewTicker(sweepEvery) //nolint:forbidigo // wakes; no clock is read
+	tick := time.NewTicker(firstSweep + rand.N(firstSpread)) //nolint:forbidigo,gosec // wakes, no clock is read; no secret
 	defer tick.Stop()
 	for {
 		select {
 		case <-d.m.life.Done():
 			return
 		case <-tick.C:
+			tick.Reset(sweepEvery)
 		}
 		ctx, cancel := context.WithTimeout(d.m.life, sweepDeadline)
 		if err := d.Sweep(ctx); err != nil {

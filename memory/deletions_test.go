@@ -329,6 +329,49 @@ func TestExpiredSessionsAreForgotten(t *testing.T) {
 	}
 }
 
+// TestExpiredSessionsAreForgottenAfterAStart: a process that never runs for a day, and whose resource is not written again, removes
+// what an expired session has left behind, too, some minutes after its start.
+func TestExpiredSessionsAreForgottenAfterAStart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store, err := stores.Open("memory:", cache.Options{Now: time.Now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		left := func() bool { // a statement of the session one
+			t.Helper()
+			r, err := store.Read(t.Context(), []cache.Query{{Group: cache.Group{Owner: "tenant", Name: "u:ada"}, Names: []string{"lobservational-memory"}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return strings.Contains(string(r[0].Values[0]), layer.Digest("one"))
+		}
+		run := func(f func(m *memory.Memory)) {
+			m := memory.New(store, nil, patient(memory.Options{SessionTTL: 10 * time.Hour, Now: time.Now, Shape: memory.Shape{Layers: layersOf(t, observer(t, layer.Resource))}}))
+			f(m)
+			m.Close()
+		}
+		run(func(m *memory.Memory) {
+			l := &lab{t: t, m: m, store: store}
+			l.turnOf(in("one", "ada"), "u:hello", "a:hi")
+			time.Sleep(6 * time.Hour)
+			l.turnOf(in("two", "ada"), "u:hello", "a:hi")
+		})
+		time.Sleep(5 * time.Hour)
+		run(func(*memory.Memory) { time.Sleep(time.Minute) })
+		if !left() {
+			t.Error("a process sweeps at once: processes that start together would all do so")
+		}
+		run(func(*memory.Memory) { time.Sleep(20 * time.Minute) })
+		if left() {
+			t.Error("a statement of an expired session is kept")
+		}
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestTurnUnderWayIsForgotten: a turn whose session is deleted, or whose resource is forgotten, before its answer has ended leaves
 // nothing. One whose session has vanished otherwise is kept.
 func TestTurnUnderWayIsForgotten(t *testing.T) {
