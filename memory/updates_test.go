@@ -14,6 +14,7 @@ import (
 	"remora/memory/layer"
 	"remora/memory/pipeline"
 	"remora/memory/view"
+	"remora/wire"
 	"remora/wire/dialects"
 	"remora/wire/wiretest"
 )
@@ -25,11 +26,56 @@ func (a *announcer) Recall(context.Context, *layer.Turn, layer.State, int) (laye
 	return layer.Recalled{Messages: []string{a.text}}, nil
 }
 
-// TestUpdatesInViews: when layers' blocks change in the middle of runs, for clients of both habits, a view has at most
+// spelledIn is the JSON of words in a dialect. In Responses each call is an item of its own.
+func spelledIn(d wire.Dialect, words string) []string {
+	var items []string
+	for w := range strings.FieldsSeq(words) {
+		if calls, ok := strings.CutPrefix(w, "c:"); ok && d == dialects.Responses {
+			for call := range strings.SplitSeq(calls, ",") {
+				items = append(items, spell(d, "c:"+call))
+			}
+			continue
+		}
+		items = append(items, spell(d, w))
+	}
+	return items
+}
+
+// beginIn is begin in a dialect.
+func (l *lab) beginIn(d wire.Dialect, words string) *memory.Turn {
+	l.t.Helper()
+	list := map[wire.Dialect]string{dialects.Chat: "messages", dialects.Responses: "input"}[d]
+	req, err := wire.Parse(d, fmt.Appendf(nil, `{"model":"m",%q:[%s]}`, list, strings.Join(spelledIn(d, words), ",")))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	turn, err := l.m.Begin(context.Background(), memory.Call{Scope: scope, Request: req})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return turn
+}
+
+// answerIn is answer in a dialect.
+func answerIn(t *testing.T, d wire.Dialect, words string) memory.Answer {
+	t.Helper()
+	a := memory.Answer{HTTPStatus: 200, Reply: wire.Reply{Complete: true, ID: "resp_1", Choices: [][]wire.Item{nil}}}
+	for _, raw := range spelledIn(d, words) {
+		it, err := wire.ParseItem(d, []byte(raw))
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Reply.Choices[0] = append(a.Reply.Choices[0], it)
+	}
+	return a
+}
+
+// TestUpdatesInViews: when layers' blocks change in the middle of runs, for clients of both dialects and habits, a view has at most
 // one update per layer. As long as no block changes, each view of a run begins with the one before, byte for byte. No
 // update comes between a call and its result, and the record shows the view as it was sent.
 func TestUpdatesInViews(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
+		d := rapid.SampledFrom([]wire.Dialect{dialects.Chat, dialects.Responses}).Draw(rt, "dialect")
 		a, b := &announcer{"<a>0</a>"}, &announcer{"<b>0</b>"}
 		config := view.DefaultPromptCache()
 		config.DeltaBudgetFraction = 1
@@ -56,7 +102,7 @@ func TestUpdatesInViews(t *testing.T) {
 				if resends {
 					words = history
 				}
-				turn := l.begin(memory.Call{}, words)
+				turn := l.beginIn(d, words)
 				sent := raws(turn.View)
 
 				for _, tag := range []string{"<a>", "<b>"} {
@@ -67,8 +113,8 @@ func TestUpdatesInViews(t *testing.T) {
 						rt.Fatalf("%d updates of %s: %q", len(updates), tag, updates)
 					}
 				}
-				if v := wiretest.Check(dialects.Chat, turn.View); len(v) > 0 {
-					rt.Fatalf("upstream refuses %s: %v", told(t, turn.View), v)
+				if v := wiretest.Check(d, turn.View); len(v) > 0 {
+					rt.Fatalf("upstream refuses %s: %v", toldIn(t, d, turn.View), v)
 				}
 				if !anew && n > 0 && (len(sent) < len(before) || !slices.Equal(before, sent[:len(before)])) {
 					rt.Fatalf("nothing is new, but the view does not go on: %s", cmp.Diff(before, sent))
@@ -81,7 +127,7 @@ func TestUpdatesInViews(t *testing.T) {
 					reply, results = fmt.Sprintf("c:%d,%d ", id, id+1), fmt.Sprintf("r:%d ", id)+fmt.Sprintf("r:%d ", id+1)
 					id += 2
 				}
-				turn.Commit(answer(t, reply))
+				turn.Commit(answerIn(t, d, reply))
 				history, fresh = history+reply+results, begin+results
 				shown, err := l.m.TurnView(t.Context(), scope, turn.ID)
 				if err != nil {
@@ -97,19 +143,26 @@ func TestUpdatesInViews(t *testing.T) {
 
 // TestUpdateBesideCalls: the client edits its history, so that the place of an update is between a call and its results.
 func TestUpdateBesideCalls(t *testing.T) {
+	for d, items := range map[wire.Dialect]int{dialects.Chat: 7, dialects.Responses: 8} {
+		testUpdateBesideCalls(t, d, items)
+	}
+}
+
+func testUpdateBesideCalls(t *testing.T, d wire.Dialect, items int) {
+	t.Helper()
 	a := &announcer{"<a>0</a>"}
 	config := view.DefaultPromptCache()
 	config.DeltaBudgetFraction = 1
 	l := newLab(t, memory.Options{Shape: memory.Shape{PromptCache: &config, Layers: layersOf(t,
 		pipeline.Layer{ID: "a", Scope: layer.Thread, Placement: layer.Anchored, Impl: a},
 	)}})
-	l.turn("s:be u:1", "a:1")
+	l.beginIn(d, "s:be u:1").Commit(answerIn(t, d, "a:1"))
 	a.text = "<a>1</a>"
-	l.turn("s:be u:1 a:1 u:2 u:3", "a:3")
-	turn := l.begin(memory.Call{}, "s:be u:1 c:x,y r:x r:y")
+	l.beginIn(d, "s:be u:1 a:1 u:2 u:3").Commit(answerIn(t, d, "a:3"))
+	turn := l.beginIn(d, "s:be u:1 c:x,y r:x r:y")
 	got := raws(turn.View)
-	if last := got[len(got)-1]; !strings.Contains(last, "memory_update") || len(got) != 7 {
-		t.Errorf("the update does not stand behind the results: %q", got)
+	if last := got[len(got)-1]; !strings.Contains(last, "memory_update") || len(got) != items {
+		t.Errorf("%v: the update does not stand behind the results: %q", d, got)
 	}
-	turn.Commit(answer(t, "a:4"))
+	turn.Commit(answerIn(t, d, "a:4"))
 }

@@ -125,6 +125,7 @@ func TestHeldAnswersShareTheBudget(t *testing.T) {
 		{"streamed, with layers' tools, within", eventHead + chunk(events) + chunk(""), false, 1 << 20, 200, true, false},
 		{"streamed, with layers' tools, beyond", eventHead + chunk(events) + chunk(""), false, 128 << 10, 200, false, true},
 		{"streamed, judged, within", eventHead + chunk(events) + chunk(""), true, 1 << 20, 200, true, false},
+		{"streamed, judged, beyond", eventHead + chunk(events) + chunk(""), true, 128 << 10, 200, false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBook()
@@ -139,8 +140,12 @@ func TestHeldAnswersShareTheBudget(t *testing.T) {
 				tune: func(o *Options) { o.Limits = limits },
 			})
 			got := r.exchange(t, chatIn("s", chatBody, "Connection: close\r\n"))
-			if !strings.HasPrefix(got, fmt.Sprintf("HTTP/1.1 %d ", c.status)) || c.status == 200 && strings.Count(got, "x") < len(long) {
-				t.Errorf("got %.300s", got)
+			passed := strings.Count(got, "x") >= len(long)
+			if !strings.HasPrefix(got, fmt.Sprintf("HTTP/1.1 %d ", c.status)) || passed != (c.complete || c.short) {
+				t.Errorf("the text has passed: %v\n%.600s", passed, got)
+			}
+			if !passed && (!strings.Contains(got, "upstream_unreadable") || strings.Contains(got, "xxxx")) {
+				t.Errorf("something passes unjudged, or nothing says why: %.600s", got)
 			}
 			a := await(t, b.answers, "answer")
 			if a.Reply.Complete != c.complete || a.Reply.Truncated != c.short {

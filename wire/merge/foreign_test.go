@@ -119,17 +119,35 @@ func (p play) with(answers ...string) play {
 // middle of its stream, where it would make the first field unreadable.
 func TestByteOrderMarkBehindAHiddenCall(t *testing.T) {
 	t.Parallel()
-	hidden := stream(dialects.Chat, 0, "d {\"tool_calls\":[{\"index\":0,\"id\":\"a\",\"function\":{\"name\":\"mem_x\",\"arguments\":\"{}\"}}]}\nf tool_calls\n[DONE]")
-	next := stream(dialects.Chat, 1, "d {\"content\":\"first\"}\nd {\"content\":\" second\"}\nf stop\n[DONE]")
-	for _, mark := range []string{"", "\ufeff"} {
-		p := play{dialect: dialects.Chat, options: Options{Hide: hide}, answers: []string{hidden, mark + next}}
-		for seed := range uint64(20) {
-			got, s := p.run(pieces(seed))
-			if strings.Contains(got, "\ufeff") {
-				t.Errorf("mark %q: the client gets %q", mark, got)
-			}
-			if it := s.Merged().Choices[0][0]; it.Text() != "first second" {
-				t.Errorf("mark %q: the client reads %q", mark, it.Text())
+	call := `{"type":"function_call","id":"fc_0","call_id":"a","name":"mem_x","arguments":"{}"}`
+	message := `{"type":"message","id":"msg_1","role":"assistant","content":[{"type":"output_text","text":"first second"}]}`
+	for d, answers := range map[wire.Dialect][2]string{
+		dialects.Chat: {
+			`d {"tool_calls":[{"index":0,"id":"a","function":{"name":"mem_x","arguments":"{}"}}]}` + "\nf tool_calls\n[DONE]",
+			`d {"content":"first"}` + "\n" + `d {"content":" second"}` + "\nf stop\n[DONE]",
+		},
+		dialects.Responses: {
+			`{"type":"response.created","response":{"id":"resp_0","output":[]}}
+{"type":"response.output_item.added","output_index":0,"item":` + call + `}
+{"type":"response.output_item.done","output_index":0,"item":` + call + `}
+{"type":"response.completed","response":{"id":"resp_0","status":"completed","output":[` + call + `]}}`,
+			`{"type":"response.created","response":{"id":"resp_1","output":[]}}
+{"type":"response.output_item.added","output_index":0,"item":{"type":"message","id":"msg_1","role":"assistant","content":[]}}
+{"type":"response.output_item.done","output_index":0,"item":` + message + `}
+{"type":"response.completed","response":{"id":"resp_1","status":"completed","output":[` + message + `]}}`,
+		},
+	} {
+		hidden, next := stream(d, 0, answers[0]), stream(d, 1, answers[1])
+		for _, mark := range []string{"", "\ufeff"} {
+			p := play{dialect: d, options: Options{Hide: hide}, answers: []string{hidden, mark + next}}
+			for seed := range uint64(20) {
+				got, s := p.run(pieces(seed))
+				if strings.Contains(got, "\ufeff") || strings.Contains(got, "mem_x") || !strings.Contains(got, "second") {
+					t.Errorf("%v, mark %q: the client gets %q", d, mark, got)
+				}
+				if items := s.Merged().Choices[0]; len(items) != 1 || items[0].Text() != "first second" {
+					t.Errorf("%v, mark %q: the client reads %v", d, mark, items)
+				}
 			}
 		}
 	}
