@@ -329,6 +329,81 @@ func TestExpiredSessionsAreForgotten(t *testing.T) {
 	}
 }
 
+// TestStoresExpireSessions: bolt files and Redis expire a session by themselves, and a sweep finds what it has left behind.
+func TestStoresExpireSessions(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"bolt", "redis"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			const ttl = 10 * time.Hour
+			now := time.Date(2026, 3, 5, 9, 0, 0, 0, time.UTC)
+			clock := func() time.Time { return now }
+			url := "bolt:" + filepath.Join(t.TempDir(), "remora.db")
+			expire := func() { now = now.Add(6 * time.Hour) } // the session two has half of its time left then
+			if kind == "redis" {
+				srv := kit.StartRedis(t)
+				url = srv.URL()
+				expire = func() { expireInRedis(t, srv.Addr(), in("one", "ada").Scope.Group().Name) }
+			}
+			store, err := stores.Open(url, cache.Options{Now: clock})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ended := 0
+			begin := func() *lab {
+				return &lab{t: t, store: store, m: memory.New(store, nil, patient(memory.Options{SessionTTL: ttl, Now: clock, Shape: memory.Shape{Layers: layersOf(t,
+					observer(t, layer.Resource), pipeline.Layer{ID: "farewell", Kind: "test", Scope: layer.Thread, Impl: farewell{&ended}})}}))}
+			}
+			l := begin()
+			l.turnOf(in("one", "ada"), "u:hello", "a:hi")
+			now = now.Add(6 * time.Hour)
+			l.turnOf(in("two", "ada"), "u:hello", "a:hi")
+			l.m.Close() // with it the sweeps that begin with a turn
+			expire()
+
+			l = begin()
+			for session, want := range map[string]error{"one": memory.ErrNoSession, "two": nil} {
+				if err := l.m.Walk(t.Context(), in(session, "ada").Scope, func(memory.Line) error { return nil }); !errors.Is(err, want) {
+					t.Errorf("session %s: %v, want %v", session, err, want)
+				}
+			}
+			if err := l.m.Sweep(t.Context()); err != nil {
+				t.Error(err)
+			}
+			text := l.stateOf("u:ada", "observational-memory")
+			if strings.Contains(text, layer.Digest("one")) || !strings.Contains(text, layer.Digest("two")) {
+				t.Errorf("statements after the sweep: %s", text)
+			}
+			if ended != 1 {
+				t.Errorf("disposed %d times, want 1", ended)
+			}
+			l.m.Close()
+			if err := store.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// expireInRedis lets the keys of a group come to their end.
+func expireInRedis(t *testing.T, addr, group string) {
+	t.Helper()
+	c := redis.NewClient(&redis.Options{Addr: addr})
+	defer func() { _ = c.Close() }() // every command has returned its error
+	keys, err := c.Keys(t.Context(), "*:="+base64.RawURLEncoding.EncodeToString([]byte(group))+"}*").Result()
+	if err != nil || len(keys) == 0 {
+		t.Fatalf("%d keys of %s: %v", len(keys), group, err)
+	}
+	for _, k := range keys {
+		if left, err := c.PTTL(t.Context(), k).Result(); err != nil || left <= 0 {
+			t.Errorf("%s does not expire: %s, %v", k, left, err)
+		}
+		if err := c.PExpire(t.Context(), k, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestExpiredSessionsAreForgottenAfterAStart: a process that never runs for a day, and whose resource is not written again, removes
 // what an expired session has left behind, too, some minutes after its start.
 func TestExpiredSessionsAreForgottenAfterAStart(t *testing.T) {
