@@ -329,6 +329,19 @@ func TestExpiredSessionsAreForgotten(t *testing.T) {
 	}
 }
 
+// TestForgetDisposes: layers are told of the end of each session of a resource that is forgotten, and of no other.
+func TestForgetDisposes(t *testing.T) {
+	t.Parallel()
+	ended := 0
+	l := newLab(t, memory.Options{Shape: memory.Shape{Layers: layersOf(t, pipeline.Layer{ID: "farewell", Kind: "test", Scope: layer.Thread, Impl: farewell{&ended}})}})
+	for _, c := range []memory.Call{in("one", "ada"), in("two", "ada"), in("three", "bob")} {
+		l.turnOf(c, "u:hello", "a:hi")
+	}
+	if n, err := l.m.Forget(t.Context(), "tenant", "ada"); err != nil || n != 2 || ended != 2 {
+		t.Errorf("forgot %d sessions and disposed %d times, want 2 of both: %v", n, ended, err)
+	}
+}
+
 // TestStoresExpireSessions: bolt files and Redis expire a session by themselves, and a sweep finds what it has left behind.
 func TestStoresExpireSessions(t *testing.T) {
 	t.Parallel()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -204,9 +205,16 @@ func TestLostServer(t *testing.T) {
 
 // TestSessionOutlivesItsStreams: a session that expires lives for as long as an answer of it takes, and not much longer.
 func TestSessionOutlivesItsStreams(t *testing.T) {
+	for _, url := range []string{"memory:", "bolt:" + filepath.Join(t.TempDir(), "remora.db")} {
+		testSessionOutlivesItsStreams(t, url)
+	}
+}
+
+func testSessionOutlivesItsStreams(t *testing.T, url string) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		const ttl = 2 * time.Second
-		mem, err := stores.Open("memory:", cache.Options{})
+		mem, err := stores.Open(url, cache.Options{Now: time.Now})
 		if err != nil {
 			t.Fatal(err)
 		}
