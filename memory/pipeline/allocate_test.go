@@ -258,7 +258,7 @@ func TestUnusedSharesGoToHistory(t *testing.T) {
 		{costs(0, 0), 10},
 	} {
 		history := costs(slices.Repeat([]int{100}, 20)...)
-		view.Fit(nil, test.layers, history, p)
+		view.Fit(0, test.layers, history, p, nil)
 		kept := len(slices.DeleteFunc(history, func(c view.Candidate) bool { return c.Why != view.ReasonNone }))
 		if kept != test.want {
 			t.Errorf("layers %v: history keeps %d, want %d", test.layers, kept, test.want)

@@ -51,7 +51,7 @@ func (s *Sizer) MayLeave(history []wire.Item) bool {
 // message on, always are, with the pairs before it that the policy never leaves out. Each block stays if it fits. Of
 // the rest of the history the newest stays, and calls stay with their results.
 //
-// As little as possible is counted (view.Price): nothing of a body with fewer bytes than free tokens.
+// As little as possible is counted: nothing of a body with fewer bytes than free tokens.
 func (s *Sizer) Fit(system []wire.Item, blocks []view.Block, history []wire.Item) Fitted {
 	if !s.Limited() || s.fitsAnyway(system, blocks, history) {
 		return Fitted{Blocks: blocks, History: history}
@@ -62,9 +62,7 @@ func (s *Sizer) Fit(system []wire.Item, blocks []view.Block, history []wire.Item
 		recalled[i].Cost = b.Cost()
 	}
 	entries := view.Candidates(history, s.o.Policy)
-	// Which blocks stay is not known yet, so the history is priced without them.
-	view.Price(entries, history, s.o.Policy, float64(systemTokens), s.countItem)
-	view.Fit([]view.Candidate{{Cost: systemTokens}}, recalled, entries, s.o.Policy)
+	view.Fit(float64(systemTokens), recalled, entries, s.o.Policy, s.countItem)
 	out := Fitted{Blocks: make([]view.Block, 0, len(blocks)), SystemTokens: systemTokens}
 	for i, c := range recalled {
 		if c.Why == view.ReasonNone {
@@ -117,20 +115,12 @@ func (s *Sizer) Count(text string) int {
 	return s.o.Count(s.model, text)
 }
 
-// Cost returns the tokens of items, 0 if the policy has no limit. Counting ends with the item that exceeds the limit.
+// Cost returns the tokens of items, 0 if the policy has no limit of them. Counting ends with the item that exceeds the limit.
 func (s *Sizer) Cost(items []wire.Item) int {
-	if !s.Limited() {
+	if math.IsInf(s.free, 1) {
 		return 0
 	}
-	list, tokens := make([]view.Candidate, len(items)), 0
-	for i := range list {
-		list[i].Stays = true
-	}
-	view.Price(list, items, s.o.Policy, 0, s.countItem)
-	for _, c := range list {
-		tokens += c.Cost
-	}
-	return tokens
+	return view.Cost(items, s.free, s.countItem)
 }
 
 func (s *Sizer) countItem(it wire.Item) int { return s.o.CountItem(s.model, it) }

@@ -7,7 +7,7 @@ import (
 	"remora/wire"
 )
 
-// Candidates describes a history for [Fit] under a policy. The caller fills in Cost. Group is the number from [Groups].
+// Candidates describes a history for [Fit] under a policy, which counts what it needs of Cost. Group is the number from [Groups].
 // Stays is set for the current run, which begins with the last user message or, without one, with the last item; for
 // results before it that no answer follows yet; for a compaction, which replaces everything before it; for the newest
 // Policy.MinTurns pairs; and for what is in a group with one of these. Pairs and Score are set as well.
@@ -26,6 +26,7 @@ func Candidates(items []wire.Item, p Policy) []Candidate {
 			Group: group,
 			Stays: i >= run || items[i].Kind == wire.Compaction,
 			Score: Score(items[i], i, len(items)),
+			item:  &items[i],
 		}
 	}
 	turns := completeTurns(items)

@@ -36,7 +36,11 @@ type left struct{ Layers, History []view.Out }
 
 func fit(system, layers, history []view.Candidate, p view.Policy) (k kept, l left) {
 	layers, history = slices.Clone(layers), slices.Clone(history)
-	k.Tokens = view.Fit(system, layers, history, p)
+	spent := 0.0
+	for _, c := range system {
+		spent += float64(max(0, c.Cost))
+	}
+	k.Tokens = view.Fit(spent, layers, history, p, nil)
 	k.Layers, l.Layers = split(layers)
 	k.History, l.History = split(history)
 	return k, l

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
 	"remora/memory/view"
@@ -190,7 +191,7 @@ func TestPrunersHoldForAnyHistory(t *testing.T) {
 			}
 			all := items(t, d, notation)
 			entries := priced(t, all, p)
-			if diff := cmp.Diff(whole(entries), entries); diff != "" {
+			if diff := cmp.Diff(whole(entries), entries, cmpopts.IgnoreUnexported(view.Candidate{})); diff != "" {
 				t.Errorf("%s: a group does not stay with one of its entries (-want +got):\n%s", notation, diff)
 			}
 			for i, e := range entries[:view.Firm(all, p)] {
@@ -240,8 +241,8 @@ func TestPrunersHoldForAnyHistory(t *testing.T) {
 	}
 }
 
-// Price counts only some items, and Fit chooses as if all were counted.
-func TestPriceChangesNoChoice(t *testing.T) {
+// Fit counts only some items, and chooses as if all were counted.
+func TestCountingChangesNoChoice(t *testing.T) {
 	for _, d := range []wire.Dialect{dialects.Chat, dialects.Responses} {
 		t.Run(d.String(), rapid.MakeCheck(func(t *rapid.T) {
 			p := policies(t)
@@ -256,15 +257,34 @@ func TestPriceChangesNoChoice(t *testing.T) {
 			want, _ := fit([]view.Candidate{{Cost: system}}, nil, entries, p)
 
 			counted := 0
-			view.Price(entries, all, p, float64(system), func(it wire.Item) int { counted++; return costs[&it.Raw[0]] })
-			got, _ := fit([]view.Candidate{{Cost: system}}, nil, entries, p)
-			if diff := cmp.Diff(want.History, got.History); diff != "" {
-				t.Errorf("%s (-all counted +priced):\n%s", notation, diff)
+			for i := range entries {
+				entries[i].Cost = -1
+			}
+			view.Fit(float64(system), nil, entries, p, func(it wire.Item) int { counted++; return costs[&it.Raw[0]] })
+			got, _ := split(entries)
+			if diff := cmp.Diff(want.History, got); diff != "" {
+				t.Errorf("%s (-all counted +as needed):\n%s", notation, diff)
 			}
 			if float64(system) > p.Budget && counted > 0 {
 				t.Errorf("nothing can fit, and %d are counted", counted)
 			}
 		}))
+	}
+}
+
+// A group that fits stays, also if a result inside it belongs to an older one that does not.
+func TestGroupsAroundALargeResult(t *testing.T) {
+	all := items(t, dialects.Responses, "u1 fc1 u2 a2 fo1 a3 u3")
+	p := view.Policy{Budget: 60, Overflow: view.OverflowFIFO}
+	entries := view.Candidates(all, p)
+	view.Fit(0, nil, entries, p, func(it wire.Item) int {
+		if it.Kind == wire.ToolResult {
+			return 1000
+		}
+		return 10
+	})
+	if got, _ := split(entries); !slices.Equal(got, []int{2, 3, 5, 6}) {
+		t.Errorf("kept %v, want u2 a2 a3 u3", got)
 	}
 }
 

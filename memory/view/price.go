@@ -1,47 +1,29 @@
 package view
 
 import (
-	"math"
 	"slices"
 
 	"remora/wire"
 )
 
-// unfit is the cost of an entry that was not counted, since nothing is left for it.
-const unfit = math.MaxInt32
-
-// Price sets the costs of a history's entries for [Fit]. spent is the known cost of the rest of the view. Only as much is
-// counted as can change what Fit chooses: with a policy that keeps the newest, the part that fits and one more item.
-// Entries that always stay are counted first, and those beyond the budget cost nothing. Without a limit, nothing is counted.
-func Price(entries []Candidate, items []wire.Item, p Policy, spent float64, count func(wire.Item) int) {
-	if math.IsInf(p.HistoryBudget(0), 1) {
-		return
-	}
-	for i, it := range slices.Backward(items) {
-		if entries[i].Stays {
-			entries[i].Cost = price(it, p.HistoryBudget(spent), 0, count)
-			spent += cost(entries[i])
+// Cost returns what items cost, the newest counted first. Counting ends with the item that exceeds the limit.
+func Cost(items []wire.Item, limit float64, count func(wire.Item) int) (sum int) {
+	for _, it := range slices.Backward(items) {
+		left := limit - float64(sum)
+		if left < 0 {
+			break
 		}
+		sum += price(it, left, count)
 	}
-	for i, it := range slices.Backward(items) {
-		if !entries[i].Stays {
-			entries[i].Cost = price(it, p.HistoryBudget(spent), unfit, count)
-			if p.Overflow != OverflowPriority { // else what does not fit keeps nothing older out
-				spent += cost(entries[i])
-			}
-		}
-	}
+	return sum
 }
 
-// price returns the cost of an item, or over if less than nothing is left. Large text that cannot fit is estimated.
-func price(it wire.Item, left float64, over int, count func(wire.Item) int) int {
+// price returns the cost of an item. Large text that cannot fit is estimated.
+func price(it wire.Item, left float64, count func(wire.Item) int) int {
 	const (
 		large        = 1 << 20 // bytes
 		bytesOfToken = 16      // at most, in text of that size; four is usual
 	)
-	if left < 0 {
-		return over
-	}
 	if len(it.Raw) > large {
 		if n := len(it.Text()) / bytesOfToken; float64(n) > left {
 			return n

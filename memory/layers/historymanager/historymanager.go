@@ -103,8 +103,7 @@ func (l *Layer) ProjectHistory(_ context.Context, t *layer.Turn, _ layer.State, 
 	b := contextBudget{l.o.ContextWindowTokens, l.o.MaxOutputTokens, t.Overhead}
 	p := policy(l.o.Strategy, b)
 	entries := view.Candidates(history, p)
-	view.Price(entries, history, p, sequenceTokens, t.CountItem)
-	used := int(min(view.Fit([]view.Candidate{{Cost: sequenceTokens}}, nil, entries, p), maxTokens))
+	used := int(min(view.Fit(sequenceTokens, nil, entries, p, t.CountItem), maxTokens))
 	chosen := make([]wire.Item, 0, len(history))
 	for i, it := range history {
 		if entries[i].Why == view.ReasonNone {

@@ -129,12 +129,12 @@ func pick(strategy string, available int, system, history []wire.Item) []wire.It
 		entries[i].Stays = false
 		entries[i].Cost = mixedItem(history[i])
 	}
-	lead := []view.Candidate{{Cost: sequenceTokens}}
+	spent := sequenceTokens
 	chosen := system
 	for _, it := range system {
-		lead = append(lead, view.Candidate{Cost: mixedItem(it)})
+		spent += mixedItem(it)
 	}
-	view.Fit(lead, nil, entries, p)
+	view.Fit(float64(spent), nil, entries, p, nil)
 	for i, it := range history {
 		if entries[i].Why == view.ReasonNone {
 			chosen = append(slices.Clip(chosen), it)
