@@ -1,6 +1,7 @@
 package summary
 
 import (
+	"iter"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -31,40 +32,25 @@ const (
 const cutMark = "..."
 
 // Extractive makes excerpts of what users and models said and tools returned, one line or more for each item; what has
-// no text, and system text, is left out. More than maxChars bytes
-// are cut there. Cuts never divide a character.
-func Extractive(items []wire.Item, maxChars int) string {
+// no text, and system text, is left out. More than maxChars bytes are cut there. Cuts never divide a character.
+func Extractive(items []wire.Item, maxChars int) string { return excerpts(linesOf(items), maxChars) }
+
+// Excerpts are Extractive of Lines.
+func Excerpts(lines []string, maxChars int) string { return excerpts(slices.Values(lines), maxChars) }
+
+func excerpts(lines iter.Seq[string], maxChars int) string {
 	var b strings.Builder
-	for _, it := range items {
+	for line := range lines {
 		if b.Len() > maxChars {
 			break
 		}
-		line := excerpt(it, saidBytes, resultBytes)
-		if line == "" {
-			continue
-		}
-		if b.Len() > 0 {
+		short := shorten(line)
+		if short != "" && b.Len() > 0 {
 			b.WriteByte('\n')
 		}
-		b.WriteString(line)
+		b.WriteString(short)
 	}
 	return cut(b.String(), maxChars)
-}
-
-// Excerpts are Extractive of Lines.
-func Excerpts(lines []string, maxChars int) string {
-	var said []string
-	size := 0
-	for _, line := range lines {
-		if size > maxChars {
-			break
-		}
-		if short := shorten(line); short != "" {
-			said = append(said, short)
-			size += len(short) + 1
-		}
-	}
-	return cut(strings.Join(said, "\n"), maxChars)
 }
 
 // shorten cuts a line as excerpts are cut; "" for a call, which says nothing.
@@ -81,13 +67,13 @@ func shorten(line string) string {
 	}
 }
 
-// excerpt returns the beginning of what an item says, with who said it; "" for system text and for what has no text.
-func excerpt(it wire.Item, said, result int) string {
+// saidIn returns what an item says, with who said it; "" for system text and for what has no text.
+func saidIn(it wire.Item) string {
 	var label string
-	limit := said
+	limit := maxSaid
 	switch {
 	case it.Kind == wire.ToolResult:
-		label, limit = resultLabel, result
+		label, limit = resultLabel, maxResult
 	case it.Role == wire.User:
 		label = userLabel
 	case it.Kind == wire.Message && it.Role == wire.Assistant:
@@ -133,11 +119,23 @@ const (
 
 // Lines returns what items say and call, without secrets, oldest first. Each is bounded; of very many items the newest count.
 func Lines(items []wire.Item) []string {
-	var lines []string
-	for _, it := range items[max(0, len(items)-maxItems):] {
-		lines = append(lines, lineOf(it)...)
+	return slices.Collect(linesOf(items[max(0, len(items)-maxItems):]))
+}
+
+// linesOf yields what items say and call.
+func linesOf(items []wire.Item) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, it := range items {
+			if said := saidIn(it); said != "" && !yield(said) {
+				return
+			}
+			for i, c := range it.Calls() {
+				if !yield(callLabel + cut(c.Name, saidBytes) + "] " + opening(wire.PlainText(it.Input(i)), maxResult)) {
+					return
+				}
+			}
+		}
 	}
-	return lines
 }
 
 // transcript returns what a model summarises. What is too long is cut, in all lines alike; if even that is not enough, the
@@ -156,16 +154,4 @@ func transcript(lines []string) string {
 		}
 	}
 	return strings.Join(layer.Tail(lines, maxTranscript, func(line string) int { return len(line) + 1 }), "\n")
-}
-
-// lineOf returns what an item says and calls.
-func lineOf(it wire.Item) []string {
-	var lines []string
-	if said := excerpt(it, maxSaid, maxResult); said != "" {
-		lines = append(lines, said)
-	}
-	for i, c := range it.Calls() {
-		lines = append(lines, callLabel+cut(c.Name, saidBytes)+"] "+opening(wire.PlainText(it.Input(i)), maxResult))
-	}
-	return lines
 }
