@@ -129,7 +129,6 @@ func (r *rounds) judgeWhole(body []byte) ([]byte, error) {
 	came, encoding := body, a.head.ContentEncoding()
 	var first []byte
 	var answers []merge.Answer
-	var hidden []map[string]bool
 	for {
 		plain, reply, err := r.legible(encoding, came)
 		if err != nil {
@@ -142,8 +141,11 @@ func (r *rounds) judgeWhole(body []byte) ([]byte, error) {
 		if denied != nil {
 			return nil, denied
 		}
-		answers = append(answers, merge.Answer{Body: plain, Withheld: next.Discard})
-		hidden = append(hidden, next.Hidden)
+		answer := merge.Answer{Body: plain, Withheld: next.Discard}
+		if len(next.Hidden) > 0 {
+			answer.Hidden = func(c wire.Call) bool { return next.Hidden[c.ID] }
+		}
+		answers = append(answers, answer)
 		if !next.GoesOn {
 			break
 		}
@@ -157,8 +159,7 @@ func (r *rounds) judgeWhole(body []byte) ([]byte, error) {
 		encoding = r.pieces.encoding
 	}
 
-	out := r.merged(answers, hidden)
-	out = merge.WithoutTools(a.req.dialect, out, a.req.turn.steering.Hides)
+	out := merge.WithoutTools(a.req.dialect, merge.Whole(a.req.dialect, answers), a.req.turn.steering.Hides)
 	if len(answers) == 1 && sameBody(out, first) {
 		return body, nil
 	}
@@ -203,12 +204,4 @@ func (r *rounds) illegible(came []byte, head *providers.Head, later bool, err er
 		return came, err
 	}
 	return came, nil
-}
-
-// merged makes one body of the rounds. hidden has the calls of each round that the client does not see.
-func (r *rounds) merged(answers []merge.Answer, hidden []map[string]bool) []byte {
-	if len(answers) == 1 && !answers[0].Withheld && len(hidden[0]) == 0 {
-		return answers[0].Body // merge would return the same after parsing it twice
-	}
-	return merge.Whole(r.answer.req.dialect, answers, func(i int, c wire.Call) bool { return hidden[i][c.ID] })
 }

@@ -102,9 +102,9 @@ import (
 	"remora/wire/merge"
 )
 
-type merger struct{ s merge.Client }
+type merger struct{ s *merge.Client }
 
-func (codec) Merge(s merge.Client) merge.Half { return merger{s} }
+func (codec) Merge(s *merge.Client) merge.Half { return merger{s} }
 
 func (codec) Bodies(b *merge.Bodies) []byte { return b.Last() }
 

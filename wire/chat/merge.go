@@ -16,7 +16,7 @@ var _ merge.Codec = merging{}
 
 // merger merges streams of chunks.
 type merger struct {
-	s merge.Client
+	s *merge.Client
 	// head are members of the first answer that the client has seen something of, which all chunks get.
 	head   map[string][]byte
 	first  int         // the number of that answer, -1 before it
@@ -51,7 +51,7 @@ type chunk struct {
 	rest, ends bool
 }
 
-func (merging) Merge(s merge.Client) merge.Half {
+func (merging) Merge(s *merge.Client) merge.Half {
 	return &merger{
 		s: s, first: -1, showed: -1,
 		head: make(map[string][]byte), roles: make(map[int]int), ended: make(map[int]int),

@@ -32,6 +32,8 @@ type play struct {
 
 func hide(name string) bool { return strings.HasPrefix(name, "mem_") }
 
+func hides(c wire.Call) bool { return hide(c.Name) }
+
 // run plays it in the chunks that cut makes, and returns the client's bytes. Each chunk is overwritten after its write,
 // like the buffer that upstream's answer is read into.
 func (p play) run(cut func(string) []string) (client string, s *Merger) {

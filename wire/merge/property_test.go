@@ -153,7 +153,7 @@ func TestSees(t *testing.T) {
 		var bodies []Answer
 		for i, a := range answers {
 			p.answers = append(p.answers, a.stream(rt, p.dialect, i))
-			bodies = append(bodies, Answer{Body: a.whole(p.dialect, i)})
+			bodies = append(bodies, Answer{Body: a.whole(p.dialect, i), Hidden: func(c wire.Call) bool { return hide(c.Name) || p.deny[c.ID] }})
 			text += wire.Text([]byte(`"` + strings.Join(a.text, "") + `"`))
 			for _, c := range a.calls {
 				deny := judged && c.Name == "rm"
@@ -196,7 +196,7 @@ func TestSees(t *testing.T) {
 			}
 		}
 		check(merged)
-		body := Whole(p.dialect, bodies, func(_ int, c wire.Call) bool { return hide(c.Name) || p.deny[c.ID] })
+		body := Whole(p.dialect, bodies)
 		whole, err := wire.FoldBody(p.dialect, body)
 		if err != nil {
 			rt.Fatalf("%s: %v", body, err)
@@ -218,9 +218,9 @@ func TestWhole(t *testing.T) {
 		var answers []Answer
 		for _, b := range bodies {
 			rest, withheld := strings.CutPrefix(b, "!")
-			answers = append(answers, Answer{[]byte(rest), withheld})
+			answers = append(answers, Answer{[]byte(rest), withheld, hides})
 		}
-		if got := string(Whole(d, answers, func(_ int, c wire.Call) bool { return hide(c.Name) })); got != want {
+		if got := string(Whole(d, answers)); got != want {
 			t.Errorf("%q:\n got %s\nwant %s", bodies, got, want)
 		}
 	}
@@ -329,7 +329,7 @@ func FuzzMerge(f *testing.F) {
 					}
 				}
 			}
-			Whole(d, []Answer{{Body: data[:at]}, {Body: data[at:], Withheld: mode&8 != 0}}, func(_ int, c wire.Call) bool { return hide(c.Name) })
+			Whole(d, []Answer{{Body: data[:at], Hidden: hides}, {Body: data[at:], Withheld: mode&8 != 0, Hidden: hides}})
 		}
 	})
 }

@@ -12,15 +12,19 @@ type Answer struct {
 	Body []byte
 	// Withheld: the client gets nothing of it, since it was judged unfit. Its usage counts.
 	Withheld bool
+	// Hidden reports whether the client does not see a call of it, nil for none.
+	Hidden func(wire.Call) bool
 }
 
 // Whole makes one body of several answers, by the rules of a Merger: the identity of the first one that reaches the
-// client, joined texts, everything else of the last one, whose end the client sees; the calls that hidden names (by the
-// number of their answer) are left out, and usage is continued (see ContinueUsage). A single body with nothing hidden
-// is returned unchanged, and so is the last one if it is an error. hidden may be nil.
-func Whole(d wire.Dialect, answers []Answer, hidden func(answer int, c wire.Call) bool) []byte {
-	w := Bodies{hidden: hidden}
-	for i, a := range answers {
+// client, joined texts, everything else of the last one, whose end the client sees; hidden calls are left out, and usage is
+// continued (see ContinueUsage). A single body with nothing hidden is returned unchanged, and so is the last one if it is an error.
+func Whole(d wire.Dialect, answers []Answer) []byte {
+	if len(answers) == 1 && !answers[0].Withheld && answers[0].Hidden == nil {
+		return answers[0].Body
+	}
+	var w Bodies
+	for _, a := range answers {
 		if usage := wire.Member(a.Body, "usage"); a.Withheld {
 			w.prior = ContinueUsage(w.prior, usage)
 		} else {
@@ -28,7 +32,7 @@ func Whole(d wire.Dialect, answers []Answer, hidden func(answer int, c wire.Call
 				w.prior = ContinueUsage(w.prior, w.usage)
 			}
 			w.usage = usage
-			w.bodies, w.numbers = append(w.bodies, a.Body), append(w.numbers, i)
+			w.bodies, w.hidden = append(w.bodies, a.Body), append(w.hidden, a.Hidden)
 		}
 	}
 	if len(w.bodies) == 0 {
@@ -42,11 +46,10 @@ func Whole(d wire.Dialect, answers []Answer, hidden func(answer int, c wire.Call
 
 // Bodies are the answers that [Codec.Bodies] makes one of.
 type Bodies struct {
-	hidden  func(answer int, c wire.Call) bool
-	bodies  [][]byte
-	numbers []int  // of the bodies among all answers
-	usage   []byte // of the last body
-	prior   []byte // of all others
+	bodies [][]byte
+	hidden []func(wire.Call) bool // by body
+	usage  []byte                 // of the last body
+	prior  []byte                 // of all others
 }
 
 // All returns the bodies that the client gets something of, at least one.
@@ -57,7 +60,7 @@ func (w *Bodies) Last() []byte { return w.bodies[len(w.bodies)-1] }
 
 // Hides reports whether the client does not see a call, by the index of its body.
 func (w *Bodies) Hides(body int, c wire.Call) bool {
-	return w.hidden != nil && w.hidden(w.numbers[body], c)
+	return w.hidden[body] != nil && w.hidden[body](c)
 }
 
 // Edit rewrites the last body: its usage, the members called identity as the first one has them, and all others as more does. It is

@@ -19,7 +19,7 @@ var _ merge.Codec = merging{}
 
 // merger merges streams of Responses events.
 type merger struct {
-	s merge.Client
+	s *merge.Client
 	// first is the number of the first answer that the client has seen something of, -1 before it; head are the
 	// members of its response object that all others get.
 	first  int
@@ -62,7 +62,7 @@ type output struct {
 	raw   []byte
 }
 
-func (merging) Merge(s merge.Client) merge.Half {
+func (merging) Merge(s *merge.Client) merge.Half {
 	return &merger{s: s, first: -1, head: make(map[string][]byte), opened: make(map[string]int)}
 }
 
