@@ -182,35 +182,31 @@ var specialBegin = [256]bool{
 }
 
 func lineKindOf(name []byte) lineKind {
-	if !specialBegin[name[0]] {
+	var lower [len("transfer-encoding")]byte // the longest
+	if !specialBegin[name[0]] || len(name) > len(lower) {
 		return plainLine
 	}
-	switch len(name) {
-	case len("te"):
-		return is(name, "te", hopLine)
-	case len("trailer"):
-		return max(is(name, "trailer", hopLine), is(name, "upgrade", hopLine))
-	case len("connection"):
-		return max(is(name, "connection", connectionLine), is(name, "keep-alive", hopLine))
-	case len("content-type"):
-		return is(name, "content-type", typeLine)
-	case len("content-length"):
-		return is(name, "content-length", lengthLine)
-	case len("content-encoding"):
-		return max(is(name, "content-encoding", encodingLine), is(name, "proxy-connection", hopLine))
-	case len("transfer-encoding"):
-		return is(name, "transfer-encoding", codingLine)
-	default:
-		return plainLine
+	for i, c := range name {
+		if c >= 'A' && c <= 'Z' {
+			c |= 0x20
+		}
+		lower[i] = c
 	}
-}
-
-// is returns kind for a name, given in lower case, and plainLine for another one.
-func is(name []byte, lower string, kind lineKind) lineKind {
-	if !equalFold(name, lower) {
-		return plainLine
+	switch string(lower[:len(name)]) {
+	case "content-type":
+		return typeLine
+	case "content-encoding":
+		return encodingLine
+	case "content-length":
+		return lengthLine
+	case "transfer-encoding":
+		return codingLine
+	case "connection":
+		return connectionLine
+	case "keep-alive", "proxy-connection", "te", "trailer", "upgrade":
+		return hopLine
 	}
-	return kind
+	return plainLine
 }
 
 // splitLine returns the name and the value of a header line, without blanks around them and its end; the line and nothing for one

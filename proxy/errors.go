@@ -79,20 +79,21 @@ func errCrowded(limit int) *Error {
 	}
 }
 
-// errIllegible and errLarge are about answers of upstream that are valid HTTP, but that the proxy cannot read although layers
-// need it to.
+// badRequest refuses a request that the client has to change.
+func badRequest(message string, err error) *Error {
+	return &Error{Status: fasthttp.StatusBadRequest, Code: codeBadRequest, Message: message, Err: err}
+}
+
+// Answers of upstream that are valid HTTP, but that the proxy cannot read although layers need it to. errNoRoom is like errLarge, for
+// when the process buffers as much as it may.
 var (
 	errIllegible = errors.New("upstream's answer cannot be read")
-	errLarge     = &Error{
-		Status: fasthttp.StatusBadGateway, Code: codeUnread, Err: errIllegible,
-		Message: fmt.Sprintf("upstream's answer is larger than %s, which is as much as layers can read", Size(foldLimit)),
-	}
+	errLarge     = cannotRead(fmt.Sprintf("upstream's answer is larger than %s, which is as much as layers can read", Size(foldLimit)), errIllegible)
+	errNoRoom    = cannotRead("there is no room to read upstream's answer, and layers of this gateway have to (limits.global.body_bytes)", errIllegible)
 )
 
-// errNoRoom is like errLarge, for when the process buffers as much as it may.
-var errNoRoom = &Error{
-	Status: fasthttp.StatusBadGateway, Code: codeUnread, Err: errIllegible,
-	Message: "there is no room to read upstream's answer, and layers of this gateway have to (limits.global.body_bytes)",
+func cannotRead(message string, err error) *Error {
+	return &Error{Status: fasthttp.StatusBadGateway, Code: codeUnread, Message: message, Err: err}
 }
 
 // isLarge reports whether an answer is larger than can be buffered.
@@ -100,36 +101,24 @@ func isLarge(err error) bool { return errors.Is(err, errLarge) || errors.Is(err,
 
 // errUnread is the error for an answer that layers have to read and cannot, for the reason why. It never quotes the answer.
 func errUnread(why string) *Error {
-	return &Error{
-		Status: fasthttp.StatusBadGateway, Code: codeUnread,
-		Message: "upstream's answer cannot be read, and layers of this gateway have to: " + why, Err: fmt.Errorf("%w: %s", errIllegible, why),
-	}
+	return cannotRead("upstream's answer cannot be read, and layers of this gateway have to: "+why, fmt.Errorf("%w: %s", errIllegible, why))
 }
 
 // errHeld fails an answer of which more would have to be held back than there is room for, so that nothing passes unjudged.
 func errHeld() *Error {
 	const why = "more of it has to be held back than there is room for"
-	return &Error{
-		Status: fasthttp.StatusBadGateway, Code: codeUnread,
-		Message: "upstream's answer cannot be judged by rules of this gateway: " + why, Err: fmt.Errorf("%w: %s", errIllegible, why),
-	}
+	return cannotRead("upstream's answer cannot be judged by rules of this gateway: "+why, fmt.Errorf("%w: %s", errIllegible, why))
 }
 
 // errTwoCredentials refuses a request with two credentials in one place: its session would belong to one of them, while
 // upstream may check the other.
 func errTwoCredentials() *Error {
-	return &Error{
-		Status: fasthttp.StatusBadRequest, Code: codeBadRequest,
-		Message: "request names a session and has two different credentials in one header or query parameter: send one",
-	}
+	return badRequest("request names a session and has two different credentials in one header or query parameter: send one", nil)
 }
 
 // errUnreadable refuses a body that cannot be read, for the reason why, where layers have to judge the answer.
 func errUnreadable(why string) *Error {
-	return &Error{
-		Status: fasthttp.StatusBadRequest, Code: codeBadRequest,
-		Message: "request body cannot be read, and rules of this gateway have to judge its answer: " + why,
-	}
+	return badRequest("request body cannot be read, and rules of this gateway have to judge its answer: "+why, nil)
 }
 
 // errWebSocket refuses a WebSocket: frames are neither remembered nor judged yet. Agents that hear so at once use HTTP for the rest
@@ -201,7 +190,7 @@ func asError(err error) *Error {
 	case errors.Is(err, memory.ErrUnavailable):
 		return noMemory(err)
 	case errors.Is(err, providers.ErrTarget):
-		return &Error{Status: fasthttp.StatusBadRequest, Code: codeBadRequest, Message: "request target is not supported", Err: err}
+		return badRequest("request target is not supported", err)
 	case errors.Is(err, providers.ErrTrace):
 		return &Error{Status: fasthttp.StatusForbidden, Code: codeBadRequest, Message: "TRACE is refused: its answer would show headers that this gateway adds", Err: err}
 	}

@@ -76,10 +76,9 @@ func (r *request) identify() error {
 		r.head.upgrade = nil // an ordinary request, whatever it would like to become
 	}
 	if r.head.broken {
-		return &Error{
-			Status: fasthttp.StatusBadRequest, Code: codeBadRequest, Message: "the name of a header has a space in it",
-			Headers: [][2]string{{fasthttp.HeaderConnection, "close"}}, // another server may see another end of such a head
-		}
+		e := badRequest("the name of a header has a space in it", nil)
+		e.Headers = [][2]string{{fasthttp.HeaderConnection, "close"}} // another server may see another end of such a head
+		return e
 	}
 
 	// Methods are case-sensitive, but some servers accept "post", so compare without case.
@@ -88,10 +87,7 @@ func (r *request) identify() error {
 	}
 	d, unclear := dialectOf(h.RequestURI())
 	if unclear && r.s.guarded() {
-		return &Error{
-			Status: fasthttp.StatusBadRequest, Code: codeBadRequest,
-			Message: "the rules of this gateway judge answers of /v1/chat/completions and /v1/responses, and this path may lead to others of the kind: use one of these",
-		}
+		return badRequest("the rules of this gateway judge answers of /v1/chat/completions and /v1/responses, and this path may lead to others of the kind: use one of these", nil)
 	}
 
 	if !d.Known() {

@@ -361,7 +361,7 @@ func (s *Server) onExpect(ctx *fasthttp.RequestCtx) int {
 // onProtocolError answers a request whose head could not be read. fasthttp closes the connection after it. What the client
 // still sends is drained first, since closing a connection with unread bytes resets it, and the client loses the answer.
 func (s *Server) onProtocolError(ctx *fasthttp.RequestCtx, err error) {
-	e := &Error{Status: fasthttp.StatusBadRequest, Code: codeBadRequest, Message: "request is not valid HTTP", Err: err}
+	e := badRequest("request is not valid HTTP", err)
 	var small *fasthttp.ErrSmallBuffer
 	var timeout interface{ Timeout() bool }
 	switch {

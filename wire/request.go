@@ -183,8 +183,11 @@ func (r *Request) decode() {
 func (r *Request) of(s span) []byte { return r.Body[s.start:s.end:s.end] }
 
 // Member returns the raw value of a member of the body ("model") or of an object in it ("metadata.session_id"), nil
-// where it is absent. The last one of duplicates counts.
+// where it is absent, and for "", by which Rules name what a dialect does not have. The last one of duplicates counts.
 func (r *Request) Member(path string) []byte {
+	if path == "" {
+		return nil
+	}
 	name, nested, deep := strings.Cut(path, ".")
 	i := r.memberIndex(name)
 	if i < 0 {
@@ -231,18 +234,10 @@ func (r *Request) memberIndex(name string) int {
 }
 
 // Previous returns the id of the answer that the request continues, "" for none.
-func (r *Request) Previous() string {
-	if name := r.Dialect.Rules().Previous; name != "" {
-		return r.Text(name)
-	}
-	return ""
-}
+func (r *Request) Previous() string { return r.Text(r.Dialect.Rules().Previous) }
 
 // InConversation reports whether upstream adds the items of the request to a conversation that it keeps.
-func (r *Request) InConversation() bool {
-	name := r.Dialect.Rules().Conversation
-	return name != "" && r.sets(name)
-}
+func (r *Request) InConversation() bool { return r.sets(r.Dialect.Rules().Conversation) }
 
 // Continues reports whether upstream itself holds what comes before the request's items. A template without items asks by itself:
 // nothing of a conversation can stand before its question.
@@ -251,10 +246,7 @@ func (r *Request) Continues() bool {
 }
 
 // Templated reports whether upstream puts a template before the items, which may have calls.
-func (r *Request) Templated() bool {
-	name := r.Dialect.Rules().Template
-	return name != "" && r.sets(name)
-}
+func (r *Request) Templated() bool { return r.sets(r.Dialect.Rules().Template) }
 
 // sets reports whether a member has a value other than null and the empty string.
 func (r *Request) sets(name string) bool {
@@ -275,11 +267,7 @@ func (r *Request) KeptByID() bool {
 
 // InBackground reports whether the request asks for an answer that comes later.
 func (r *Request) InBackground() bool {
-	name := r.Dialect.Rules().Background
-	if name == "" {
-		return false
-	}
-	switch string(r.Member(name)) {
+	switch string(r.Member(r.Dialect.Rules().Background)) {
 	case "", "null", "false":
 		return false
 	}
@@ -287,12 +275,7 @@ func (r *Request) InBackground() bool {
 }
 
 // Format returns the type of the output format that the request asks for, "" where it names none.
-func (r *Request) Format() string {
-	if name := r.Dialect.Rules().Format; name != "" {
-		return Text(Member(r.Member(name), "type"))
-	}
-	return ""
-}
+func (r *Request) Format() string { return Text(Member(r.Member(r.Dialect.Rules().Format), "type")) }
 
 // Tools returns the names of the tools that the client offers, in order: functions, custom tools and namespaces by
 // name, hosted tools by type. Legacy functions count. Tools without either are left out, and so are all after 4096
@@ -345,15 +328,10 @@ func (r *Request) Model() string {
 
 // Instructions returns the raw instructions that stand beside the items, nil where they are absent or null.
 func (r *Request) Instructions() []byte {
-	name := r.Dialect.Rules().Instructions
-	if name == "" {
-		return nil
+	if v := r.Member(r.Dialect.Rules().Instructions); !IsNull(v) {
+		return v
 	}
-	v := r.Member(name)
-	if IsNull(v) {
-		return nil
-	}
-	return v
+	return nil
 }
 
 // IsNull reports whether a value is null.
