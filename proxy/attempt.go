@@ -91,7 +91,6 @@ func (a *attempt) goOn(head *providers.Head) error {
 // sendAgain sends the view of a turn that was begun anew to the same provider and model, and reads the head of the answer.
 func (a *attempt) sendAgain(head *providers.Head) error {
 	a.out.encode(a.out.shapeNow())
-	a.out.adaptBody()
 	return a.stay(head, false)
 }
 

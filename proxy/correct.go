@@ -97,7 +97,6 @@ func (a *attempt) correct(head *providers.Head) (*correction, error) {
 		return nil, providers.ErrAborted
 	}
 	a.out.encode(next)
-	a.out.adaptBody()
 	return c, nil
 }
 

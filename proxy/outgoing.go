@@ -37,40 +37,48 @@ func (o *outgoing) to(next retry.Attempt) {
 
 	if o.req.turn != nil {
 		o.encode(o.shapeNow())
-	} else {
-		o.body, o.decoded = o.req.body.bytes, false
-		if o.req.previous != "" {
-			o.body, o.decoded = o.req.withPrevious(o.req.body.plain), len(o.req.head.encoded) > 0
-		}
+		return
+	}
+	o.body, o.decoded = o.req.body.bytes, false
+	if o.req.previous != "" {
+		o.body, o.decoded = o.req.withPrevious(o.req.body.plain), len(o.req.head.encoded) > 0
 	}
 	o.adaptBody()
 }
 
 // goOn builds the body with which the model goes on.
 func (o *outgoing) goOn() error {
-	body, sent, err := o.bodyOf(o.shape)
-	if err != nil {
+	if err := o.build(o.shape); err != nil {
 		return fmt.Errorf("encode a view: %w", err)
 	}
-	o.sends(sent)
-	o.body, o.decoded = o.addCacheHints(o.withModel(body)), len(o.req.head.encoded) > 0
 	return nil
 }
 
-// encode builds the body of the view in a shape. If that is the client's own body, it is sent as it came, compression
-// included. If the view can't be encoded, the client's body is sent and X-Memory says "degraded".
+// encode builds the body of the view in a shape. If the view can't be encoded, the client's body is sent and X-Memory says
+// "degraded".
 func (o *outgoing) encode(s view.Shape) {
-	o.body, o.decoded, o.shape = o.req.body.bytes, false, s
-	b, sent, err := o.bodyOf(s)
-	if err != nil {
+	if err := o.build(s); err != nil {
 		o.req.s.log.Error("encode a view; the request goes as it came", "turn", o.req.turn.id, "error", err.Error())
 		o.req.turn.degrade(len(o.req.parsed.Items()))
-		return
+		o.body, o.decoded, o.shape = o.req.body.bytes, false, s
+		o.adaptBody()
 	}
-	o.sends(sent)
-	if !sameBody(b, o.req.body.plain) {
-		o.body, o.decoded = b, len(o.req.head.encoded) > 0
+}
+
+// build builds the body of the view in a shape. If that is the client's own body, it is sent as it came, compression included.
+func (o *outgoing) build(s view.Shape) error {
+	body, sent, err := o.bodyOf(s)
+	if err != nil {
+		return err
 	}
+	o.shape, o.items, o.shown = s, sent.Items, sent.UserBlocks
+	o.req.turn.summary = o.req.turn.shaper.Record(s, sent)
+	o.body, o.decoded = body, len(o.req.head.encoded) > 0
+	if sameBody(body, o.req.body.plain) {
+		o.body, o.decoded = o.req.body.bytes, false
+	}
+	o.adaptBody()
+	return nil
 }
 
 // bodyOf returns the client's body with the items of the view in a shape.
@@ -85,12 +93,6 @@ func (o *outgoing) bodyOf(s view.Shape) (body []byte, sent view.Sent, err error)
 		body = wire.ReplaceMember(body, "instructions", sent.Instructions)
 	}
 	return o.req.withPrevious(body), sent, err
-}
-
-// sends notes that the view is sent in the present shape.
-func (o *outgoing) sends(sent view.Sent) {
-	o.items, o.shown = sent.Items, sent.UserBlocks
-	o.req.turn.summary = o.req.turn.shaper.Record(o.shape, sent)
 }
 
 // adaptBody puts the try's model and the provider's cache hints into the body. A compressed body stays as it is if there is
