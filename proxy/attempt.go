@@ -112,7 +112,7 @@ func (a *attempt) stay(head *providers.Head, goesOn bool) error {
 func (a *attempt) try(head *providers.Head, plan retry.Plan, goesOn bool) error {
 	var correcting *correction
 	for {
-		err := a.call(head, rewrite{body: len(a.out.body), remembered: a.req.turn != nil || a.req.late.turn != nil || a.req.stored.target != nil, decoded: a.out.decoded})
+		err := a.call(head)
 		switch {
 		case correcting != nil:
 			err = correcting.end(a, head, err)
@@ -149,15 +149,15 @@ func (a *attempt) try(head *providers.Head, plan retry.Plan, goesOn bool) error 
 }
 
 // call sends the request once and reads the head of the answer.
-func (a *attempt) call(head *providers.Head, rw rewrite) error {
-	if err := a.prepare(rw); err != nil {
+func (a *attempt) call(head *providers.Head) error {
+	if err := a.prepare(); err != nil {
 		return err
 	}
 	return a.req.s.client.Send(&a.upstream, a.out.provider.Address(), *a.head, a.out.body, head)
 }
 
 // prepare builds the head of the upstream request.
-func (a *attempt) prepare(rw rewrite) error {
+func (a *attempt) prepare() error {
 	in, out := &a.req.ctx.Request.Header, &a.prepared
 	out.Reset()
 	out.Header.DisableNormalizing()
@@ -170,7 +170,11 @@ func (a *attempt) prepare(rw rewrite) error {
 	if err := a.out.provider.Prepare(out); err != nil {
 		return err
 	}
-	if rw.ownCredential = a.bringsCredential(&out.Header); rw.ownCredential {
+	rw := rewrite{
+		body: len(a.out.body), decoded: a.out.decoded, tunnel: a.req.head.upgrade != nil, ownCredential: a.bringsCredential(&out.Header),
+		remembered: a.req.turn != nil || a.req.late.turn != nil || a.req.stored.target != nil,
+	}
+	if rw.ownCredential {
 		// The caller's own credential is not for this provider.
 		out.Header.SetRequestURIBytes(withoutCredentials(bytes.Clone(out.Header.RequestURI())))
 	}

@@ -10,6 +10,7 @@ import (
 
 	"remora/proxy/limit"
 	"remora/proxy/listener"
+	"remora/wire"
 )
 
 const (
@@ -116,7 +117,7 @@ func (b *body) broken(ctx *fasthttp.RequestCtx, err error) error {
 }
 
 // lasting reports whether the body's memory is never reused: it is too large for the pool, or was made by decoding.
-func (b *body) lasting() bool { return cap(*b.pooled) > maxPooled || !sameBody(b.plain, b.bytes) }
+func (b *body) lasting() bool { return cap(*b.pooled) > maxPooled || !wire.SameBytes(b.plain, b.bytes) }
 
 // release returns the buffer to the pool. Items point into it, so the turn must have been committed before.
 func (b *body) release(s *Server) {
@@ -137,6 +138,3 @@ func (b *body) unread(ctx *fasthttp.RequestCtx, length int64) bool {
 	}
 	return length < 0 || length > smallRest
 }
-
-// sameBody reports whether a and b are the same memory, not merely equal.
-func sameBody(a, b []byte) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }

@@ -107,7 +107,7 @@ func (x *exchange) tunnel() error {
 		return err
 	}
 	a.out.body = x.body.bytes
-	if err := a.call(h, rewrite{body: len(a.out.body), tunnel: true}); err != nil {
+	if err := a.call(h); err != nil {
 		return err
 	}
 	if h.Status() != fasthttp.StatusSwitchingProtocols {

@@ -74,7 +74,7 @@ func (o *outgoing) build(s view.Shape) error {
 	o.shape, o.items, o.shown = s, sent.Items, sent.UserBlocks
 	o.req.turn.summary = o.req.turn.shaper.Record(s, sent)
 	o.body, o.decoded = body, len(o.req.head.encoded) > 0
-	if sameBody(body, o.req.body.plain) {
+	if wire.SameBytes(body, o.req.body.plain) {
 		o.body, o.decoded = o.req.body.bytes, false
 	}
 	o.adaptBody()
@@ -106,7 +106,7 @@ func (o *outgoing) adaptBody() {
 		body = o.req.body.plain
 	}
 	out := o.addCacheHints(o.withModel(body))
-	if packed && sameBody(out, body) {
+	if packed && wire.SameBytes(out, body) {
 		return
 	}
 	o.body, o.decoded = out, o.decoded || packed
@@ -161,7 +161,7 @@ func (o *outgoing) addCacheHints(body []byte) []byte {
 
 // reparse parses a body that was made from the client's. It returns nil for one that can't be read.
 func (o *outgoing) reparse(body []byte) *wire.Request {
-	if sameBody(body, o.req.parsed.Body) {
+	if wire.SameBytes(body, o.req.parsed.Body) {
 		return o.req.parsed
 	}
 	r, err := wire.Parse(o.req.dialect, body)

@@ -23,35 +23,40 @@ type codec struct {
 	merging
 }
 
-// fields are the members of a message that determine its kind. Values are raw; nil if absent.
+// fields are the members of a message that are read. Values are raw; nil if absent.
 type fields struct {
 	role, name, toolCallID, content, refusal, audio, images, toolCalls, functionCall []byte
 	contentAt, callsAt                                                               int // where content and toolCalls begin in the message
 }
 
+// note takes in a member.
+func (f *fields) note(p *wire.Child) {
+	switch string(p.Name) {
+	case "role":
+		f.role = p.Value
+	case "name":
+		f.name = p.Value
+	case "tool_call_id":
+		f.toolCallID = p.Value
+	case "content":
+		f.content, f.contentAt = p.Value, p.End-len(p.Value)
+	case "refusal":
+		f.refusal = p.Value
+	case "audio":
+		f.audio = p.Value
+	case "images":
+		f.images = p.Value
+	case "tool_calls":
+		f.toolCalls, f.callsAt = p.Value, p.End-len(p.Value)
+	case "function_call":
+		f.functionCall = p.Value
+	}
+}
+
 func (*codec) Read(d *wire.Decoder, raw []byte) wire.Item {
 	it, f := wire.Item{Dialect: Dialect, Raw: raw}, fields{}
 	for p := range d.Children(raw) {
-		switch string(p.Name) {
-		case "role":
-			f.role = p.Value
-		case "name":
-			f.name = p.Value
-		case "tool_call_id":
-			f.toolCallID = p.Value
-		case "content":
-			f.content, f.contentAt = p.Value, p.End-len(p.Value)
-		case "refusal":
-			f.refusal = p.Value
-		case "audio":
-			f.audio = p.Value
-		case "images":
-			f.images = p.Value
-		case "tool_calls":
-			f.toolCalls, f.callsAt = p.Value, p.End-len(p.Value)
-		case "function_call":
-			f.functionCall = p.Value
-		}
+		f.note(&p)
 	}
 
 	role, _ := wire.Inside(f.role)

@@ -4,49 +4,34 @@ import "remora/wire"
 
 // Hash writes what a message means: what it says, then each of its calls, which are items of their own in other dialects.
 func (*codec) Hash(h *wire.Hasher, it wire.Item) {
-	var role, content, refusal, audio, name, toolCalls, functionCall []byte
+	var f fields
 	for p := range wire.Children(it.Raw) {
-		switch string(p.Name) {
-		case "role":
-			role = p.Value
-		case "content":
-			content = p.Value
-		case "refusal":
-			refusal = p.Value
-		case "audio":
-			audio = p.Value
-		case "name":
-			name = p.Value
-		case "tool_calls":
-			toolCalls = p.Value
-		case "function_call":
-			functionCall = p.Value
-		}
+		f.note(&p)
 	}
 	if it.Role != wire.Assistant {
-		h.Role(role)
-		h.Name(name)
-		h.Content(content, refusal)
+		h.Role(f.role)
+		h.Name(f.name)
+		h.Content(f.content, f.refusal)
 		return
 	}
 
-	legacy := len(functionCall) > 0 && functionCall[0] == '{'
-	if it.HasContent() || !wire.HasChildren(toolCalls) && !legacy {
-		h.Role(role)
-		h.Content(content, refusal)
+	legacy := len(f.functionCall) > 0 && f.functionCall[0] == '{'
+	if it.HasContent() || !wire.HasChildren(f.toolCalls) && !legacy {
+		h.Role(f.role)
+		h.Content(f.content, f.refusal)
 		// An answer's audio holds data and a transcript, its echo only the id.
-		h.Audio(wire.Member(audio, "id"))
+		h.Audio(wire.Member(f.audio, "id"))
 	}
-	s := wire.NewScanner(toolCalls)
+	s := wire.NewScanner(f.toolCalls)
 	for range s.Each() {
 		h.Part()
 		hashCall(h, &s)
 	}
 	if legacy {
 		h.Part()
-		f := wire.NewScanner(functionCall)
+		function := wire.NewScanner(f.functionCall)
 		c := wire.HashedCall{Family: wire.FamilyLegacy}
-		c.Name, c.Input = hashFunction(&f, "arguments")
+		c.Name, c.Input = hashFunction(&function, "arguments")
 		h.Call(c)
 	}
 }

@@ -135,22 +135,14 @@ func saysAny(it wire.Item) bool {
 		return it.HasCalls()
 	}
 
-	var refusal, audio, images []byte
-	blank := false
+	var f fields
 	for p := range wire.Children(it.Raw) {
-		switch string(p.Name) {
-		case "content":
-			text, ok := wire.Inside(p.Value)
-			blank = ok && len(text) <= maxBlank && len(bytes.TrimSpace(wire.Unescaped(text))) == 0
-		case "refusal":
-			refusal, _ = wire.Inside(p.Value)
-		case "audio":
-			audio = p.Value
-		case "images":
-			images = p.Value
-		}
+		f.note(&p)
 	}
-	return !blank || len(refusal) > 0 || len(audio) > 0 && audio[0] == '{' || wire.HasChildren(images)
+	text, ok := wire.Inside(f.content)
+	blank := ok && len(text) <= maxBlank && len(bytes.TrimSpace(wire.Unescaped(text))) == 0
+	refusal, _ := wire.Inside(f.refusal)
+	return !blank || len(refusal) > 0 || len(f.audio) > 0 && f.audio[0] == '{' || wire.HasChildren(f.images)
 }
 
 // maxBlank is how long a text may be that is looked at for white space alone, in bytes of JSON.

@@ -16,24 +16,15 @@ func (*codec) Hash(h *wire.Hasher, it wire.Item) {
 }
 
 func hashMessage(h *wire.Hasher, raw []byte, answer bool) {
-	var role, content, refusal, name []byte
+	var f fields
 	for p := range wire.Children(raw) {
-		switch string(p.Name) {
-		case "role":
-			role = p.Value
-		case "content":
-			content = p.Value
-		case "refusal":
-			refusal = p.Value
-		case "name":
-			name = p.Value
-		}
+		f.note(&p)
 	}
-	h.Role(role)
+	h.Role(f.role)
 	if !answer {
-		h.Name(name)
+		h.Name(f.name)
 	}
-	h.Content(content, refusal)
+	h.Content(f.content, f.refusal)
 }
 
 func hashCall(h *wire.Hasher, it wire.Item) {

@@ -84,38 +84,44 @@ func kindOf(typ string) kind {
 	return kind{}
 }
 
-// fields are the members of an item that determine its kind. Values are raw; nil if absent.
+// fields are the members of an item that are read. Values are raw; nil if absent.
 type fields struct {
 	typ, role, id, name, callID, content, refusal, audio, execution, approval []byte
 	contentAt                                                                 int // where content begins in the item
 }
 
+// note takes in a member.
+func (f *fields) note(p *wire.Child) {
+	switch string(p.Name) {
+	case "type":
+		f.typ = p.Value
+	case "role":
+		f.role = p.Value
+	case "id":
+		f.id = p.Value
+	case "name":
+		f.name = p.Value
+	case "call_id":
+		f.callID = p.Value
+	case "content":
+		f.content, f.contentAt = p.Value, p.End-len(p.Value)
+	case "refusal":
+		f.refusal = p.Value
+	case "audio":
+		f.audio = p.Value
+	case "execution":
+		f.execution = p.Value
+	case "approval_request_id":
+		f.approval = p.Value
+	}
+}
+
 func (*codec) Read(d *wire.Decoder, raw []byte) wire.Item {
 	it, f := wire.Item{Dialect: Dialect, Raw: raw}, fields{}
 	for p := range d.Children(raw) {
-		switch string(p.Name) {
-		case "type":
-			f.typ = p.Value
-		case "role":
-			f.role = p.Value
-		case "id":
-			f.id = p.Value
-		case "name":
-			f.name = p.Value
-		case "call_id":
-			f.callID = p.Value
-		case "content":
-			f.content, f.contentAt = p.Value, p.End-len(p.Value)
-		case "refusal":
-			f.refusal = p.Value
-		case "audio":
-			f.audio = p.Value
-		case "execution":
-			f.execution = p.Value
-		case "approval_request_id":
-			f.approval = p.Value
-		}
+		f.note(&p)
 	}
+
 	it.ID = d.Text(f.id)
 
 	typ, typed := wire.Inside(f.typ)
