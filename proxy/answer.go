@@ -149,7 +149,7 @@ func (a *answer) commit(r wire.Reply, aborted memory.Aborted) {
 		r.Usage = a.usage // the client's usage has the input of the last round alone
 	}
 
-	step := a.req.trace.step("commit")
+	step := a.req.trace.Step("commit")
 	end := memory.Answer{Reply: r, HTTPStatus: a.attempt.status, Aborted: aborted, Provider: out.provider.Name(), Model: out.model}
 	if turn != nil {
 		turn.ender.Commit(end)

@@ -15,8 +15,9 @@ import (
 
 // attempt sends a request upstream, and tries again where that helps: at another provider, or in another shape.
 type attempt struct {
-	req *request
-	out outgoing
+	req      *request
+	out      outgoing
+	portable func() bool // isPortable; a method value allocates, so it is made once
 
 	corrected bool             // the one corrective try was made
 	tooLong   bool             // upstream refuses the length of the request, and windows leave less of the history from now on
@@ -64,7 +65,7 @@ func (a *attempt) choose() error {
 func (a *attempt) send(head *providers.Head) error {
 	var plan retry.Plan
 	if p := a.req.resilience; p != nil {
-		plan = p.Plan(a.out.provider, a.isPortable)
+		plan = p.Plan(a.out.provider, a.portable)
 	}
 	first, err := plan.Begin()
 	if err != nil {

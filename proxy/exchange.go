@@ -31,7 +31,7 @@ func newExchange(s *Server) *exchange {
 	x := new(exchange)
 	x.ended = x.end
 	x.s, x.trace.telemetry = s, s.telemetry
-	x.attempt.req, x.attempt.out.req = &x.request, &x.request
+	x.attempt.req, x.attempt.out.req, x.attempt.portable = &x.request, &x.request, x.attempt.isPortable
 	x.answer.req, x.answer.attempt = &x.request, &x.attempt
 	x.rounds.answer = &x.answer
 	x.stream = stream{answer: &x.answer, rounds: &x.rounds, close: x.close}
@@ -146,9 +146,9 @@ func (x *exchange) recall() error {
 		return err
 	}
 
-	begun, step := x.s.now(), x.trace.step("recall")
+	begun, step := x.s.now(), x.trace.Step("recall")
 	x.awaitLeaving()
-	t, err := x.s.begin(x.trace.context(), memory.Call{
+	t, err := x.s.begin(x.trace.Context(), memory.Call{
 		Lasting: x.body.lasting(), Scope: id.scope(x.tenant()), Request: x.parsed, History: history, Side: id.side, Retry: id.retry,
 		Credential: id.forModels(out.provider.Name()), Provider: out.provider.Name(), MaxTokens: out.lesson(aboutContext).tokens,
 	})
@@ -204,7 +204,7 @@ func (x *exchange) guard() error {
 	}
 
 	id := &x.head.id
-	t, err := x.s.begin(x.trace.context(), memory.Call{
+	t, err := x.s.begin(x.trace.Context(), memory.Call{
 		Unkept: true, Lasting: x.body.lasting(), Request: x.parsed, Credential: id.forModels(x.attempt.out.provider.Name()),
 		Scope: memory.Scope{Tenant: x.tenant(), Session: id.session, Resource: id.resource},
 	})
@@ -377,7 +377,7 @@ func (x *exchange) startStream(begun []byte, length int64) error {
 			return err
 		}
 	}
-	x.trace.streaming()
+	x.trace.Stream()
 	a.forget()
 
 	if length < 0 && !x.ctx.Request.Header.IsHTTP11() {

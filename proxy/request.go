@@ -263,7 +263,7 @@ func (r *request) known(id string) memory.Response {
 	if r.s.response == nil || id == "" {
 		return memory.Response{}
 	}
-	known, err := r.s.response(r.trace.context(), r.tenant(), id)
+	known, err := r.s.response(r.trace.Context(), r.tenant(), id)
 	if err != nil {
 		return memory.Response{}
 	}

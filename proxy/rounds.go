@@ -82,8 +82,8 @@ func (r *rounds) judge(reply *wire.Reply, unseen bool) (memory.Next, *Error) {
 		return memory.Next{}, r.deny(severalChoices)
 	}
 
-	step := a.req.trace.step("review")
-	next := turn.judge.Review(a.req.trace.context(), *reply)
+	step := a.req.trace.Step("review")
+	next := turn.judge.Review(a.req.trace.Context(), *reply)
 	step.End(nil)
 	if next.Denied {
 		return memory.Next{}, r.deny(next.Reason)

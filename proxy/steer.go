@@ -39,7 +39,7 @@ func (st *stream) writeSteered() error {
 		case err != nil:
 			return err
 		default:
-			a.req.trace.firstByte()
+			a.req.trace.FirstByte()
 			out := st.merger.Write(p)
 			if !a.attempt.hold(len(p)) {
 				out = append(out, st.merger.Degrade()...)

@@ -124,7 +124,7 @@ func (st *stream) write() error {
 // pass parses a piece of the body, and writes the part of it that may be sent before the commit.
 func (st *stream) pass(p []byte) error {
 	a := st.answer
-	a.req.trace.firstByte()
+	a.req.trace.FirstByte()
 	if said := bytes.TrimSpace(p); !st.begun && len(said) > 0 {
 		st.begun = true
 		if st.folder != nil && said[0] == '{' {

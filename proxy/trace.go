@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"bytes"
-	"context"
 	"slices"
 	"strconv"
 	"time"
@@ -17,8 +16,8 @@ import (
 // something happens; nothing in them changes what happens next.
 type trace struct {
 	telemetry *telemetry.Telemetry // nil for none
-	call      telemetry.Call
-	spent     struct{ memory, upstream time.Duration }
+	telemetry.Call
+	spent struct{ memory, upstream time.Duration }
 }
 
 func (t *trace) reset() { t.spent.memory, t.spent.upstream = 0, 0 }
@@ -27,7 +26,7 @@ func (t *trace) reset() { t.spent.memory, t.spent.upstream = 0, 0 }
 func (t *trace) requestBegan(r *request) {
 	h := &r.ctx.Request.Header
 	path, _, _ := bytes.Cut(h.RequestURI(), []byte("?"))
-	t.telemetry.Begin(&t.call, telemetry.Request{Method: h.Method(), Route: routeOf(r.dialect).String(), Path: path, Headers: traceHeaders{h}})
+	t.telemetry.Begin(&t.Call, telemetry.Request{Method: h.Method(), Route: routeOf(r.dialect).String(), Path: path, Headers: traceHeaders{h}})
 }
 
 // turnBegan notes what memory made of the request. There is no turn for one that it has no part in.
@@ -42,7 +41,7 @@ func (t *trace) turnBegan(r *request) {
 		}
 	}
 	if noted.Status != "" {
-		t.call.Turn(noted)
+		t.Turn(noted)
 	}
 }
 
@@ -60,18 +59,8 @@ func (t *trace) sending(a *attempt) {
 	if r.dialect.Known() || r.parsed != nil {
 		send.Model, send.Stream = a.out.modelName(), r.asksForStream()
 	}
-	t.call.Send(send, traceHeaders{&a.prepared.Header})
+	t.Send(send, traceHeaders{&a.prepared.Header})
 }
-
-// step opens a span of something that the proxy does between the request and its answer.
-func (t *trace) step(name string) telemetry.Step { return t.call.Step(name) }
-
-// context carries the request's span.
-func (t *trace) context() context.Context { return t.call.Context() }
-
-// streaming notes that the answer goes on after its head, firstByte that some of its body has come.
-func (t *trace) streaming() { t.call.Stream() }
-func (t *trace) firstByte() { t.call.FirstByte() }
 
 // answered closes the span of a call of upstream, with what its answer says.
 func (t *trace) answered(a *attempt, status int, r *wire.Reply) {
@@ -79,14 +68,14 @@ func (t *trace) answered(a *attempt, status int, r *wire.Reply) {
 		return
 	}
 
-	if t.call.WantsContent() {
+	if t.WantsContent() {
 		input := a.out.items
 		if input == nil && a.req.parsed != nil {
 			input = a.req.parsed.Items()
 		}
-		t.call.Content(messagesOf(input), messagesOf(slices.Concat(r.Choices...)))
+		t.Content(messagesOf(input), messagesOf(slices.Concat(r.Choices...)))
 	}
-	t.call.Answered(telemetry.Answer{
+	t.Answered(telemetry.Answer{
 		Status: status, ID: r.ID, Model: r.Model, Finish: r.Finish, Usage: wire.ParseUsage(r.Usage),
 	})
 }
@@ -97,7 +86,7 @@ func (t *trace) failed(status int, err error) {
 	if f := failureOf(err); f != nil {
 		class = f.class
 	}
-	t.call.Answered(telemetry.Answer{Status: status, Failure: class})
+	t.Answered(telemetry.Answer{Status: status, Failure: class})
 }
 
 // ended closes the request's span. Upstream's status is 0 where it has not answered.
@@ -106,9 +95,9 @@ func (t *trace) ended(status, upstreamStatus int, clientGone bool) {
 	case clientGone:
 		status = telemetry.StatusClientGone
 	case upstreamStatus != 0:
-		t.call.Answered(telemetry.Answer{Status: upstreamStatus})
+		t.Answered(telemetry.Answer{Status: upstreamStatus})
 	}
-	t.call.End(status)
+	t.End(status)
 }
 
 // appendServerTiming writes how long memory and upstream took, as the value of Server-Timing.

@@ -28,10 +28,9 @@ type Rules struct {
 	// InstructionRole is the role for a gateway's own instructions, if the client uses none.
 	InstructionRole Role
 
-	// Previous names the answer that a request continues, Conversation the conversation that upstream adds it to. Holds are
-	// all members by which upstream itself puts items before those of the request.
+	// Previous names the answer that a request continues, Conversation the conversation that upstream adds it to. By both,
+	// upstream itself puts items before those of the request.
 	Previous, Conversation string
-	Holds                  []string
 	// Template names a template that upstream puts before the items.
 	Template string
 	// Kept: upstream stores an answer unless the request forbids it. References: a request may refer to items of a stored

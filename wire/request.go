@@ -242,7 +242,7 @@ func (r *Request) InConversation() bool { return r.sets(r.Dialect.Rules().Conver
 // Continues reports whether upstream itself holds what comes before the request's items. A template without items asks by itself:
 // nothing of a conversation can stand before its question.
 func (r *Request) Continues() bool {
-	return slices.ContainsFunc(r.Dialect.Rules().Holds, r.sets) || r.Templated() && len(r.Items()) == 0
+	return r.sets(r.Dialect.Rules().Previous) || r.InConversation() || r.Templated() && len(r.Items()) == 0
 }
 
 // Templated reports whether upstream puts a template before the items, which may have calls.
