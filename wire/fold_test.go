@@ -193,6 +193,36 @@ var answers = []answer{
 		raws:   [][]string{{`{"role":"assistant","content":"ab"}`}},
 	},
 	{
+		name: "messages beside deltas, behind one without", dialect: Chat,
+		stream: chatStream(message("a"), `"choices":[{"index":0,"message":{"role":"assistant","content":"b"},"delta":{"content":"b"}}]`, finishStop, usageChunk),
+		whole:  wholeChat(`{"role":"assistant","content":"ab"}`),
+		raws:   [][]string{{`{"role":"assistant","content":"ab"}`}},
+	},
+	{
+		name: "a call whose pieces have ids of their own", dialect: Chat,
+		stream: chatStream(delta(`{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{"}}]}`), delta(`{"tool_calls":[{"index":0,"id":"b","function":{"arguments":"}"}}]}`), finishTools, usageChunk),
+		whole:  wholeChat(`{"role":"assistant","tool_calls":[{"id":"a","function":{"name":"f","arguments":"{}"}}]}`),
+		raws:   [][]string{{`{"role":"assistant","tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{}"}}]}`}},
+	},
+	{
+		name: "unsigned thoughts of several indexes", dialect: Chat,
+		stream: chatStream(delta(`{"role":"assistant","content":"x","reasoning_details":[{"type":"reasoning.text","text":"a","index":0}]}`), delta(`{"reasoning_details":[{"type":"reasoning.text","text":"b","index":1}]}`), finishStop, usageChunk),
+		whole:  wholeChat(`{"role":"assistant","content":"x"}`),
+		raws:   [][]string{{`{"role":"assistant","content":"x","reasoning_details":[{"type":"reasoning.text","text":"a","index":0},{"type":"reasoning.text","text":"b","index":1}]}`}},
+	},
+	{
+		name: "thoughts alone", dialect: Chat,
+		stream: chatStream(delta(`{"role":"assistant","reasoning_content":"x"}`), finishStop, usageChunk),
+		whole:  wholeChat(`{"role":"assistant","content":null,"reasoning_content":"x"}`),
+		raws:   [][]string{{`{"role":"assistant","content":null,"reasoning_content":"x"}`}},
+	},
+	{
+		name: "an empty string behind a list", dialect: Chat,
+		stream: chatStream(delta(`{"role":"assistant","content":[{"type":"thinking","thinking":[{"type":"text","text":"h"}]}]}`), delta(`{"content":""}`), finishStop, usageChunk),
+		whole:  wholeChat(`{"role":"assistant","content":[{"type":"thinking","thinking":[{"type":"text","text":"h"}]}]}`),
+		raws:   [][]string{{`{"role":"assistant","content":[{"type":"thinking","thinking":[{"type":"text","text":"h"}]}]}`}},
+	},
+	{
 		name: "completed", dialect: Responses,
 		stream: responsesStream(created, `{"type":"response.output_text.delta","output_index":1,"content_index":0,"delta":"a\""}`, completed(wholeOutput)),
 		whole:  `{"id":"resp_1","object":"response","model":"m","status":"completed","error":null,"output":[` + wholeOutput + `],"usage":{"total_tokens":3}}`,
@@ -305,6 +335,7 @@ func TestFoldCut(t *testing.T) {
 	f(Chat, cut(delta(`{"content":"a","tool_calls":[{"index":0,"id":"1","function":{"name":"f","arguments":"{}"}},{"index":1,"id":"2","function":{"name":"f","arguments":"{\"x"}}]}`)),
 		`[[{"role":"assistant","content":"a","tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{}"}}]}]]`)
 	f(Chat, cut(delta(`{"content":null,"tool_calls":[{"index":0,"id":"1","function":{"name":"f","arguments":""}}],"function_call":{"name":"f","arguments":"{"}}`)), "[[]]")
+	f(Chat, cut(delta(`{"content":"a","tool_calls":[{"index":0,"id":"1","custom":{"name":"f","input":"1"}}]}`)), `[[{"role":"assistant","content":"a"}]]`)
 	f(Responses, responsesStream(created, `{"type":"response.output_item.done","output_index":0,"item":{"type":"reasoning","id":"rs"}}`,
 		`{"type":"response.output_text.delta","output_index":1,"content_index":0,"delta":"a\""}`, `{"type":"response.output_text.delta","output_index":1,"content_index":0,"delta":"b"}`, `{"type":"response.refusal.delta","output_index":1,"content_index":1,"delta":"no"}`,
 		`{"type":"response.function_call_arguments.delta","output_index":2,"delta":"{"}`, `{"type":"response.output_text.delta","output_index":-1,"delta":"z"}`),
@@ -408,6 +439,49 @@ func TestFoldBounded(t *testing.T) {
 	r := folder.Reply()
 	if !ended || !r.Truncated || r.Finish != "stop" || len(r.Usage) == 0 || len(r.Choices[0][0].Raw) > MaxFolded {
 		t.Errorf("ended %v, truncated %v, finish %q, %d bytes", ended, r.Truncated, r.Finish, len(r.Choices[0][0].Raw))
+	}
+}
+
+// TestChoiceThatFailed: a choice that failed before it said anything is no message.
+func TestChoiceThatFailed(t *testing.T) {
+	t.Parallel()
+	for reason, items := range map[string]int{"error": 0, "stop": 1} {
+		folder := NewFolder(Chat)
+		folder.Write([]byte(`data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":"` + reason + "\"}]}\n\n"))
+		if r := folder.Reply(); len(r.Choices[0]) != items || r.Finish != reason {
+			t.Errorf("%s: %v, finish %q", reason, raws(r), r.Finish)
+		}
+	}
+}
+
+// TestOtherNames: a name that came in pieces has its first and its last piece as other names, in choice 0 only.
+func TestOtherNames(t *testing.T) {
+	t.Parallel()
+	for index, want := range map[string]string{"0": "map[1:[r m]]", "2": "map[]"} {
+		folder := NewFolder(Chat)
+		for _, calls := range []string{`{"index":0,"id":"a","function":{"name":"ls"}},{"index":1,"id":"b","function":{"name":"r"}}`, `{"index":1,"function":{"name":"m","arguments":"{}"}}`} {
+			folder.Write([]byte(`data: {"choices":[{"index":` + index + `,"delta":{"tool_calls":[` + calls + `]},"finish_reason":"tool_calls"}]}` + "\n\n"))
+		}
+		if got := fmt.Sprint(folder.Reply().OtherNames); got != want {
+			t.Errorf("choice %s: %s, want %s", index, got, want)
+		}
+	}
+}
+
+// TestFoldBoundsNumbers: a stream cannot name more calls or members than any API has.
+func TestFoldBoundsNumbers(t *testing.T) {
+	t.Parallel()
+	folder := NewFolder(Chat)
+	for i := range 2 * MaxIndex {
+		folder.Write(fmt.Appendf(nil, `data: {"choices":[{"index":0,"delta":{"m%d":1,"tool_calls":[{"index":0,"id":"%d","function":{"name":"f","arguments":"{}"}}]}}]}`+"\n\n", i, i))
+	}
+	it := folder.Reply().Choices[0][0]
+	members := 0
+	for range Children(it.Raw) {
+		members++
+	}
+	if calls := strings.Count(string(it.Raw), `"arguments"`); calls > MaxIndex || members > 100 {
+		t.Errorf("%d calls, %d members", calls, members)
 	}
 }
 

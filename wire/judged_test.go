@@ -139,6 +139,23 @@ func TestUnclearCalls(t *testing.T) {
 	}
 }
 
+// TestUnclearTypes: an event has the type that its name or its data give; the two agree if both do.
+func TestUnclearTypes(t *testing.T) {
+	t.Parallel()
+	for event, unclear := range map[string]bool{
+		"event: response.created\ndata: {\"response\":{}}\n\n":                                    false,
+		"data: {\"type\":\"response.created\",\"response\":{}}\n\n":                               false,
+		"event: response.created\ndata: {\"type\":\"response.created\",\"response\":{}}\n\n":      false,
+		"event: response.created\ndata: {\"type\":\"response.output_item.done\",\"item\":{}}\n\n": true,
+	} {
+		f := NewJudgedFolder(Responses)
+		f.Write([]byte(event))
+		if got := f.Unclear(); (got != "") != unclear {
+			t.Errorf("%q: %q, want unclear %v", event, got, unclear)
+		}
+	}
+}
+
 // TestUnclearKind: a call of a stream of Chat is a function's or a custom tool's, whichever chunks say it.
 func TestUnclearKind(t *testing.T) {
 	t.Parallel()

@@ -391,7 +391,7 @@ func (a *accumulator) add(name, value []byte, join bool) {
 		}
 		m.kind, m.value = kind, append(m.value, value[1:len(value)-1]...)
 	case kind == '[':
-		if m.kind == '"' && len(m.value) > 0 {
+		if m.kind == '"' {
 			m.addText(m.append(nil))
 		}
 		m.kind, m.value = kind, nil
