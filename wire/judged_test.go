@@ -111,6 +111,7 @@ func TestUnclearCalls(t *testing.T) {
 	input := func(kind, members string) string {
 		return `{"type":"response.function_call_arguments.` + kind + `","item_id":"i","output_index":0,` + members + `}`
 	}
+	without := func(event string) string { return strings.NewReplacer(`"id":"i",`, "", `"item_id":"i",`, "").Replace(event) }
 	const spaced, tight, other = `{\"x\": 1}`, `{\"x\":1}`, `{\"x\":2}`
 	whole := done(item("f", tight))
 	const shell = `{"type":"local_shell_call","id":"i","call_id":"a","action":`
@@ -126,6 +127,9 @@ func TestUnclearCalls(t *testing.T) {
 		{"another name for its input", []string{added(item("f", "")), input("done", `"name":"g","arguments":"`+tight+`"`), whole}, true},
 		{"another name at first", []string{added(item("g", "")), whole}, true},
 		{"an item of its own", []string{added(item("f", "")), input("done", `"arguments":"`+tight+`"`), whole, `{"type":"response.completed","response":{"output":[` + item("f", other) + `]}}`}, true},
+		{"another name behind it", []string{added(item("f", "")), whole, input("done", `"name":"g","arguments":"`+tight+`"`)}, true},
+		{"other pieces, known by their index", []string{without(added(item("f", ""))), without(input("delta", `"delta":"`+other+`"`)), without(whole)}, true},
+		{"alike, known by their index", []string{without(added(item("f", ""))), without(input("delta", `"delta":"`+tight+`"`)), without(whole)}, false},
 		{"a call that was cut", []string{added(item("f", "")), input("delta", `"delta":"{"`)}, false},
 		{"an action that comes later", []string{added(shell + `{}}`), done(shell + `{"command":["ls"]}}`)}, false},
 	} {

@@ -278,6 +278,17 @@ func TestWhole(t *testing.T) {
 	f(dialects.Responses, `{"error":{"code":"x"}}`, `{"id":"r0","output":[]}`, `{"error":{"code":"x"}}`)
 }
 
+// TestCallWithoutID: a hidden call that has no id hides nothing else.
+func TestCallWithoutID(t *testing.T) {
+	t.Parallel()
+	const message = `{"type":"message","role":"assistant","content":[]}`
+	body := `{"output":[` + message + `,{"type":"function_call","name":"mem_x","arguments":"{}"}]}`
+	got := Whole(dialects.Responses, []Answer{{Body: []byte(body)}}, func(_ int, c wire.Call) bool { return c.ID == "" })
+	if want := `{"output":[` + message + `]}`; string(got) != want {
+		t.Errorf("got %s", got)
+	}
+}
+
 // FuzzMerge: any bytes as two answers. What comes out does not depend on chunks, folds to Merged and holds no hidden
 // call; a single answer with nothing to hide is the same bytes.
 func FuzzMerge(f *testing.F) {
