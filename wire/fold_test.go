@@ -335,6 +335,8 @@ func TestFoldCut(t *testing.T) {
 	f(Chat, cut(delta(`{"content":"a","tool_calls":[{"index":0,"id":"1","function":{"name":"f","arguments":"{}"}},{"index":1,"id":"2","function":{"name":"f","arguments":"{\"x"}}]}`)),
 		`[[{"role":"assistant","content":"a","tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{}"}}]}]]`)
 	f(Chat, cut(delta(`{"content":null,"tool_calls":[{"index":0,"id":"1","function":{"name":"f","arguments":""}}],"function_call":{"name":"f","arguments":"{"}}`)), "[[]]")
+	f(Responses, responsesStream(created, `{"type":"response.output_item.added","output_index":0,"item":{"type":"function_call","call_id":"c","name":"f","arguments":"","status":"in_progress"}}`, `{"type":"response.function_call_arguments.done","output_index":0,"arguments":"{}"}`),
+		`[[{"type":"function_call","call_id":"c","name":"f","arguments":"{}","status":"completed"}]]`)
 	f(Chat, cut(delta(`{"content":"a","tool_calls":[{"index":0,"id":"1","custom":{"name":"f","input":"1"}}]}`)), `[[{"role":"assistant","content":"a"}]]`)
 	f(Responses, responsesStream(created, `{"type":"response.output_item.done","output_index":0,"item":{"type":"reasoning","id":"rs"}}`,
 		`{"type":"response.output_text.delta","output_index":1,"content_index":0,"delta":"a\""}`, `{"type":"response.output_text.delta","output_index":1,"content_index":0,"delta":"b"}`, `{"type":"response.refusal.delta","output_index":1,"content_index":1,"delta":"no"}`,

@@ -127,6 +127,7 @@ func TestUnclearCalls(t *testing.T) {
 		{"another name for its input", []string{added(item("f", "")), input("done", `"name":"g","arguments":"`+tight+`"`), whole}, true},
 		{"another name at first", []string{added(item("g", "")), whole}, true},
 		{"an item of its own", []string{added(item("f", "")), input("done", `"arguments":"`+tight+`"`), whole, `{"type":"response.completed","response":{"output":[` + item("f", other) + `]}}`}, true},
+		{"an input before its item", []string{input("done", `"name":"f","arguments":"`+tight+`"`), whole}, false},
 		{"another name behind it", []string{added(item("f", "")), whole, input("done", `"name":"g","arguments":"`+tight+`"`)}, true},
 		{"other pieces, known by their index", []string{without(added(item("f", ""))), without(input("delta", `"delta":"`+other+`"`)), without(whole)}, true},
 		{"alike, known by their index", []string{without(added(item("f", ""))), without(input("delta", `"delta":"`+tight+`"`)), without(whole)}, false},
