@@ -111,7 +111,9 @@ func TestUnclearCalls(t *testing.T) {
 	input := func(kind, members string) string {
 		return `{"type":"response.function_call_arguments.` + kind + `","item_id":"i","output_index":0,` + members + `}`
 	}
-	without := func(event string) string { return strings.NewReplacer(`"id":"i",`, "", `"item_id":"i",`, "").Replace(event) }
+	without := func(event string) string {
+		return strings.NewReplacer(`"id":"i",`, "", `"item_id":"i",`, "").Replace(event)
+	}
 	const spaced, tight, other = `{\"x\": 1}`, `{\"x\":1}`, `{\"x\":2}`
 	whole := done(item("f", tight))
 	const shell = `{"type":"local_shell_call","id":"i","call_id":"a","action":`
