@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 
 	"remora/memory/layer"
 	"remora/memory/pipeline"
@@ -181,10 +182,10 @@ func (rs *rounds) judge(ctx context.Context, items []wire.Item, otherNames map[i
 		}
 		var own []int
 		calls, at := 0, len(r.results)
-		for i, c := range it.Calls() {
+		for i, c := range it.Judged() {
 			calls++
 			call := rs.toolCall(it, i, c)
-			result, hide := rs.call(ctx, c.Name, call, otherNames[number]...)
+			result, hide := rs.call(ctx, c, call, otherNames[number]...)
 			number++
 			if !hide {
 				r.visible++
@@ -214,11 +215,11 @@ func (rs *rounds) judge(ctx context.Context, items []wire.Item, otherNames map[i
 }
 
 // call is the result of a call that the client does not see, if it is one.
-func (rs *rounds) call(ctx context.Context, name string, call layer.ToolCall, otherNames ...string) (result string, hide bool) {
+func (rs *rounds) call(ctx context.Context, c wire.Call, call layer.ToolCall, otherNames ...string) (result string, hide bool) {
 	verdict := rs.run.ReviewCall(ctx, call)
 	for _, other := range otherNames {
 		if verdict.Action == layer.Allow {
-			verdict = rs.run.ReviewCall(ctx, rs.run.Named(call, other))
+			verdict = rs.run.ReviewCall(ctx, rs.run.Named(call, strings.TrimSpace(other)))
 		}
 	}
 	switch {
@@ -228,7 +229,7 @@ func (rs *rounds) call(ctx context.Context, name string, call layer.ToolCall, ot
 		return deniedCall, true
 	case verdict.Action == layer.Guide:
 		return guidedResponse, true
-	case rs.run.Owns(name):
+	case c.Family != wire.FamilyApproval && rs.run.Owns(c.Name):
 		return rs.run.RunTool(ctx, call), true
 	}
 	return "", false
@@ -243,8 +244,8 @@ func (r *round) guide(d wire.Dialect, role wire.Role, text string) {
 			reasoning = append(reasoning, it)
 			continue
 		}
-		rest, ok := it.WithoutCalls(func(c wire.Call) bool { return !r.hidden[c.ID] })
-		if ok && (rest.HasCalls() || rest.HasContent()) {
+		rest, ok := it.Keep(func(i int) bool { return !it.Parts[i].Judged() || r.hidden[it.Parts[i].Call.ID] })
+		if ok && (rest.HasJudged() || rest.HasContent()) {
 			said = append(append(said, reasoning...), rest)
 		}
 		reasoning = nil
@@ -392,7 +393,7 @@ func (rs *rounds) response() *layer.Response {
 func (rs *rounds) responseOf(items []wire.Item) *layer.Response {
 	r := &layer.Response{Input: rs.input, Items: items, Done: true}
 	for _, it := range items {
-		for i, c := range it.Calls() {
+		for i, c := range it.Judged() {
 			r.Calls = append(r.Calls, rs.toolCall(it, i, c))
 		}
 		if it.Kind == wire.Message {
@@ -406,7 +407,7 @@ func (rs *rounds) responseOf(items []wire.Item) *layer.Response {
 // toolCall returns call number i of an item as layers see it. Tools of the API that clients run, such as the shell, have no
 // name in their calls, so that rules know them by their kind.
 func (rs *rounds) toolCall(it wire.Item, i int, c wire.Call) layer.ToolCall {
-	name := c.Name
+	name := strings.TrimSpace(c.Name) // clients are known to trim it
 	if name == "" && c.Family != wire.FamilyFunction {
 		name = c.Family
 	}

@@ -151,6 +151,59 @@ func TestCallsAreJudgedWithoutTheStore(t *testing.T) {
 	}
 }
 
+// warden denies calls of the tool rm.
+type warden struct{}
+
+func (warden) ReviewToolCall(_ context.Context, _ *layer.Turn, _ layer.State, c layer.ToolCall) (layer.Verdict, error) {
+	if c.Name == "rm" && c.Arguments != "" {
+		return layer.Verdict{Action: layer.Deny, Guidance: "no"}, nil
+	}
+	return layer.Verdict{}, nil
+}
+
+// TestApprovalsAreJudged: a request to approve a call at an MCP server is judged like a call. One that is denied is refused, and the
+// client does not see it. Blanks around a name do not matter.
+func TestApprovalsAreJudged(t *testing.T) {
+	t.Parallel()
+	const approval = `{"type":"mcp_approval_request","id":"m1","server_label":"files","name":%q,"arguments":"{}"}`
+	const call = `{"type":"function_call","id":"fc_1","call_id":"m1","name":%q,"arguments":"{}"}`
+	for _, c := range []struct {
+		item, name string
+		answer     string // what the model is told of a denied call
+	}{
+		{approval, "ls", ""},
+		{approval, "rm", `{"type":"mcp_approval_response","approval_request_id":"m1","approve":false,"reason":"no"}`},
+		{approval, " rm\t", `{"type":"mcp_approval_response","approval_request_id":"m1","approve":false,"reason":"no"}`},
+		{call, "rm\n", `{"type":"function_call_output","call_id":"m1","output":"no"}`},
+		{call, "ls", ""},
+	} {
+		l := newLab(t, memory.Options{Shape: memory.Shape{Layers: layersOf(t, pipeline.Layer{ID: "a", Kind: "test", Scope: layer.Thread, Impl: warden{}})}})
+		turn := l.beginIn(dialects.Responses, "s:be u:1")
+		item, err := wire.ParseItem(dialects.Responses, fmt.Appendf(nil, c.item, c.name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		reply := wire.Reply{Complete: true, ID: "resp_1", Choices: [][]wire.Item{{item}}}
+		next := turn.Review(t.Context(), reply)
+		if denied := c.answer != ""; next.Hidden["m1"] != denied || next.GoesOn != denied {
+			t.Errorf("%q: %+v", c.name, next)
+		}
+		if c.answer == "" {
+			turn.Commit(memory.Answer{HTTPStatus: 200, Reply: reply})
+			continue
+		}
+		sent := raws(send(turn, view.Shape{}).Items)
+		if len(sent) != 4 || sent[2] != string(item.Raw) || sent[3] != c.answer {
+			t.Errorf("%q: the model gets %q", c.name, sent)
+		}
+		turn.Commit(answerIn(t, dialects.Responses, "a:1"))
+		view, _ := l.ask(dialects.Responses, "tools=f | s:be u:1 a:1 u:2 -> a:2")
+		if n := len(strings.Fields(view)); n != 6 {
+			t.Errorf("%q: the next view is %s", c.name, view)
+		}
+	}
+}
+
 // TestHiddenItemsAreStoredOnce: a turn whose input and hidden items were written, and whose answer had to wait in the
 // spool, has its hidden items in the log once.
 func TestHiddenItemsAreStoredOnce(t *testing.T) {

@@ -142,7 +142,7 @@ func callsOf(r wire.Reply) map[string]bool {
 	seen := make(map[string]bool)
 	for _, choice := range r.Choices[:min(1, len(r.Choices))] {
 		for _, it := range choice {
-			for _, c := range it.Calls() {
+			for _, c := range it.Judged() {
 				seen[c.ID] = true
 			}
 		}

@@ -92,6 +92,11 @@ type Part struct {
 // Answerable reports whether a ToolResult may answer the part.
 func (p *Part) Answerable() bool { return p.Kind == ToolCall || p.Kind == Other && p.Call.ID != "" }
 
+// Judged reports whether rules judge the part: a call, or a request to approve one that upstream would run at an MCP server.
+func (p *Part) Judged() bool {
+	return p.Kind == ToolCall || p.Kind == Other && p.Call.Family == FamilyApproval
+}
+
 // Hash is a content hash or a chain hash.
 type Hash [16]byte
 
@@ -163,6 +168,22 @@ func (it Item) Calls() iter.Seq2[int, Call] {
 	}
 }
 
+// Judged returns the calls of the item that rules judge, those that it asks to approve included, by the indexes of their parts.
+func (it Item) Judged() iter.Seq2[int, Call] {
+	return func(yield func(int, Call) bool) {
+		for i := range it.Parts {
+			if p := &it.Parts[i]; p.Judged() && !yield(i, p.Call) {
+				return
+			}
+		}
+	}
+}
+
+// HasJudged reports whether the item has a call that rules judge.
+func (it Item) HasJudged() bool {
+	return slices.ContainsFunc(it.Parts, func(p Part) bool { return p.Judged() })
+}
+
 // HasCalls reports whether the item makes calls.
 func (it Item) HasCalls() bool {
 	for i := range it.Parts {
@@ -187,7 +208,8 @@ const (
 	FamilyLegacy     = "function_legacy" // function_call and role "function": without an id, paired by adjacency and name
 	FamilyCustom     = "custom_tool"
 	FamilyLocalShell = "local_shell"
-	FamilyProgram    = "program" // programs, which upstream runs, and which make calls of their own
+	FamilyApproval   = "mcp_approval" // a request for approval, of kind Other, whose answer approves or refuses
+	FamilyProgram    = "program"      // programs, which upstream runs, and which make calls of their own
 )
 
 // Key returns the common key of a call and its result within one dialect: the id, or the family and name of a call without one.
@@ -289,7 +311,7 @@ func (it Item) TakesText(part int) bool {
 
 // input returns the member that has the input of the call in a part, "" if there is none.
 func (it Item) input(part int) (name string, raw []byte) {
-	if part < 0 || part >= len(it.Parts) || it.Parts[part].Kind != ToolCall {
+	if part < 0 || part >= len(it.Parts) || !it.Parts[part].Judged() {
 		return "", nil
 	}
 	call := it.Dialect.Codec().Input(it, part)
@@ -379,11 +401,11 @@ func (it Item) WithoutCalls(drop func(Call) bool) (Item, bool) {
 	return it.Keep(func(i int) bool { return it.Parts[i].Kind != ToolCall || !drop(it.Parts[i].Call) })
 }
 
-// OnlyCalls returns the item with only the calls whose parts keep names, by their index, without its text. Everything else
+// OnlyCalls returns the item with only the judged calls whose parts keep names, by their index, without its text. Everything else
 // that upstream sent with the calls stays: thinking models refuse a call that comes back without its reasoning_content,
 // reasoning_details or thought signature. It returns false when no call is kept.
 func (it Item) OnlyCalls(keep func(part int) bool) (Item, bool) {
-	calls, ok := it.Keep(func(i int) bool { return it.Parts[i].Kind == ToolCall && keep(i) })
+	calls, ok := it.Keep(func(i int) bool { return it.Parts[i].Judged() && keep(i) })
 	if !ok {
 		return Item{}, false
 	}

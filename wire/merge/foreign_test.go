@@ -115,6 +115,19 @@ func (p play) with(answers ...string) play {
 	return p
 }
 
+// TestApprovalOfAForeignTool: a tool at an MCP server may have the name of a layer's: the client gets the request to approve it.
+func TestApprovalOfAForeignTool(t *testing.T) {
+	t.Parallel()
+	approval := `{"type":"mcp_approval_request","id":"m","server_label":"s","name":"mem_x","arguments":"{}"}`
+	answer := stream(dialects.Responses, 0, `{"type":"response.output_item.added","output_index":0,"item":`+approval+`}
+{"type":"response.output_item.done","output_index":0,"item":`+approval+`}
+{"type":"response.completed","response":{"id":"resp_0","output":[`+approval+`]}}`)
+	p := play{dialect: dialects.Responses, options: Options{Hide: hide}, answers: []string{answer}}
+	if got, _ := p.run(inOne); got != answer {
+		t.Errorf("the client gets %q", got)
+	}
+}
+
 // TestByteOrderMarkBehindAHiddenCall: the next answer may begin with a byte order mark too. The client gets none in the
 // middle of its stream, where it would make the first field unreadable.
 func TestByteOrderMarkBehindAHiddenCall(t *testing.T) {

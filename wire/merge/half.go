@@ -140,7 +140,7 @@ func (c *Client) HoldToTheEnd(n int) { c.kept += n }
 // Verdict returns the decision on a call whose name is known: Passed, Held or Hidden.
 func (c *Client) Verdict(call wire.Call) Verdict {
 	switch {
-	case c.o.Hide != nil && c.o.Hide(call.Name):
+	case c.o.Hide != nil && call.Family != wire.FamilyApproval && c.o.Hide(call.Name): // a tool of an MCP server may have the same name
 		return Hidden
 	case !c.released && c.o.HoldCalls:
 		return Held

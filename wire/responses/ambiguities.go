@@ -110,7 +110,7 @@ func inputEvent(typ []byte) (kind string, ok bool) {
 // item takes in an item that an event shows, and reports whether it is a call. One that has just begun may not have its input yet.
 func (a *ambiguities) item(index string, raw []byte, began bool) bool {
 	it, err := wire.ParseItem(Dialect, raw)
-	if err != nil || !it.HasCalls() {
+	if err != nil || !it.HasJudged() {
 		return false
 	}
 	c := a.of(index, it.ID)
@@ -171,7 +171,7 @@ func (a *ambiguities) Unclear(choices [][]wire.Item) string {
 
 // is reports whether an item is the call, by all that the events have told of it.
 func (c *callReading) is(it wire.Item) bool {
-	return it.HasCalls() && c.named && it.Parts[0].Call.Name == c.name && (c.callID == "" || it.Parts[0].Call.ID == c.callID)
+	return it.HasJudged() && c.named && it.Parts[0].Call.Name == c.name && (c.callID == "" || it.Parts[0].Call.ID == c.callID)
 }
 
 func oneOf(name string, names ...string) bool { return slices.Contains(names, name) }

@@ -202,7 +202,7 @@ func (r *merger) learn(it *item, raw []byte) {
 	if parsed.ID != "" {
 		it.id = parsed.ID
 	}
-	if parsed.HasCalls() {
+	if parsed.HasJudged() {
 		it.call, it.calls = parsed.Parts[0].Call, true
 		it.verdict = r.s.Verdict(it.call)
 		r.ours = r.ours || it.verdict == merge.Hidden
@@ -438,7 +438,7 @@ func (merging) Bodies(w *merge.Bodies) []byte {
 	for i, body := range w.All() {
 		for p := range wire.Children(wire.Member(body, "output")) {
 			it, err := wire.ParseItem(Dialect, p.Value)
-			if err == nil && it.HasCalls() && w.Hides(i, it.Parts[0].Call) {
+			if err == nil && it.HasJudged() && w.Hides(i, it.Parts[0].Call) {
 				continue
 			}
 			seen = append(seen, output{raw: p.Value})

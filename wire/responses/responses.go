@@ -30,7 +30,6 @@ const approvalResponse = "mcp_approval_response"
 // Families of calls that only this dialect has.
 const (
 	toolSearch = "tool_search"
-	approval   = "mcp_approval"
 )
 
 // kind is an item type's role in pairing.
@@ -155,15 +154,15 @@ func (*codec) Read(d *wire.Decoder, raw []byte) wire.Item {
 		part := wire.Part{}
 		switch string(wire.Unescaped(typ)) {
 		case "mcp_approval_request":
-			part.Call = wire.Call{ID: it.ID, Family: approval}
+			part.Call = wire.Call{ID: it.ID, Family: wire.FamilyApproval, Name: d.Text(f.name)}
 		case approvalResponse:
-			part = wire.Part{Kind: wire.ToolResult, Call: wire.Call{ID: d.Text(f.approval), Family: approval}}
+			part = wire.Part{Kind: wire.ToolResult, Call: wire.Call{ID: d.Text(f.approval), Family: wire.FamilyApproval}}
 		case "program":
 			part.Call = wire.Call{ID: d.Text(f.callID), Family: wire.FamilyProgram}
 		case "program_output":
 			part = wire.Part{Kind: wire.ToolResult, Call: wire.Call{ID: d.Text(f.callID), Family: wire.FamilyProgram}}
 		}
-		if part.Call.ID != "" {
+		if part.Call.ID != "" || part.Judged() {
 			it.Parts = d.AddPart(nil, part)
 		}
 	default:
@@ -190,6 +189,10 @@ func (*codec) Result(c wire.Call, content []byte) []byte {
 		id = "id"
 	case "":
 		typ = "function_call_output"
+	}
+	if c.Family == wire.FamilyApproval { // what rules deny is refused
+		out := wire.AppendString([]byte(`{"type":"`+approvalResponse+`","approval_request_id":`), c.ID)
+		return append(wire.AppendString(append(out, `,"approve":false,"reason":`...), wire.Text(content)), '}')
 	}
 	out := wire.AppendString([]byte(`{"type":`), typ)
 	out = wire.AppendString(append(wire.AppendString(append(out, ','), id), ':'), c.ID)

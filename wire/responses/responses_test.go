@@ -34,12 +34,12 @@ func TestItems(t *testing.T) {
 	f(`{"id":"x"}`, wire.Item{Kind: wire.Reference, ID: "x"})
 	f(`{"type":null,"id":"x"}`, wire.Item{Kind: wire.Reference, ID: "x"})
 	f(`{"type":"compaction","encrypted_content":"e"}`, wire.Item{Kind: wire.Compaction})
-	f(`{"type":"mcp_approval_request","id":"m","name":"f"}`, wire.Item{ID: "m", Parts: []wire.Part{{Call: call("m", "mcp_approval", "")}}})
+	f(`{"type":"mcp_approval_request","id":"m","name":"f"}`, wire.Item{ID: "m", Parts: []wire.Part{{Call: call("m", wire.FamilyApproval, "f")}}})
 	f(`{"type":"mcp_approval_response","id":"x","approval_request_id":"m"}`, wire.Item{ID: "x", Parts: wiretest.Result("m", "mcp_approval", "")})
 	f(`{"type":"program","id":"p","call_id":"c"}`, wire.Item{ID: "p", Parts: []wire.Part{{Call: call("c", "program", "")}}})
 	f(`{"type":"program_output","id":"p","call_id":"c","result":"x"}`, wire.Item{ID: "p", Parts: wiretest.Result("c", "program", "")})
 	// Without an id they pair with nothing.
-	f(`{"type":"mcp_approval_request","name":"f"}`, wire.Item{})
+	f(`{"type":"mcp_approval_request","name":"f"}`, wire.Item{Parts: []wire.Part{{Call: call("", wire.FamilyApproval, "f")}}})
 	f(`{"type":"program_output","result":"x"}`, wire.Item{})
 	for _, typ := range []string{"web_search_call", "mcp_call", "image_generation_call", "code_interpreter_call", "future_call", "future_call_output"} {
 		f(`{"type":"`+typ+`","call_id":"c"}`, wire.Item{})
