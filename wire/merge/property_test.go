@@ -283,7 +283,7 @@ func TestCallWithoutID(t *testing.T) {
 	t.Parallel()
 	const message = `{"type":"message","role":"assistant","content":[]}`
 	body := `{"output":[` + message + `,{"type":"function_call","name":"mem_x","arguments":"{}"}]}`
-	got := Whole(dialects.Responses, []Answer{{Body: []byte(body)}}, func(_ int, c wire.Call) bool { return c.ID == "" })
+	got := Whole(dialects.Responses, []Answer{{Body: []byte(body), Hidden: func(c wire.Call) bool { return c.ID == "" }}})
 	if want := `{"output":[` + message + `]}`; string(got) != want {
 		t.Errorf("got %s", got)
 	}
