@@ -47,13 +47,13 @@ func hiddenCalls(c *session.Conversation, v *view.View) (hidden []view.Out) {
 			reasoning = nil
 		case it.Kind == wire.Reasoning:
 			reasoning = append(reasoning, out)
-		case it.HasCalls():
+		case it.HasJudged():
 			hidden = append(append(hidden, reasoning...), out)
-			for _, call := range it.Calls() {
+			for _, call := range it.Judged() {
 				open[call.ID] = true
 			}
 			reasoning = nil
-		case it.Kind == wire.ToolResult && open[it.Answers().ID]:
+		case it.Answers() != wire.Call{} && open[it.Answers().ID]:
 			// A hidden result may replace one of the client that a layer has rewritten: it stays.
 			hidden = append(hidden, out)
 			delete(open, it.Answers().ID)

@@ -302,7 +302,7 @@ func (rs *rounds) lastView(t *Turn) view.Messages {
 		case it.Kind == wire.Reasoning:
 			reasoning = append(reasoning, it)
 			continue
-		case it.Kind == wire.ToolResult || it.HasCalls():
+		case it.HasJudged() || it.Answers() != wire.Call{}:
 		default:
 			m.After = append(append(m.After, reasoning...), it)
 			if it.Role != wire.Assistant {

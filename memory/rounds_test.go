@@ -201,6 +201,10 @@ func TestApprovalsAreJudged(t *testing.T) {
 		if n := len(strings.Fields(view)); n != 6 {
 			t.Errorf("%q: the next view is %s", c.name, view)
 		}
+		view, _ = l.ask(dialects.Responses, "| s:be u:1 a:1 u:2 a:2 u:3 -> a:3")
+		if view != "s:be u:1 a:1 u:2 a:2 u:3" {
+			t.Errorf("%q: without tools, the next view is %s", c.name, view)
+		}
 	}
 }
 
