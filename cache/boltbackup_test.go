@@ -92,7 +92,7 @@ func TestBackupOfATruncatedFile(t *testing.T) {
 		if !errors.Is(err, bolt.ErrDamaged) || !strings.Contains(err.Error(), "restore a backup") {
 			t.Errorf("%d bytes of %d: %v", size, len(whole), err)
 		}
-	_ = s.Close()
+		_ = s.Close()
 	}
 }
 

@@ -232,7 +232,14 @@ func TestErrorTexts(t *testing.T) {
 					}
 				}
 			case *ast.CallExpr:
-				if method, ok := n.Fun.(*ast.SelectorExpr); ok && method.Sel.Name == "bypass" {
+				called := ""
+				switch f := n.Fun.(type) {
+				case *ast.SelectorExpr:
+					called = f.Sel.Name
+				case *ast.Ident:
+					called = f.Name
+				}
+				if called == "bypass" || called == "badRequest" || called == "cannotRead" {
 					for _, text := range firstText(n.Args[0]) {
 						want(set.Position(n.Pos()), text)
 					}

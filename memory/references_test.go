@@ -47,7 +47,7 @@ func (l *lab) resend(words, text string, byReference bool) string {
 		out = nil
 	}
 	names := make(map[string]string)
-	for _, word := range strings.Fields(words) {
+	for word := range strings.FieldsSeq(words) {
 		kind, n := strings.TrimRight(word, "0123456789"), 0
 		if _, err := fmt.Sscan(strings.TrimPrefix(word, kind), &n); err != nil {
 			l.t.Fatal(err)

@@ -482,7 +482,7 @@ func (x *exchange) close() {
 		x.rounds.pieces = pieces{}
 		x.answer.reset()
 		x.attempt.reset()
-		x.request.reset()
+		x.reset()
 		x.s.exchanges.Put(x)
 	}()
 	aborted := x.ending.cut()

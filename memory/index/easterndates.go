@@ -71,9 +71,33 @@ type easternWord struct {
 //nolint:gochecknoglobals // constant tables
 var (
 	easternDays = []easternWord{
-		{"大前天", -3}, {"一昨日", -2}, {"おととい", -2}, {"前天", -2}, {"昨天", -1}, {"昨日", -1}, {"昨晚", -1}, {"昨晩", -1}, {"昨夜", -1},
-		{"今天", 0}, {"今日", 0}, {"今早", 0}, {"今晚", 0}, {"今晩", 0}, {"今朝", 0}, {"今夜", 0}, {"本日", 0}, {"明後日", 2}, {"明天", 1}, {"明日", 1},
-		{"明晚", 1}, {"明晩", 1}, {"明早", 1}, {"大后天", 3}, {"大後天", 3}, {"后天", 2}, {"後天", 2},
+		{"大前天", -3},
+		{"一昨日", -2},
+		{"おととい", -2},
+		{"前天", -2},
+		{"昨天", -1},
+		{"昨日", -1},
+		{"昨晚", -1},
+		{"昨晩", -1},
+		{"昨夜", -1},
+		{"今天", 0},
+		{"今日", 0},
+		{"今早", 0},
+		{"今晚", 0},
+		{"今晩", 0},
+		{"今朝", 0},
+		{"今夜", 0},
+		{"本日", 0},
+		{"明後日", 2},
+		{"明天", 1},
+		{"明日", 1},
+		{"明晚", 1},
+		{"明晩", 1},
+		{"明早", 1},
+		{"大后天", 3},
+		{"大後天", 3},
+		{"后天", 2},
+		{"後天", 2},
 	}
 	easternYears = []easternWord{
 		{"一昨年", -2}, {"去年", -1}, {"昨年", -1}, {"今年", 0}, {"本年", 0}, {"明年", 1}, {"来年", 1}, {"來年", 1}, {"后年", 2}, {"後年", 2},
@@ -81,10 +105,26 @@ var (
 	chineseSteps  = []easternWord{{"上上", -2}, {"上", -1}, {"这", 0}, {"這", 0}, {"本", 0}, {"下下", 2}, {"下", 1}}
 	japaneseSteps = []easternWord{{"先々", -2}, {"先", -1}, {"今", 0}, {"再来", 2}, {"来", 1}, {"來", 1}}
 	easternUnits  = []easternWord{
-		{"日間", int(unitDay)}, {"天", int(unitDay)}, {"日", int(unitDay)}, {"个星期", int(unitWeek)}, {"個星期", int(unitWeek)},
-		{"个礼拜", int(unitWeek)}, {"個禮拜", int(unitWeek)}, {"星期", int(unitWeek)}, {"週間", int(unitWeek)}, {"周", int(unitWeek)}, {"週", int(unitWeek)},
-		{"个月", int(unitMonth)}, {"個月", int(unitMonth)}, {"か月", int(unitMonth)}, {"ヶ月", int(unitMonth)}, {"カ月", int(unitMonth)},
-		{"ヵ月", int(unitMonth)}, {"箇月", int(unitMonth)}, {"年間", int(unitYear)}, {"年", int(unitYear)},
+		{"日間", int(unitDay)},
+		{"天", int(unitDay)},
+		{"日", int(unitDay)},
+		{"个星期", int(unitWeek)},
+		{"個星期", int(unitWeek)},
+		{"个礼拜", int(unitWeek)},
+		{"個禮拜", int(unitWeek)},
+		{"星期", int(unitWeek)},
+		{"週間", int(unitWeek)},
+		{"周", int(unitWeek)},
+		{"週", int(unitWeek)},
+		{"个月", int(unitMonth)},
+		{"個月", int(unitMonth)},
+		{"か月", int(unitMonth)},
+		{"ヶ月", int(unitMonth)},
+		{"カ月", int(unitMonth)},
+		{"ヵ月", int(unitMonth)},
+		{"箇月", int(unitMonth)},
+		{"年間", int(unitYear)},
+		{"年", int(unitYear)},
 	}
 )
 

@@ -1,6 +1,9 @@
 package layer
 
-import "sort"
+import (
+	"slices"
+	"sort"
+)
 
 // Fits reports whether text costs at most budget tokens. Of a text that is far too long only the beginning is counted.
 func Fits(count func(string) int, text string, budget int) bool {
@@ -35,7 +38,7 @@ func FitLines(t *Turn, n, budget int, block func(n int) string) (r Recalled, kep
 func FitEach[T any](t *Turn, entries []T, budget int, block func([]T) string) (r Recalled, kept, left []T) {
 	r.NoRoom = len(entries) > 0
 	for _, e := range entries {
-		more := append(kept[:len(kept):len(kept)], e)
+		more := append(slices.Clip(kept), e)
 		if text := block(more); Fits(t.Count, text, budget) {
 			r, kept = OneBlock(text), more
 		} else {

@@ -96,5 +96,5 @@ func readSize(it wire.Item) uint32 {
 	case !it.IsImage():
 		size = len(it.Raw)
 	}
-	return uint32(min(size, math.MaxInt32)) //nolint:gosec // not more
+	return uint32(min(size, math.MaxInt32))
 }

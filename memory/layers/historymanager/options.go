@@ -70,7 +70,7 @@ func Defaults(o Options) layer.Defaults {
 	if tokens <= 0 {
 		tokens = defaultMemoryBudget
 	}
-	d := layer.Defaults{ID: "history", Slot: 300, Scope: layer.Thread, Budget: layer.AtMost(float64(tokens)/2)}
+	d := layer.Defaults{ID: "history", Slot: 300, Scope: layer.Thread, Budget: layer.AtMost(float64(tokens) / 2)}
 	if o.EnableLongTermMemory {
 		d.Scope, d.Placement, d.Budget = layer.Resource, layer.AutoLive, layer.AtMost(1.5*float64(tokens))
 	}
