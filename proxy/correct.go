@@ -183,8 +183,8 @@ const leastTokens = 500
 // After a try that did not help, the client's next request gets the next shape. In a later round of an answer, tools stay.
 func (o *outgoing) nextShape(r *refusal, later bool) (view.Shape, bool) {
 	form, aboutTools := r.form(), r.aboutTools()
-	if r.status == fasthttp.StatusInternalServerError && form == view.AsIs && !aboutTools && !r.aboutMedia() && (later || !o.offersLayerTools()) {
-		return view.Shape{}, false // probably a failure of upstream, which may have served the request
+	if r.status == fasthttp.StatusInternalServerError && form == view.AsIs && !aboutTools && !r.aboutMedia() {
+		return view.Shape{}, false // probably a passing failure: if it helped, layers would lose their tools for an hour
 	}
 	// Upstream that speaks of tools where none are offered means the calls in the history.
 	offersNone := len(o.req.parsed.Tools()) == 0 && !o.offersLayerTools()

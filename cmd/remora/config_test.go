@@ -318,8 +318,8 @@ func TestValuesThatCannotBe(t *testing.T) {
 	t.Parallel()
 	for file, want := range map[string]string{
 		"log: {level: 5}":                             "log.level: want debug, info, warn or error, have a number",
-		"store: {url: 'redis://:hush@h:65536/2'}":     "store.url: want ports from 1 to 65535",
-		"store: {url: 'redis+cluster://a:1,b:70000'}": "store.url: want ports from 1 to 65535",
+		"store: {url: 'redis://:hush@h:65536/2'}":     "store.url: want names or IP addresses, and ports from 1 to 65535",
+		"store: {url: 'redis+cluster://a:1,b:70000'}": "store.url: want names or IP addresses, and ports from 1 to 65535",
 	} {
 		if _, err := loadFile(t, file); fmt.Sprint(err) != want {
 			t.Errorf("%s: got %v, want %s", file, err, want)
