@@ -349,10 +349,11 @@ func TestStoresExpireSessions(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			const ttl = 10 * time.Hour
-			now := time.Date(2026, 3, 5, 9, 0, 0, 0, time.UTC)
-			clock := func() time.Time { return now }
+			var passed atomic.Int64 // sweeps read the clock, too
+			clock := func() time.Time { return time.Date(2026, 3, 5, 9, 0, 0, 0, time.UTC).Add(time.Duration(passed.Load())) }
+			later := func() { passed.Add(int64(6 * time.Hour)) }
 			url := "bolt:" + filepath.Join(t.TempDir(), "remora.db")
-			expire := func() { now = now.Add(6 * time.Hour) } // the session two has half of its time left then
+			expire := later // the session two has half of its time left then
 			if kind == "redis" {
 				srv := kit.StartRedis(t)
 				url = srv.URL()
@@ -369,7 +370,7 @@ func TestStoresExpireSessions(t *testing.T) {
 			}
 			l := begin()
 			l.turnOf(in("one", "ada"), "u:hello", "a:hi")
-			now = now.Add(6 * time.Hour)
+			later()
 			l.turnOf(in("two", "ada"), "u:hello", "a:hi")
 			l.m.Close() // with it the sweeps that begin with a turn
 			expire()

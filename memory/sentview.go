@@ -13,10 +13,17 @@ func (t *Turn) Tokens() (n int) {
 	if t.shape.Price == nil {
 		return 0
 	}
-	for _, it := range t.writer.entry.Resolved(t.View) {
+	for _, it := range t.resolved(t.View) {
 		n += t.shape.Price(t.call.Request.Model(), it)
 	}
 	return n
+}
+
+// resolved is session.Entry.Resolved for a request that may be written meanwhile.
+func (t *Turn) resolved(items []wire.Item) []wire.Item {
+	t.writer.mu.Lock()
+	defer t.writer.mu.Unlock()
+	return t.writer.entry.Resolved(items)
 }
 
 // WithoutTools removes the layers' tools from the turn. If the client offers none either, hidden calls are removed from the
@@ -46,7 +53,7 @@ func (t *Turn) Shorten(maxTokens int) bool {
 	}
 	history := t.chosen.view.Items[len(t.chosen.conversation.System):]
 	kept := view.Assemble(view.Request{
-		Items: history, Resolved: t.writer.entry.Resolved(history), Window: t.shape.Window, WindowInput: t.windowSizes(maxTokens),
+		Items: history, Resolved: t.resolved(history), Window: t.shape.Window, WindowInput: t.windowSizes(maxTokens),
 	}).Kept
 
 	var out []view.Out

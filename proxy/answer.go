@@ -150,7 +150,10 @@ func (a *answer) commit(r wire.Reply, aborted memory.Aborted) {
 	}
 
 	step := a.req.trace.Step("commit")
-	end := memory.Answer{Reply: r, HTTPStatus: a.attempt.status, Aborted: aborted, Provider: out.provider.Name(), Model: out.model}
+	end := memory.Answer{Reply: r, HTTPStatus: a.attempt.status, Aborted: aborted, Model: out.model}
+	if out.provider != nil { // there may be none for the model that a request about an answer names
+		end.Provider = out.provider.Name()
+	}
 	if turn != nil {
 		turn.ender.Commit(end)
 	} else {

@@ -24,6 +24,11 @@ type key struct {
 	named  bool   // it names the tenant
 }
 
+// gatewayKeys are the headers of gateways on the way to a provider. A provider with a key of its own does not get them either.
+func gatewayKeys() []string {
+	return []string{"x-litellm-api-key", "x-portkey-api-key", "x-bf-vk", "cf-aig-authorization", "helicone-auth"}
+}
+
 // queryKeys are the query parameters that hold a key: Azure and Google accept them.
 func queryKeys() []string { return []string{"api-key", "api_key", "key"} }
 
@@ -115,7 +120,7 @@ func joined(dst []byte, credentials [][]byte) []byte {
 			continue
 		}
 		if len(dst) > 0 {
-			dst = append(dst, 0) // no header can have it
+			dst = append(dst, 0) // no header can have it; a key in a query that does is known to who sends it
 		}
 		dst = append(dst, c...)
 	}

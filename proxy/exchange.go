@@ -25,11 +25,12 @@ type exchange struct {
 	answer  answer  // what the client gets, and the log
 	rounds  rounds  // of the model, where layers judge an answer or run tools
 	stream  stream  // the body of the answer, while it is passed on
+	sent    func()  // tells the turn that its request is upstream; made once, as a function value allocates
 }
 
 func newExchange(s *Server) *exchange {
 	x := new(exchange)
-	x.ended = x.end
+	x.ended, x.sent = x.end, func() { x.turn.ender.Forwarded() }
 	x.s, x.trace.telemetry = s, s.telemetry
 	x.attempt.req, x.attempt.out.req, x.attempt.portable = &x.request, &x.request, x.attempt.isPortable
 	x.answer.req, x.answer.attempt = &x.request, &x.attempt
@@ -222,7 +223,7 @@ func (x *exchange) forward(send func(*providers.Head) error) error {
 		defer x.releaseBody() // the answer may stream for minutes
 		return send(&x.answer.head.Head)
 	}
-	x.attempt.upstream.Sent = x.turn.ender.Forwarded
+	x.attempt.upstream.Sent = x.sent
 	begun := x.s.now()
 	err := send(&x.answer.head.Head)
 	x.trace.spent.upstream = x.s.now().Sub(begun)

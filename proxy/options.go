@@ -163,7 +163,7 @@ func (o *SessionOptions) Validate() error {
 		{"credential_headers", o.CredentialHeaders, true},
 	} {
 		for i, name := range list.names {
-			if list.key == "credential_headers" && slices.Contains(providers.CredentialHeaders(), strings.ToLower(name)) {
+			if known := slices.Concat(providers.CredentialHeaders(), gatewayKeys()); list.key == "credential_headers" && slices.Contains(known, strings.ToLower(name)) {
 				continue
 			}
 			if text := nameProblem(name, list.header); text != "" {

@@ -105,6 +105,9 @@ func fixedHeaders() []meaning {
 	for _, name := range providers.CredentialHeaders() {
 		fixed = append(fixed, meaning{roleCredential, 0, name})
 	}
+	for _, name := range gatewayKeys() {
+		fixed = append(fixed, meaning{roleKey, 0, name})
+	}
 	return fixed
 }
 

@@ -80,16 +80,16 @@ type keys [][]byte
 
 func (k *keys) UnmarshalJSON(data []byte) error {
 	var one string
-	if err := json.Unmarshal(data, &one); err == nil {
-		*k = keys{[]byte(one)}
-		return nil
-	}
 	var several []string
-	if err := json.Unmarshal(data, &several); err != nil {
+	if json.Unmarshal(data, &one) == nil {
+		several = []string{one}
+	} else if err := json.Unmarshal(data, &several); err != nil {
 		return err
 	}
 	for _, key := range several {
-		*k = append(*k, []byte(key))
+		if key != "" {
+			*k = append(*k, []byte(key))
+		}
 	}
 	return nil
 }

@@ -62,6 +62,7 @@ memory: {layers: [{kind: task_state, id: task}]}
 		{"the%2Fchild", "an-operators-token", `{"keys":"key-a"}`, http.StatusBadRequest},
 		{"the%2Fchild", "an-operators-token", `{"key":"key-a","tenant":"00"}`, http.StatusBadRequest},
 		{"the%2Fchild", "an-operators-token", `{"key":["key-a",1]}`, http.StatusBadRequest},
+		{"the%2Fchild", "an-operators-token", `{"key":"","tenant":"00"}`, http.StatusNotFound},
 		{"the%2Fchild", "an-operators-token", `{"key":["key-a","key-b"]}`, http.StatusNotFound},
 		{"the%2Fchild", "an-operators-token", `{"key":["key-a"],"success":true}`, http.StatusNoContent},
 	} {

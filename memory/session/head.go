@@ -307,7 +307,7 @@ type reference struct {
 	Kind    wire.Kind
 	Role    wire.Role
 	Pair    wire.Call // the call that it makes or answers
-	Size    uint32    // of what a model reads of it, in bytes; 0 in records of earlier versions
+	Size    uint32    // of what a model reads of it, in bytes
 }
 
 func (r reference) encode() []byte {
@@ -323,9 +323,7 @@ func decodeReference(b []byte) (reference, error) {
 	d := beginRecord(b)
 	r := reference{Kind: wire.Kind(d.Byte()), Role: wire.Role(d.Byte()), Content: d.Hash()}
 	r.Pair = wire.Call{ID: d.Text(), Family: d.Text(), Name: d.Text()}
-	if len(d.Rest) > 0 {
-		r.Size = uint32(d.Count(math.MaxUint32)) //nolint:gosec // not more
-	}
+	r.Size = uint32(d.Count(math.MaxUint32)) //nolint:gosec // not more
 	return r, endRecord(&d, "reference")
 }
 

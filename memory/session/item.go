@@ -58,7 +58,7 @@ func (it *storedItem) cut(puts []cache.Put) []cache.Put {
 	}
 	it.Raw, it.Flags = kept, it.Flags|flagCut
 	for _, p := range pieces {
-		puts = append(puts, cache.Put{Name: mediaName(p.Digest), Data: p.Encode()})
+		puts = append(puts, cache.Put{Name: mediaName(p.Digest), Data: p.Encode(), Lasting: true})
 	}
 	return puts
 }

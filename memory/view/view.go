@@ -134,7 +134,7 @@ func (v *View) window(r *Request, partner []int) (start int) {
 		e := &v.entries[i]
 		// A compaction replaces everything before it: a window must not lose it. A text is sent with the calls of its message
 		// even if the window begins between them.
-		if i != pinned && r.Items[e.item].Kind != wire.Compaction && (e.Kind == wire.ToolCall || e.item != v.From) {
+		if i != pinned && r.Resolved[e.item].Kind != wire.Compaction && (e.Kind == wire.ToolCall || e.item != v.From) {
 			e.why = ReasonWindow
 		}
 	}

@@ -216,6 +216,7 @@ func (r *merger) Release() {
 	for _, it := range r.items {
 		if it.verdict == merge.Held || !it.known && it.late {
 			it.known, it.verdict = true, r.s.Verdict(it.call)
+			r.ours = r.ours || it.verdict == merge.Hidden // the terminal event may list what no other event has
 		}
 	}
 	r.flush()

@@ -174,7 +174,7 @@ func TestExtract(t *testing.T) {
 		if diff := cmp.Diff(want, prompt); diff != "" {
 			t.Error(diff)
 		}
-		if diff := cmp.Diff(state{Facts: map[string][]fact{"2026-03-05T09:07:00Z": {{"Ann moved.", layer.Sources{{Session: layer.Digest(""), Item: layer.ItemName(said)}}}}}, Buffer: layer.Buffer{Texts: []layer.Heard{}}, Version: 1}, read(s)); diff != "" {
+		if diff := cmp.Diff(state{Facts: map[string][]fact{"2026-03-05T09:07:00Z": {{"Ann moved.", layer.Sources{{Session: layer.Digest(""), Item: layer.ItemName(out.Items[0])}}}}}, Buffer: layer.Buffer{Texts: []layer.Heard{}}, Version: 1}, read(s)); diff != "" {
 			t.Error(diff)
 		}
 	})
