@@ -171,7 +171,7 @@ func (c *customer) sendNew(op int) {
 	switch {
 	case op == 1 && c.open == "" && len(c.latest) > 0 && strings.HasPrefix(c.latest[0], "r:"): // a retry of results
 		c.line, next = c.line[:len(c.line)-1-len(c.latest)], c.latest
-	case c.open != "" && op != 2 && op != 3: // else it has forgotten its call
+	case c.open != "" && (op != 2 || !c.sure): // else it has forgotten its call
 		next = []string{"r:" + c.open}
 	}
 	known := c.sure

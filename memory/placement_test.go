@@ -100,7 +100,6 @@ func clientShapes() []shape {
 		{client: "SDK", name: "the result of a call", said: []string{"tools=f | u:1 -> c:x"}, asks: "tools=f | r:x", place: "BEFORE results", view: "u:1 c:x r:x"},
 		{client: "SDK", name: "the same result again", said: []string{"tools=f | u:1 -> c:x", "tools=f | r:x -> a:1"}, asks: "tools=f | r:x", place: "BEFORE results_repeated", view: "u:1 c:x r:x"},
 		{client: "SDK", name: "a call forgotten", said: []string{"tools=f | u:1 -> c:x"}, asks: "tools=f | u:2", place: "BEFORE taken_as_only_new", view: "u:1 u:2"},
-		{client: "SDK", name: "a call forgotten, a date in its prompt", said: []string{"tools=f | s:monday u:1 -> c:x"}, asks: "tools=f | s:tuesday u:2", place: "BEFORE taken_as_only_new", view: "s:tuesday u:1 u:2"},
 		{client: "Instructor", name: "a question after data", said: []string{"tools=User choice=User | s:extract u:1 -> c:x"}, asks: "| u:2", place: "BEFORE taken_as_only_new", view: "s:extract u:1 a:{} u:2"},
 		{client: "LangChain", name: "other data", said: []string{"tools=User choice=User | u:1 -> c:x"}, asks: "tools=Order choice=Order | u:2", place: "BEFORE taken_as_only_new", view: "u:1 a:{} u:2"},
 		{client: "LangChain", name: "data twice, by calls of one id", said: []string{"tools=User choice=User | u:1 -> c:x", "tools=User choice=User | u:2 -> c:x"}, asks: "tools=User | u:3", place: "BEFORE only_new", view: "u:1 a:{} u:2 a:{} u:3"},

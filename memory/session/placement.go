@@ -447,19 +447,15 @@ func (q *placement) foreign(context.Context) (plan, error) {
 	return q.apart(ruleForeign, Alone), nil
 }
 
-// waits places a request without the results that the conversation waits for, from a client that has resent a history, or in which
-// the tools are others.
+// waits places a request without the results that the conversation waits for.
 func (q *placement) waits(context.Context) (plan, error) {
 	h := q.head
 	if !h.waits() {
 		return none()
 	}
-	switch {
-	case h.Brings:
-	case q.offer().Client == h.Offer.Client:
-		return none() // a client that sends only new items may drop its call, under instructions with a date
-	case h.Offer.Format == formatAnyCall:
-		// The call may be all that the client wanted: then it gets no result. Agents that compute a call share their instructions.
+	if !h.Brings && (q.offer().Client == h.Offer.Client || h.Offer.Format == formatAnyCall) {
+		// This client has never resent a history. A client that sends only new items may drop its call, or have wanted nothing
+		// else, under instructions with a date: then the call gets no result. Agents that compute a call share their instructions.
 		others := slices.ContainsFunc(h.Tails, func(t tail) bool { return t.SystemPrompt == q.in.systemPrompt })
 		if q.in.systemPrompt == h.SystemPrompt || h.Waits > 0 && !others {
 			return none()
