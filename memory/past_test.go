@@ -145,8 +145,7 @@ func TestRecallOfLongMessages(t *testing.T) {
 	}
 }
 
-// TestRecallOfSecretsInLongMessages: what tells that a text is a secret may stand in another part of the message than the one
-// that answers a question.
+// TestRecallOfSecretsInLongMessages: a long message is divided into parts. A secret may be in one part, and its label in another.
 func TestRecallOfSecretsInLongMessages(t *testing.T) {
 	t.Parallel()
 	l := recalling(t, memory.Options{})

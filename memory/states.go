@@ -230,7 +230,7 @@ func (st *states) written(groups []*stateGroup, outcomes []cache.Outcome) {
 	st.run.Written(lost...)
 }
 
-// isStale reports whether the group has to be read before it is written.
+// isStale reports whether the stored states may be newer than these: the group is read before it is written.
 func (g *stateGroup) isStale() bool { return !g.known && !g.foreign && len(g.cells) > 0 }
 
 // conflicted reports whether another process changed a state at the same time. flush then applies the changes anew.

@@ -192,8 +192,8 @@ func (s spoken) Recall(_ context.Context, t *layer.Turn, _ layer.State, _ int) (
 	return layer.Recalled{}, nil
 }
 
-// TestItemsThatABlockPushesOut: a block that is larger once the view is chosen takes the room of an item. A layer that tells what the
-// view lacks then tells of that item.
+// TestItemsThatABlockPushesOut: a layer is asked again when the view is known, and its block may have become larger. If an item no
+// longer fits because of that, the layers that repeat what the view lacks repeat it.
 func TestItemsThatABlockPushesOut(t *testing.T) {
 	t.Parallel()
 	large := spoken(func(t *layer.Turn) string {

@@ -44,7 +44,7 @@ type Address struct {
 	TLS bool
 }
 
-// API is what is peculiar to the API of a provider.
+// API describes how the API of a provider differs from that of others.
 type API struct {
 	Kind
 	// Messages is from [Options]. JoinsSystem selects the form to begin with if it is auto.
@@ -89,7 +89,7 @@ func (p *Provider) Address() Address { return p.base.Address }
 // operator.
 func (p *Provider) Path() string { return p.base.path }
 
-// API returns what is peculiar to the provider's API. It never changes.
+// API returns the description of the provider's API. It never changes.
 func (p *Provider) API() *API { return &p.api }
 
 // Prepare rewrites target, Host and credential of req in place and touches nothing else. The target's bytes behind the

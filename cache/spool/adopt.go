@@ -28,7 +28,7 @@ type Adopted struct {
 	Remade bool
 }
 
-// adoption is what was taken over, and its report.
+// adoption is the report of an Adopt, with the directories and segments that the queue takes over.
 type adoption struct {
 	Adopted
 

@@ -30,7 +30,7 @@ func add(ix *index.Index, e *Embeddings, name string, it session.Said) {
 		return
 	}
 	if len(text) > maxPart {
-		text = redact.Text(text) // whoever quotes a part of it cannot know what makes that a secret
+		text = redact.Text(text) // before it is divided: the label of a secret may be in another part
 	}
 	speaker := role
 	if own, _, ok := strings.Cut(text, ": "); ok && isName(own) {

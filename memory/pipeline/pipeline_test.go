@@ -199,8 +199,9 @@ func TestWithoutLayersNothingIsDone(t *testing.T) {
 				t.Fatal(err)
 			}
 			c := context.Background()
-			fit := r.Fit(nil, r.Recall(c, 5), r.Project(c, r.Append(c, items), 0, math.MaxInt))
-			if len(fit.History) != 1 || r.Owns("x") || r.ReviewsCalls() || r.HoldsResponse() || r.Settles() {
+			history := r.Project(c, r.Append(c, items), 0, math.MaxInt)
+			fit := r.Fit(nil, r.Recall(c, 5), history)
+			if len(history) != 1 || len(fit.Left) != 0 || r.Owns("x") || r.ReviewsCalls() || r.HoldsResponse() || r.Settles() {
 				t.Fatal("something is done")
 			}
 			r.Store(c, nil)

@@ -12,8 +12,6 @@ import (
 type Fitted struct {
 	Blocks  []view.Block // those that stay
 	Dropped []view.Block // those that do not
-	// History is the part that stays, the same slice if all of it does.
-	History []wire.Item
 	// Left are the indices in the history of items that do not stay, ascending, with the reasons: a summary has to cover them.
 	Left []view.Out
 	// Tokens of the parts that stay. All are 0 if nothing was counted: the policy has no limit, or everything fits at
@@ -54,7 +52,7 @@ func (s *Sizer) MayLeave(history []wire.Item) bool {
 // As little as possible is counted: nothing of a body with fewer bytes than free tokens.
 func (s *Sizer) Fit(system []wire.Item, blocks []view.Block, history []wire.Item) Fitted {
 	if !s.Limited() || s.fitsAnyway(system, blocks, history) {
-		return Fitted{Blocks: blocks, History: history}
+		return Fitted{Blocks: blocks}
 	}
 	systemTokens := s.Cost(system)
 	recalled := make([]view.Candidate, len(blocks))
@@ -71,7 +69,7 @@ func (s *Sizer) Fit(system []wire.Item, blocks []view.Block, history []wire.Item
 			out.Dropped = append(out.Dropped, blocks[i])
 		}
 	}
-	out.keep(history, entries)
+	out.keep(entries)
 	return out
 }
 
@@ -125,23 +123,13 @@ func (s *Sizer) Cost(items []wire.Item) int {
 
 func (s *Sizer) countItem(it wire.Item) int { return s.o.CountItem(s.model, it) }
 
-// keep sets the part of the history that stays, the same slice if that is all.
-func (f *Fitted) keep(history []wire.Item, entries []view.Candidate) {
+// keep sets what is left out of the history, and what the rest costs.
+func (f *Fitted) keep(entries []view.Candidate) {
 	for i, c := range entries {
 		if c.Why == view.ReasonNone {
 			f.HistoryTokens += c.Cost
 		} else {
 			f.Left = append(f.Left, view.Out{Index: i, Why: c.Why})
-		}
-	}
-	if f.History = history; len(f.Left) == 0 {
-		return
-	}
-
-	f.History = make([]wire.Item, 0, len(history)-len(f.Left))
-	for i, c := range entries {
-		if c.Why == view.ReasonNone {
-			f.History = append(f.History, history[i])
 		}
 	}
 }

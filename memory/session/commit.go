@@ -390,7 +390,7 @@ func (c *turnCommit) moveHead(end position) {
 		h.remember(e.in.items[i], e.in.marks[i], e.ring.seqs[i])
 	}
 	for i, it := range c.answer {
-		h.remember(it, e.answer.choices[0][i], c.output[0][i])
+		h.remember(it, e.answer[0][i], c.output[0][i])
 	}
 }
 
@@ -433,8 +433,8 @@ func (c *turnCommit) putSystemPrompt() {
 // amend writes the session's amendments if the turn changes them.
 func (c *turnCommit) amend() {
 	var answer []mark
-	if !c.open && len(c.e.answer.choices) > 0 {
-		answer = c.e.answer.choices[0]
+	if !c.open && len(c.e.answer) > 0 {
+		answer = c.e.answer[0]
 	}
 	if c.hidden.amend(c.e.state.amendments, &c.e.Place, answer, c.hiddenMade()); c.hidden.amends {
 		c.put(amendName, c.hidden.all.encode())

@@ -71,23 +71,21 @@ type journaled struct {
 }
 
 // answerMarks are the hashes of the answer's items, per choice; nil until they are needed.
-type answerMarks struct {
-	choices [][]mark
-}
+type answerMarks [][]mark
 
 // of hashes the items of the answer once: a turn's answer does not change.
 func (m *answerMarks) of(a *Answer, in *incoming) [][]mark {
-	if m.choices != nil {
-		return m.choices
+	if *m != nil {
+		return *m
 	}
-	m.choices = make([][]mark, len(a.Reply.Choices))
+	*m = make(answerMarks, len(a.Reply.Choices))
 	for c, items := range a.Reply.Choices {
-		m.choices[c] = make([]mark, len(items))
+		(*m)[c] = make([]mark, len(items))
 		for i, it := range items {
-			m.choices[c][i] = in.mark(it)
+			(*m)[c][i] = in.mark(it)
 		}
 	}
-	return m.choices
+	return *m
 }
 
 func (log *Log) newEntry(id string, started time.Time, c Call) *Entry {

@@ -95,7 +95,7 @@ func (l *lateAnswer) prepare(ctx context.Context, st state, r *turnrecord.Record
 	if standing == InConversation {
 		c.head.Pos, c.head.Answered = end, true
 		for i, it := range c.answer {
-			c.head.remember(it, e.answer.choices[0][i], c.output[0][i])
+			c.head.remember(it, e.answer[0][i], c.output[0][i])
 		}
 	} else {
 		extended := c.head.Tails.drop(at.Seq)
