@@ -145,6 +145,10 @@ func Distil[A any](t *Turn, b *Buffer, ask func(texts []Heard) (A, error)) (func
 	}, nil
 }
 
+// SourcesOf returns the source of what a model said of texts. Which of them it is about is not known. A view is cut at its
+// beginning: without the last of them it has none.
+func SourcesOf(texts []Heard) Sources { return Sources{texts[len(texts)-1].Source} }
+
 // Transcript returns texts as a block for a model, each with its time and its speaker.
 func Transcript(texts []Heard, timeOf func(Heard) string) string {
 	lines := make([]string, len(texts))

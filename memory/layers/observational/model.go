@@ -65,15 +65,13 @@ func (l *Layer) askModel(ctx context.Context, t *layer.Turn, known *ledger, text
 
 func dayOf(t *layer.Turn, h layer.Heard) string { return h.Time(t).Format(time.DateOnly) }
 
-// learn adds the model's statements about texts. Which of the texts a statement is about is not known. A view is cut at its
-// beginning: once it does not have the last of them, it has none.
+// learn adds the model's statements about texts.
 func (l *ledger) learn(t *layer.Turn, texts []layer.Heard, lines []string) {
-	last := texts[len(texts)-1]
 	for _, text := range lines {
 		by, text := attributed(text, texts)
-		o := observation{By: by, Text: text, From: layer.Sources{last.Source}}
+		o := observation{By: by, Text: text, From: layer.SourcesOf(texts)}
 		if relative(text) {
-			o.Said = dayOf(t, last)
+			o.Said = dayOf(t, texts[len(texts)-1])
 		}
 		if !l.merge(&o) { // models repeat what they were told is known
 			l.all = append(l.all, o)

@@ -155,8 +155,7 @@ func (l *Layer) extract(ctx context.Context, t *layer.Turn, texts []layer.Heard)
 	facts := parse(answer, time.UnixMilli(texts[len(texts)-1].At).UTC().Format(time.RFC3339), limitFacts)
 	for i := range facts {
 		f := &facts[i]
-		// Which of the texts a fact is about is not known. A view is cut at its beginning: without the last of them it has none.
-		f.From = layer.Sources{texts[len(texts)-1].Source}
+		f.From = layer.SourcesOf(texts)
 		if texts[0].By == layer.ByTool {
 			f.Text = `a tool returned: "` + strings.ReplaceAll(f.Text, `"`, "'") + `"`
 		}
