@@ -19,6 +19,7 @@ func Fetch(ctx context.Context, c *Client, to *Provider, req *fasthttp.Request, 
 	if ctx.Err() != nil {
 		return 0, nil, context.Cause(ctx)
 	}
+	req.Header.SetUserAgent("remora") // unless the provider has one
 	if err := to.Prepare(req); err != nil {
 		return 0, nil, err
 	}
@@ -26,7 +27,6 @@ func Fetch(ctx context.Context, c *Client, to *Provider, req *fasthttp.Request, 
 	if len(content) > 0 {
 		req.Header.SetContentLength(len(content))
 	}
-	req.Header.SetUserAgent("remora")
 	req.Header.Set(fasthttp.HeaderAcceptEncoding, "identity")
 
 	var x Exchange // not pooled: Abort may come late

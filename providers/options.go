@@ -151,6 +151,8 @@ func checkHeaderName(name string) error {
 		return errors.New("is set from base_url")
 	case "authorization", "x-api-key", "api-key":
 		return errors.New("is set by api_key")
+	case "accept-encoding", "content-encoding":
+		return errors.New("must not be a header that says how bodies are encoded: the proxy reads them")
 	case "connection", "content-length", "transfer-encoding", "upgrade", "te", "trailer", "keep-alive",
 		"proxy-authorization", "proxy-connection", "expect", "cookie":
 		return errors.New("must not be a header that frames the message or belongs to one connection")

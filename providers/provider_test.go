@@ -161,7 +161,7 @@ func TestValidate(t *testing.T) {
 	// All problems at once, and no secret in any of them.
 	f(providers.Options{
 		Name: "a b", Kind: "x", BaseURL: "y", APIKey: "secret\n", Models: []string{"ok", ""},
-		Headers: []providers.Header{{Name: "bad name", Value: "v"}, {Name: "Authorization", Value: "secret\r"}, {Name: "Host"}, {Name: "Content-Length"}},
+		Headers: []providers.Header{{Name: "bad name", Value: "v"}, {Name: "Authorization", Value: "secret\r"}, {Name: "Host"}, {Name: "Content-Length"}, {Name: "Accept-Encoding"}},
 	},
 		`providers[1].name: must be printable ASCII without spaces, has ' '`,
 		oneOf+`"x"`,
@@ -173,6 +173,7 @@ func TestValidate(t *testing.T) {
 		`providers[1].headers[1].value: must not hold control characters, has one at byte 6`,
 		`providers[1].headers[2].name: is set from base_url`,
 		`providers[1].headers[3].name: must not be a header that frames the message or belongs to one connection`,
+		`providers[1].headers[4].name: must not be a header that says how bodies are encoded: the proxy reads them`,
 	)
 	if err := providers.Validate(nil); err == nil || err.Error() != "providers: must have at least one entry" {
 		t.Errorf("no provider: %v", err)

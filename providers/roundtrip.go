@@ -55,11 +55,8 @@ func (x *Exchange) roundTripLarge(head, body []byte, answer *Head) (int64, error
 	w := <-written
 	if w.err != nil {
 		x.keep = false
-		if w.wrote == 0 && err != nil {
-			return 0, w.err
-		}
 	}
-	return w.wrote, err
+	return w.wrote, err // a failed write is a consequence of what the answer says, or of why there is none
 }
 
 // allHere reports whether the answer has ended, so that upstream may read no further. It waits for the rest of a short one; of

@@ -193,10 +193,14 @@ func parse(b []byte) (v sealedValue, err error) {
 		return v, errPlain
 	}
 	b = b[len(magic):]
-	if len(b) == 0 || len(b) < 1+int(b[0])+saltBytes+tailBytes {
+	if len(b) == 0 {
 		return v, errCut
 	}
-	v.id, b = b[1:1+b[0]], b[1+b[0]:]
+	idEnd := 1 + int(b[0])
+	if len(b) < idEnd+saltBytes+tailBytes {
+		return v, errCut
+	}
+	v.id, b = b[1:idEnd], b[idEnd:]
 	if !validID(string(v.id)) {
 		return v, errCut
 	}

@@ -121,6 +121,7 @@ func FuzzOpen(f *testing.F) {
 	f.Add(mustSeal(f, testRing(f, "unknown"), "", place))
 	f.Add([]byte(magic))
 	f.Add([]byte(magic + "\xff"))
+	f.Add([]byte(magic + strings.Repeat("\xff", 400)))
 	f.Add([]byte(`{"role":"user"}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		same := bytes.Equal(b, good)

@@ -80,14 +80,17 @@ type op struct {
 // unknown script it sends the script, for a moved key it sends the command to the right server.
 func (s *Store) run(ctx context.Context, ops []op) {
 	s.exchange(ctx, ops)
+	s.repeat(ctx, ops, func(o *op) bool { return o.readOnly && isBroken(o.err) }) // the server was restarted
+	s.repeat(ctx, ops, func(o *op) bool {
+		unknown := errorCode(o.err) == "NOSCRIPT"
+		if unknown {
+			o.args[0], o.args[1] = "eval", commitScript
+		}
+		return unknown
+	})
 	for i := range ops {
 		o := &ops[i]
-		if o.err != nil && o.readOnly && isBroken(o.err) && ctx.Err() == nil {
-			s.exchange(ctx, ops[i:i+1]) // the server was restarted; a read may be repeated
-		}
 		switch errorCode(o.err) {
-		case "NOSCRIPT":
-			s.loadScripts(ctx, ops[i:])
 		case "MOVED", "ASK", "TRYAGAIN", "READONLY", "MASTERDOWN":
 			s.redirect(ctx, o)
 		}
@@ -106,19 +109,21 @@ func (o *op) cleanError() error {
 	return err
 }
 
-// loadScripts repeats all ops with a script that the server did not know, and sends the script. None of them was executed.
-func (s *Store) loadScripts(ctx context.Context, ops []op) {
-	var again []op
+// repeat sends the failed ops for which again is true once more, those for one server in one round trip.
+func (s *Store) repeat(ctx context.Context, ops []op, again func(*op) bool) {
+	var failed []op
 	var where []int
-	for i, o := range ops {
-		if errorCode(o.err) == "NOSCRIPT" {
-			o.args[0], o.args[1] = "eval", commitScript
-			again, where = append(again, o), append(where, i)
+	for i := range ops {
+		if ops[i].err != nil && again(&ops[i]) {
+			failed, where = append(failed, ops[i]), append(where, i)
 		}
 	}
-	s.exchange(ctx, again)
+	if len(failed) == 0 || ctx.Err() != nil {
+		return
+	}
+	s.exchange(ctx, failed)
 	for i, at := range where {
-		ops[at] = again[i]
+		ops[at] = failed[i]
 	}
 }
 
@@ -136,7 +141,8 @@ func (s *Store) redirect(ctx context.Context, o *op) {
 		o.cmd = redis.NewCmd(ctx, o.args...)
 		o.cmd.SetFirstKeyPos(firstKey(o.args))
 		o.err = s.client.Process(ctx, o.cmd)
-		if !isMoved(o.err) || wait > maxRedirectWait || !sleep(ctx, wait) {
+		// A client that knows one server only would ask that again.
+		if s.lanes.only != nil || !isMoved(o.err) || wait > maxRedirectWait || !sleep(ctx, wait) {
 			return
 		}
 	}

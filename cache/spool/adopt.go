@@ -37,7 +37,7 @@ type adoption struct {
 }
 
 // adoptDirs takes over the sub-directories whose processes have died, oldest first. If quarantined is true, those with
-// quarantined records come first. It returns the directories that it has locked even with an error.
+// quarantined records come first. One that cannot be read keeps its records for a later try, and the error names it.
 func adoptDirs(root string, quarantined bool) (a adoption, err error) {
 	entries, err := os.ReadDir(root)
 	if err != nil {
@@ -48,6 +48,7 @@ func adoptDirs(root string, quarantined bool) (a adoption, err error) {
 		since    int64 // Unix nanoseconds of the last write to the oldest segment
 	}
 	var all []found
+	var errs []error
 	for _, e := range entries {
 		isQuarantined := strings.HasPrefix(e.Name(), quarantinePrefix)
 		if !e.IsDir() || isQuarantined && !quarantined || !isQuarantined && !strings.HasPrefix(e.Name(), dirPrefix) {
@@ -56,7 +57,8 @@ func adoptDirs(root string, quarantined bool) (a adoption, err error) {
 		path := filepath.Join(root, e.Name())
 		d, err := lockDir(path, noFollow)
 		if err != nil {
-			return a, err
+			errs = append(errs, err)
+			continue
 		}
 		if d == nil {
 			// A process may have died before it had a lock. This removes an empty directory only.
@@ -67,20 +69,22 @@ func adoptDirs(root string, quarantined bool) (a adoption, err error) {
 			continue
 		}
 
-		a.dirs = append(a.dirs, d)
 		segments, since, err := a.dir(d)
+		if err != nil {
+			for _, seg := range segments {
+				errs = append(errs, seg.close())
+			}
+			errs = append(errs, err, d.unlock())
+			continue
+		}
+		a.dirs = append(a.dirs, d)
 		if isQuarantined {
 			since = math.MinInt64 // before all waiting records
 		}
 		all = append(all, found{segments, since})
-		a.segments = append(a.segments, segments...)
-		if err != nil {
-			return a, err
-		}
 	}
 
 	slices.SortStableFunc(all, func(a, b found) int { return cmp.Compare(a.since, b.since) })
-	a.segments = a.segments[:0]
 	for _, f := range all {
 		a.segments = append(a.segments, f.segments...)
 	}
@@ -88,10 +92,10 @@ func adoptDirs(root string, quarantined bool) (a adoption, err error) {
 		a.Records += seg.records
 		a.Bytes += seg.end - seg.head
 	}
-	return a, nil
+	return a, errors.Join(errs...)
 }
 
-// dir opens the segments of a directory.
+// dir opens the segments of a directory. With an error it returns those that it has opened.
 func (a *adoption) dir(d *lockedDir) (segments []*segment, since int64, err error) {
 	entries, err := os.ReadDir(d.path) // sorted by name, which is by number
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -245,4 +246,48 @@ func TestDirectoryThatIsDeleted(t *testing.T) {
 			closeSpool(t, s)
 		})
 	}
+}
+
+// TestDirectoryThatCannotBeRead: a directory with a file that cannot be opened keeps all its records, for a later process. The
+// others are adopted.
+func TestDirectoryThatCannotBeRead(t *testing.T) {
+	dir := t.TempDir()
+	dead := openSpool(t, dir, 1<<20)
+	appendAll(t, dead, "one", "two")
+	heads, err := filepath.Glob(filepath.Join(dir, "spool-*", "00000000.head"))
+	if err != nil || len(heads) != 1 {
+		t.Fatal(heads, err)
+	}
+	broken := heads[0]
+	other := openSpool(t, dir, 1<<20)
+	appendAll(t, other, "three")
+	s := openSpool(t, dir, 1<<20)
+	adopted(t, s) // what was there at the start: nothing
+	closeSpool(t, dead)
+	closeSpool(t, other)
+	if err := errors.Join(os.Remove(broken), os.Mkdir(broken, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+
+	var records []string
+	a, err := s.Adopt(func(rec []byte) { records = append(records, string(rec)) })
+	if err == nil || !strings.Contains(err.Error(), broken) {
+		t.Errorf("error %v, want one that names %s", err, broken)
+	}
+	wantRecords(t, records, "three")
+	wantLen(t, s, 1, 8+5)
+	if a.Records != 1 {
+		t.Errorf("%+v", a)
+	}
+	wantRecords(t, drained(t, s), "three")
+	if _, err := spool.Open(dir, 1<<20); err == nil {
+		t.Error("a start leaves the directory out without a word")
+	}
+
+	if err := os.Remove(broken); err != nil {
+		t.Fatal(err)
+	}
+	records, _ = adopted(t, s)
+	wantRecords(t, records, "one", "two")
+	closeSpool(t, s)
 }

@@ -79,9 +79,10 @@ func (p *Policy) newStep(c *Config, pr *providers.Provider, o *Options) step {
 		s.on[cause] = true
 	}
 	if s.circuit = c.inherited(pr, o.Breaker); s.circuit == nil {
+		notify, name := c.OnCircuit, pr.Name() // not c: the circuit outlives the configurations that keep it
 		s.circuit = newCircuit(o.Breaker, func(open bool) {
-			if c.OnCircuit != nil {
-				c.OnCircuit(pr.Name(), open)
+			if notify != nil {
+				notify(name, open)
 			}
 		})
 	}

@@ -78,7 +78,7 @@ func refers(body []byte, responses bool) bool {
 				return true
 			}
 		case "tools":
-			if names(p.Value, "vector_store_ids") {
+			if names(p.Value, "vector_store_ids", "file_ids") || bytes.Contains(p.Value, []byte(`"cntr_`)) {
 				return true
 			}
 		}
