@@ -13,8 +13,8 @@ import (
 // calls that fit into the limits, the oldest first. Between two calls that are larger than a batch, all others go first: a caller with
 // a little to write does not wait for several callers with much.
 type Batcher[C any] struct {
-	// Run executes the calls and stores the results in them. Its context is the caller's for a single call; for several it has no
-	// deadline, so Run must end by itself.
+	// Run executes the calls and stores the results in them. Its context is the caller's for a call that runs inline;
+	// otherwise it has no deadline, so Run must end by itself.
 	Run func(ctx context.Context, calls []C)
 	// Slots is the number of batches that may be in flight.
 	Slots int

@@ -145,7 +145,7 @@ func nameAmong(names []string, line []byte) string {
 
 // Join appends to dst the head for a client whose server has written one of its own at the beginning of p, and returns where that
 // ends in p. The server knows how the body is framed on the client's connection: its line for that goes where upstream had one,
-// spelled alike if both are of one name. Its other lines come last. If upstream has sent none, the server's head is the answer's, and
+// spelled alike if both are the same header. Its other lines come last. If upstream has sent none, the server's head is the answer's, and
 // what was added comes last.
 func (h *Head) Join(dst, p []byte) (head []byte, end int) {
 	first := lineEnd(p)

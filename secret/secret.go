@@ -1,5 +1,5 @@
-// Package secret is the type of every key, token and password in the configuration and in requests. A value cannot be logged by
-// accident: only Reveal or a conversion to string returns it.
+// Package secret is the type of every key, token and password in the configuration and in requests. A value is not logged by
+// accident: fmt, slog and JSON print a placeholder. The exception is fmt for a secret in an unexported field of a struct.
 package secret
 
 import (

@@ -37,7 +37,7 @@ func (c *Call) recording() bool { return c.span != nil && c.span.IsRecording() }
 
 // Turn is the result of memory for a request with a session.
 type Turn struct {
-	// Status is as in X-Memory: "ok", "degraded", "bypass" or "off".
+	// Status is as in X-Memory: "ok", "degraded", "bypass" or "off". Side requests count as "ok".
 	Status string
 	// Session and ID are the session's and the turn's ids. They go into spans only.
 	Session, ID string

@@ -100,15 +100,16 @@ func Setup(ctx context.Context, o Options, log *slog.Logger) (t *Telemetry, shut
 		return failures.redact(errors.Join(errs...))
 	}
 
-	for _, open := range []func(context.Context, Options, *resource.Resource) (func(context.Context) error, error){
-		t.openTraces, t.openMetrics,
-	} {
-		c, err := open(ctx, o, about)
-		if err != nil {
-			return nil, nothing, errors.Join(failures.redact(err), stop(ctx))
-		}
-		closers = append(closers, c)
+	closeTraces, err := t.openTraces(ctx, o, about)
+	if err != nil {
+		return nil, nothing, failures.redact(err)
 	}
+	closers = append(closers, closeTraces)
+	closeMetrics, err := t.openMetrics(ctx, o, about)
+	if err != nil {
+		return nil, nothing, errors.Join(failures.redact(err), stop(ctx))
+	}
+	closers = append(closers, closeMetrics)
 	otel.SetErrorHandler(failures)
 	return t, stop, nil
 }
@@ -292,8 +293,7 @@ func (t *Telemetry) Hook(ctx context.Context, h Hook) {
 		attribute.String("remora.layer.id", layer), attribute.String("remora.layer.hook", name))
 }
 
-// Store records a finished operation of the store: "read" or "commit". A conflict does not count as an error. Of err only the
-// class is recorded, not the text.
+// Store records a finished operation of the store: "read" or "commit". Of err only the class is recorded, not the text.
 func (t *Telemetry) Store(ctx context.Context, operation string, begun time.Time, took time.Duration, err error) {
 	if t == nil {
 		return

@@ -9,6 +9,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash"
+	"slices"
 	"sync"
 
 	"remora/cache"
@@ -150,35 +151,33 @@ func (s *scratch) appendValueName(dst []byte, name string) []byte {
 	return append(dst, s.authenticate()...)
 }
 
-// valueNames returns the stored names of values of the current group. They share one string.
+// valueNames returns the stored names of values of the current group.
 func (s *scratch) valueNames(list []string) []string {
 	if len(list) == 0 {
 		return nil
 	}
-	all := make([]byte, 0, len(list)*tagBytes)
-	for _, name := range list {
-		all = s.appendValueName(all, name)
+	out := slices.Clone(list)
+	s.hide(len(out), func(i int) *string { return &out[i] })
+	return out
+}
+
+// hide replaces n names of the current group's values by stored names, which share one string.
+func (s *scratch) hide(n int, name func(i int) *string) {
+	all := make([]byte, 0, n*tagBytes)
+	for i := range n {
+		all = s.appendValueName(all, *name(i))
 	}
 	stored := string(all)
-	out := make([]string, len(list))
-	for i := range out {
-		out[i] = stored[i*tagBytes : (i+1)*tagBytes]
+	for i := range n {
+		*name(i) = stored[i*tagBytes : (i+1)*tagBytes]
 	}
-	return out
 }
 
 // hideNames replaces all names in a batch for the current group by stored names. It modifies the batch's puts.
 func (s *scratch) hideNames(b *cache.Batch) {
 	b.Group = s.stored(b.Group)
 	b.Deletes = s.valueNames(b.Deletes)
-	all := make([]byte, 0, len(b.Puts)*tagBytes)
-	for _, p := range b.Puts {
-		all = s.appendValueName(all, p.Name)
-	}
-	stored := string(all)
-	for i := range b.Puts {
-		b.Puts[i].Name = stored[i*tagBytes : (i+1)*tagBytes]
-	}
+	s.hide(len(b.Puts), func(i int) *string { return &b.Puts[i].Name })
 }
 
 // placeOf returns the additional data that binds a value to its name in the current group. It is valid until the next call.

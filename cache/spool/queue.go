@@ -51,8 +51,8 @@ type Records interface {
 // first.
 //
 // A record that cannot be read is quarantined: it is moved unchanged to another sub-directory, which this process does not read.
-// The next Open takes it over, before all others. Quarantined records may take a quarter of maxBytes in addition to maxBytes, so
-// that they never take room from readable ones.
+// The next Open takes it over, before all others. Quarantined records may take a quarter of maxBytes in addition to maxBytes; after
+// an Open they are in the queue again, and count in maxBytes until a Drain has read them.
 type Queue struct {
 	// OnQuarantine, if not nil, is called with the records that a Drain quarantined. It must be set before the first Drain.
 	OnQuarantine func(Quarantined)
@@ -440,13 +440,17 @@ func (s *Queue) Drain(ctx context.Context, f func(recs [][]byte) (done int, err 
 		if err != nil {
 			err = fmt.Errorf("drain spool: %w", err)
 		} else {
+			frames := make([]int64, len(recs)) // f may modify recs
+			for i, rec := range recs {
+				frames[i] = frameBytes(len(rec))
+			}
 			var done int
 			done, err = f(recs)
-			for _, rec := range recs[:done] {
-				s.advance(seg, frameBytes(len(rec)))
+			for _, frame := range frames[:done] {
+				s.advance(seg, frame)
 			}
-			if err != nil {
-				n = frameBytes(len(recs[done]))
+			if err != nil && done < len(frames) {
+				n = frames[done]
 			}
 		}
 		if errors.Is(err, cache.ErrUnreadable) {

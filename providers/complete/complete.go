@@ -75,12 +75,11 @@ func New(client *providers.Client, set *providers.Set, o Options) (*Source, erro
 		}
 		return s, nil
 	}
+	if s.provider = set.Named(o.Provider); s.provider != nil {
+		return s, nil
+	}
 	var names []string
 	for _, p := range set.All() {
-		if p.Name() == o.Provider {
-			s.provider = p
-			return s, nil
-		}
 		names = append(names, p.Name())
 	}
 	return nil, fmt.Errorf("provider: want one of %s, have %q", strings.Join(names, ", "), o.Provider)
