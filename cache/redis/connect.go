@@ -327,7 +327,8 @@ type blob []byte
 // MarshalBinary returns the bytes to go-redis.
 func (b *blob) MarshalBinary() ([]byte, error) { return *b, nil }
 
-// frame is the memory of one commit's command: a buffer with names and data, and arguments that point into it.
+// frame is the memory of one commit's command: a buffer with names and data, and arguments that point into it, or to data that
+// lasts.
 type frame struct {
 	bytes []byte
 	blobs []blob
@@ -356,6 +357,7 @@ func (f *frame) release() {
 		return
 	}
 	clear(f.args)
+	clear(f.blobs)
 	frames.Put(f)
 }
 
@@ -363,6 +365,11 @@ func (f *frame) release() {
 func (f *frame) add(mark, name string, data []byte) {
 	from := len(f.bytes)
 	f.bytes = append(append(append(f.bytes, mark...), name...), data...)
-	f.blobs = append(f.blobs, f.bytes[from:])
+	f.addBlob(f.bytes[from:])
+}
+
+// addBlob appends an argument without a copy.
+func (f *frame) addBlob(b []byte) {
+	f.blobs = append(f.blobs, b)
 	f.args = append(f.args, &f.blobs[len(f.blobs)-1])
 }

@@ -391,12 +391,16 @@ func ttlMillis(ttl time.Duration) any {
 	return strconv.FormatInt(max(ttl.Milliseconds(), 1), 10)
 }
 
-// commitOp returns the call of the script for one batch. It copies the data, as the caller may return before it is sent.
+// commitOp returns the call of the script for one batch. The caller may return before it is sent, so it copies the data, except
+// what lasts.
 func commitOp(b cache.Batch) op {
 	key := groupKey(b.Group)
-	size := 0
+	size, copied := 0, 0
 	for _, p := range b.Puts {
 		size += len(p.Data)
+		if !p.Lasting {
+			copied += len(p.Data)
+		}
 	}
 	names := 0
 	for _, name := range b.Deletes {
@@ -407,7 +411,7 @@ func commitOp(b cache.Batch) op {
 	}
 
 	const longest = 20 // digits of a version
-	f := newFrame(1+len(b.Deletes)+2*len(b.Puts), longest+names+size, 9+len(b.Deletes)+2*len(b.Puts))
+	f := newFrame(1+len(b.Deletes)+2*len(b.Puts), longest+names+copied, 9+len(b.Deletes)+2*len(b.Puts))
 	f.args = append(f.args, "evalsha", commitSHA, "1", key)
 	if b.Expect == cache.AnyVersion {
 		f.args = append(f.args, "*")
@@ -422,7 +426,11 @@ func commitOp(b cache.Batch) op {
 	}
 	for _, p := range b.Puts {
 		f.add(valueMark, p.Name, nil)
-		f.add("", "", p.Data)
+		if p.Lasting {
+			f.addBlob(p.Data)
+		} else {
+			f.add("", "", p.Data)
+		}
 	}
 	if b.Listed {
 		f.args = append(f.args, listedField, "1")

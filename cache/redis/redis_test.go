@@ -186,3 +186,24 @@ func TestForeignReplies(t *testing.T) {
 		t.Errorf("read as %+v, %v", r, err)
 	}
 }
+
+// TestBatchesAreCopiedUnlessTheyLast: a caller that returned early may reuse its buffers, so they are copied. Lasting data is
+// not: a large body would be in memory twice.
+func TestBatchesAreCopiedUnlessTheyLast(t *testing.T) {
+	reused, lasting := []byte("reused"), []byte("lasting")
+	args := commitOp(cache.Batch{Puts: []cache.Put{{Name: "a", Data: reused}, {Name: "b", Data: lasting, Lasting: true}}}).args
+	reused[0] = 'x'
+	data := func(arg any) []byte {
+		b, ok := arg.(*blob)
+		if !ok {
+			t.Fatalf("an argument of type %T", arg)
+		}
+		return *b
+	}
+	if got := data(args[len(args)-3]); string(got) != "reused" {
+		t.Errorf("%q, want a copy", got)
+	}
+	if &data(args[len(args)-1])[0] != &lasting[0] {
+		t.Error("what lasts is copied")
+	}
+}
