@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/klauspost/compress/s2"
-
 	"remora/memory/recordcodec"
 	"remora/wire"
 )
@@ -124,4 +122,4 @@ func places(r *recordcodec.Reader) ([]place, error) {
 }
 
 // Encode returns the value that is stored of the piece.
-func (p Piece) Encode() []byte { return s2.Encode(nil, p.Data) }
+func (p Piece) Encode() []byte { return recordcodec.Compress(nil, p.Data) }

@@ -2,6 +2,7 @@
 package recordcodec
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -14,7 +15,17 @@ import (
 // MaxValue is the size in bytes above which a stored value can't be right: no request may be as large.
 const MaxValue = 1 << 30
 
-// Decompress undoes s2.Encode, for a value of at most MaxValue bytes.
+// Compress returns head, as it is, and behind it a value for Decompress. The result has little room to spare, as stores may keep it.
+func Compress(head, value []byte) []byte {
+	b := append(make([]byte, 0, len(head)+s2.MaxEncodedLen(len(value))), head...)
+	b = b[:len(b)+len(s2.Encode(b[len(b):cap(b)], value))]
+	if len(b) < cap(b)/4*3 {
+		return bytes.Clone(b)
+	}
+	return b
+}
+
+// Decompress undoes Compress, for a value of at most MaxValue bytes.
 func Decompress(b []byte) ([]byte, error) {
 	n, err := s2.DecodedLen(b)
 	if err != nil {

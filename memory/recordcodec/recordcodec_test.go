@@ -1,7 +1,9 @@
 package recordcodec_test
 
 import (
+	"bytes"
 	"encoding/binary"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -88,5 +90,27 @@ func TestNothingIsReadBehindAnInvalidValue(t *testing.T) {
 	}
 	if n := r.Count(most); n != 0 {
 		t.Errorf("a count behind it reads as %d", n)
+	}
+}
+
+// TestCompressedValuesHoldLittleMemory: a store that keeps values as they are needs about as much memory as they have bytes.
+func TestCompressedValuesHoldLittleMemory(t *testing.T) {
+	noise := make([]byte, 64<<10)
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := range noise {
+		noise[i] = byte(random.Uint32())
+	}
+	for name, value := range map[string][]byte{
+		"nothing": {}, "words": bytes.Repeat([]byte("the window keeps what a model needs "), 2000), "noise": noise,
+	} {
+		got := recordcodec.Compress([]byte("head"), value)
+		if most := len(got)/3*4 + 64; cap(got) > most {
+			t.Errorf("%s: %d bytes take %d, want at most %d", name, len(got), cap(got), most)
+		}
+		rest, ok := bytes.CutPrefix(got, []byte("head"))
+		back, err := recordcodec.Decompress(rest)
+		if !ok || err != nil || !bytes.Equal(back, value) {
+			t.Errorf("%s: head %t, %v, %d bytes back, want %d", name, ok, err, len(back), len(value))
+		}
 	}
 }

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/klauspost/compress/s2"
-
 	"remora/cache"
 	"remora/memory/media"
 	"remora/memory/recordcodec"
@@ -64,25 +62,24 @@ func (it *storedItem) cut(puts []cache.Put) []cache.Put {
 }
 
 func (it *storedItem) encode() []byte {
-	const overhead = 96 // bytes, about
-	flags, size := it.Flags, len(it.Raw)
-	if size > compressAbove {
-		flags, size = flags|flagCompressed, s2.MaxEncodedLen(size)
+	flags := it.Flags
+	if len(it.Raw) > compressAbove {
+		flags |= flagCompressed
 	}
 	if it.Made.Kept {
 		flags |= flagKept
 	}
-	b := append(make([]byte, 0, size+overhead), recordVersion)
-	b = append(binary.AppendUvarint(b, uint64(flags)), it.Dialect.Code())
-	b = binary.AppendUvarint(binary.AppendUvarint(b, it.Line), it.Parent)
-	b = appendPosition(b, it.Pos)
-	b = append(b, it.Content[:]...)
-	b = recordcodec.AppendString(recordcodec.AppendString(recordcodec.AppendString(b, it.Turn), it.Made.Provider), it.Made.Model)
-	if flags&flagCompressed == 0 {
-		return append(b, it.Raw...)
+	var room [160]byte // about what most items need
+	head := append(room[:0], recordVersion)
+	head = append(binary.AppendUvarint(head, uint64(flags)), it.Dialect.Code())
+	head = binary.AppendUvarint(binary.AppendUvarint(head, it.Line), it.Parent)
+	head = appendPosition(head, it.Pos)
+	head = append(head, it.Content[:]...)
+	head = recordcodec.AppendString(recordcodec.AppendString(recordcodec.AppendString(head, it.Turn), it.Made.Provider), it.Made.Model)
+	if flags&flagCompressed != 0 {
+		return recordcodec.Compress(head, it.Raw)
 	}
-	b = slices.Grow(b, s2.MaxEncodedLen(len(it.Raw)))
-	return b[:len(b)+len(s2.Encode(b[len(b):cap(b)], it.Raw))]
+	return slices.Concat(head, it.Raw)
 }
 
 func decodeItem(b []byte) (storedItem, error) {
