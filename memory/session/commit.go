@@ -84,7 +84,7 @@ func (c *turnCommit) batches() []cache.Batch {
 	ttl := c.e.log.ttl
 	session := cache.Batch{
 		Group: c.e.stored.group, Expect: c.version,
-		Puts: c.puts, Deletes: c.deletes, TTL: ttl, Listed: c.e.state.head.isEmpty(),
+		Puts: c.take(len(c.puts)), Deletes: c.deletes, TTL: ttl, Listed: c.e.state.head.isEmpty(),
 	}
 	if c.reply == "" {
 		return []cache.Batch{session}
@@ -130,42 +130,27 @@ func (c *turnCommit) write(ctx context.Context, p Puts) (cache.Outcome, []cache.
 	return out[0], out[own:]
 }
 
-// maxBatchItems is the maximum number of items in one batch, so that a large request does not block the store.
-const maxBatchItems = 4096
-
 // writeAhead writes the items of a very long turn that do not fit into its last batch. Until the last batch is written, the
 // head does not lead to these items: the heads of these batches only reserve their numbers.
 func (c *turnCommit) writeAhead(ctx context.Context) (out cache.Outcome) {
 	for {
-		n := c.firstItems()
+		n := c.nextBatch()
 		if n == len(c.puts) {
 			return cache.Outcome{}
 		}
 		reserved := c.e.state.head.clone(0)
 		reserved.NextSeq = c.head.NextSeq
-		puts := append(slices.Clone(c.puts[:n]), cache.Put{Name: headName, Data: reserved.encode()})
+		items := c.take(n)
+		puts := append(items, cache.Put{Name: headName, Data: reserved.encode()}) // a copy, as items has no room
 		out = c.e.log.store.Commit(ctx, []cache.Batch{{
 			Group: c.e.stored.group, Expect: c.version, Puts: puts, Deletes: c.deletes, TTL: c.e.log.ttl, Listed: c.e.state.head.isEmpty(),
 		}})[0]
 		if out.Err != nil {
 			return out
 		}
-		c.puts, c.deletes, c.version = c.puts[n:], nil, out.Version
+		clear(items) // frees their data
+		c.deletes, c.version = nil, out.Version
 	}
-}
-
-// firstItems is how many of the puts belong to the first items, as many as fit into a batch.
-func (c *turnCommit) firstItems() int {
-	items := 0
-	for i, p := range c.puts {
-		if !strings.HasPrefix(p.Name, itemPrefix) {
-			continue
-		}
-		if items++; items > maxBatchItems {
-			return i
-		}
-	}
-	return len(c.puts)
 }
 
 // retract deletes an input that was written in another place than the request has now: behind a head that another turn has moved

@@ -32,7 +32,7 @@ type importer struct {
 }
 
 func (im *importer) put(name string, data []byte) {
-	im.puts = append(im.puts, cache.Put{Name: name, Data: data})
+	im.puts = append(im.puts, cache.Put{Name: name, Data: data, Lasting: true})
 }
 
 // read reads and writes a whole export: see Log.Import.
@@ -136,7 +136,9 @@ func (im *importer) item(l *ItemLine) error {
 	here := linePosition{Pos: stored.Pos, Line: l.Line, Side: l.Side}
 	im.at[l.Seq] = here
 	im.named[l.Turn] = cmp.Or(im.named[l.Turn], l.Seq)
-	im.puts = stored.cut(im.puts)
+	for _, p := range stored.cut() {
+		im.put(mediaName(p.Digest), p.Encode())
+	}
 	im.put(itemName(l.Seq), stored.encode())
 	if l.Hidden {
 		// Later items follow it: see turnCommit.storeHidden.

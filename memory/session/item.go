@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"remora/cache"
 	"remora/memory/media"
 	"remora/memory/recordcodec"
 	"remora/wire"
@@ -48,17 +47,13 @@ func itemName(seq uint64) string {
 	return string(binary.BigEndian.AppendUint64(append(b[:0], itemPrefix...), seq))
 }
 
-// cut moves the item's large strings to separate values, which it appends to puts.
-func (it *storedItem) cut(puts []cache.Put) []cache.Put {
+// cut moves the item's large strings to pieces, which are stored separately.
+func (it *storedItem) cut() []media.Piece {
 	kept, pieces := media.Cut(it.Raw)
-	if kept == nil {
-		return puts
+	if kept != nil {
+		it.Raw, it.Flags = kept, it.Flags|flagCut
 	}
-	it.Raw, it.Flags = kept, it.Flags|flagCut
-	for _, p := range pieces {
-		puts = append(puts, cache.Put{Name: mediaName(p.Digest), Data: p.Encode(), Lasting: true})
-	}
-	return puts
+	return pieces
 }
 
 func (it *storedItem) encode() []byte {

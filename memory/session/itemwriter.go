@@ -2,6 +2,7 @@ package session
 
 import (
 	"math"
+	"strings"
 
 	"remora/cache"
 	"remora/wire"
@@ -10,6 +11,9 @@ import (
 // itemWriter appends items of a turn to those of its session.
 type itemWriter struct {
 	puts  []cache.Put                // the values to write
+	late  []lateValue                // of puts, those without data yet
+	taken int                        // puts that were taken
+	size  int                        // bytes of items, before they are encoded
 	head  *head                      // the new head, which assigns the sequence numbers
 	turn  string                     // the turn's id
 	line  uint64                     // the line of the items
@@ -43,8 +47,16 @@ func (w *itemWriter) store(at position, it wire.Item, m mark, flags itemFlags, m
 	item := storedItem{
 		Parent: at.Seq, Pos: next, Content: m.content, Line: w.line, Flags: flags, Dialect: it.Dialect, Turn: w.turn, Raw: it.Raw, Made: made,
 	}
-	w.puts = item.cut(w.puts)
-	w.put(itemName(next.Seq), item.encode())
+	for _, p := range item.cut() {
+		w.putLarge(mediaName(p.Digest), len(p.Data), p.Encode)
+	}
+	if w.size+len(item.Raw) > maxBatchBytes {
+		late := item
+		w.putLarge(itemName(next.Seq), len(late.Raw), late.encode)
+	} else {
+		w.size += len(item.Raw)
+		w.put(itemName(next.Seq), item.encode())
+	}
 	if m.onChain {
 		at := w.putPosition(next)
 		if landmark(it) {
@@ -64,6 +76,62 @@ func (w *itemWriter) putPosition(at position) []byte {
 // put adds a value, which is never changed.
 func (w *itemWriter) put(name string, data []byte) {
 	w.puts = append(w.puts, cache.Put{Name: name, Data: data, Lasting: true})
+}
+
+// lateValue is a value that is encoded once its batch is written. Those of a large turn, all together, would take as much memory
+// as its body.
+type lateValue struct {
+	put    int // its number among all puts, also the taken ones
+	size   int // bytes, before it is encoded
+	encode func() []byte
+}
+
+// putLarge adds a value of size bytes before it is encoded.
+func (w *itemWriter) putLarge(name string, size int, encode func() []byte) {
+	var data []byte
+	if w.size += size; w.size <= maxBatchBytes {
+		data = encode()
+	} else {
+		w.late = append(w.late, lateValue{w.taken + len(w.puts), size, encode})
+	}
+	w.put(name, data)
+}
+
+// Bounds of one batch, so that a large request neither blocks the store nor takes much memory besides its body.
+const (
+	maxBatchItems = 4096
+	maxBatchBytes = 2 << 20 // of items, before they are encoded
+)
+
+// nextBatch returns how many of the puts belong to the next batch: all, or the first items that fit.
+func (w *itemWriter) nextBatch() int {
+	items, size, late := 0, 0, w.late
+	for i, p := range w.puts {
+		n := len(p.Data)
+		if len(late) > 0 && late[0].put == w.taken+i {
+			n, late = late[0].size, late[1:]
+		}
+		size += n
+		isItem := strings.HasPrefix(p.Name, itemPrefix)
+		if isItem {
+			items++
+		}
+		if i > 0 && (isItem || strings.HasPrefix(p.Name, mediaPrefix)) && (items > maxBatchItems || size > maxBatchBytes) {
+			return i
+		}
+	}
+	return len(w.puts)
+}
+
+// take removes the first n puts, and returns them with their data.
+func (w *itemWriter) take(n int) []cache.Put {
+	puts := w.puts[:n:n]
+	for len(w.late) > 0 && w.late[0].put < w.taken+n {
+		puts[w.late[0].put-w.taken].Data = w.late[0].encode()
+		w.late = w.late[1:]
+	}
+	w.puts, w.taken = w.puts[n:], w.taken+n
+	return puts
 }
 
 // putReference indexes an item of the answer for later item_references.

@@ -46,7 +46,7 @@ func (l *lateAnswer) commit(ctx context.Context) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	out := l.store.Commit(ctx, []cache.Batch{{Group: l.group, Expect: st.version, TTL: l.log.ttl, Puts: c.puts}})[0]
+	out := l.store.Commit(ctx, []cache.Batch{{Group: l.group, Expect: st.version, TTL: l.log.ttl, Puts: c.take(len(c.puts))}})[0]
 	l.log.recent.drop(l.group)
 	if errors.Is(out.Err, cache.ErrConflict) {
 		return false, nil

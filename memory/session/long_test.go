@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
 
 	"remora/cache"
 	"remora/cache/stores"
+	"remora/memory/media"
 	"remora/wire"
 	"remora/wire/dialects"
 )
@@ -127,6 +129,84 @@ func TestVeryLongTurnsAreWrittenInPortions(t *testing.T) {
 				t.Errorf("the stored history has %d bytes: %.60s ... %s", len(said), said, said[max(0, len(said)-60):])
 			}
 		})
+	}
+}
+
+// largest is a store that notes the bytes of the largest batch.
+type largest struct {
+	cache.Store
+	bytes int
+}
+
+func (l *largest) Commit(ctx context.Context, batches []cache.Batch) []cache.Outcome {
+	n := 0
+	for _, put := range batches[0].Puts {
+		n += len(put.Data)
+	}
+	l.bytes = max(l.bytes, n)
+	return l.Store.Commit(ctx, batches)
+}
+
+// TestLargeTurnsAreWrittenInPortions: what is encoded at one time of a turn is small, however large its body is.
+func TestLargeTurnsAreWrittenInPortions(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	letters := func(n int) string {
+		b := make([]byte, n)
+		for i := range b {
+			b[i] = byte('!' + random.IntN(64))
+			if b[i] == '"' || b[i] == '\\' {
+				b[i] = ' '
+			}
+		}
+		return string(b)
+	}
+	var messages []string
+	for size := 0; size < 3*maxBatchBytes; {
+		messages = append(messages, fmt.Sprintf(`{"role":"user","content":"%s"}`, letters(4000+random.IntN(media.Large))))
+		size += len(messages[len(messages)-1])
+	}
+	store, err := stores.Open("memory:", cache.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &largest{Store: store}
+	log := New(l, 0)
+	enter := func(turn, messages string, h History) *Entry {
+		t.Helper()
+		req, err := wire.Parse(dialects.Chat, []byte(`{"model":"m","messages":[`+messages+`]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := Call{Scope: Scope{Tenant: "t", Session: "s"}, Request: req, History: h}
+		e, _, err := log.Enter(t.Context(), turn, time.Unix(1_700_000_000, 0), c, Want{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+
+	e := enter("t", strings.Join(messages, ","), HistoryAuto)
+	if err := commit(e, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := commit(e, &Answer{HTTPStatus: 200, Reply: wire.Reply{Choices: [][]wire.Item{sayAll(t, "a:end")}, Complete: true}}); err != nil {
+		t.Fatal(err)
+	}
+	if most := maxBatchBytes / 4 * 5; l.bytes > most || l.bytes < maxBatchBytes/2 {
+		t.Errorf("a batch has %d bytes, want at most %d", l.bytes, most)
+	}
+
+	view, err := enter("u", `{"role":"user","content":"and?"}`, HistoryServer).History.Conversation(t.Context(), 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(view.Items) != len(messages)+2 {
+		t.Fatalf("%d items, want %d", len(view.Items), len(messages)+2)
+	}
+	for i, want := range messages {
+		if string(view.Items[i].Raw) != want {
+			t.Errorf("item %d has %d bytes, want the %d that were sent", i, len(view.Items[i].Raw), len(want))
+		}
 	}
 }
 
