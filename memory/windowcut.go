@@ -20,7 +20,7 @@ const (
 )
 
 // windowCut is where the window has cut a conversation, and what layers may ask of that while they recall. It is worked out
-// when a layer asks, and copied: the request's body is used for another one once the turn is committed.
+// when a layer asks, and detached: the request's body may be used for another one once the turn is committed.
 type windowCut struct {
 	a     *assembly
 	first wire.Item // that the window has kept
@@ -116,7 +116,7 @@ func (w *windowCut) readLost(ctx context.Context) ([]wire.Item, error) {
 		}
 		lost = slices.Concat(earlier, lost)
 	}
-	return pipeline.Detach(lost), nil
+	return w.a.t.detach(lost), nil
 }
 
 // readShown returns the items of the view, with shortened results.
@@ -126,5 +126,5 @@ func (w *windowCut) readShown(context.Context) ([]wire.Item, error) {
 	if text := wire.Text(w.a.t.call.Request.Instructions()); text != "" {
 		items = append(items, wire.NewMessage(w.a.t.call.Request.Dialect, wire.System, text))
 	}
-	return pipeline.Detach(items), nil
+	return w.a.t.detach(items), nil
 }
