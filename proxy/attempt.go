@@ -111,6 +111,7 @@ func (a *attempt) stay(head *providers.Head, goesOn bool) error {
 // follows. If a call fails and upstream cannot have served it, the plan decides whether it is repeated, or made elsewhere.
 // With goesOn, the provider, the model and the shape stay.
 func (a *attempt) try(head *providers.Head, plan retry.Plan, goesOn bool) error {
+	defer func() { a.out.body = nil }() // it may be as large as the client's, and the answer may take long
 	var correcting *correction
 	for {
 		err := a.call(head)
@@ -198,9 +199,8 @@ func (a *attempt) bringsCredential(h *fasthttp.RequestHeader) bool {
 	return false
 }
 
-// forget frees the memory of what was sent, as an answer may stream for long.
+// forget frees the memory of the head that was sent, as an answer may stream for long.
 func (a *attempt) forget() {
-	a.out.body = nil
 	if a.head != nil {
 		a.req.s.heads.Put(a.head)
 		a.head = nil

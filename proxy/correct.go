@@ -81,6 +81,7 @@ func (a *attempt) correct(head *providers.Head) (*correction, error) {
 	if busy || a.corrected {
 		return nil, nil
 	}
+	a.out.body = nil // the next try has another
 	next, ok := a.out.nextShape(r, false)
 	if !ok {
 		return nil, nil
