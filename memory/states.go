@@ -26,11 +26,12 @@ type states struct {
 	values sessionValues // of the session
 
 	run *pipeline.Run // idle until the layers have begun
-	// read are the states that the layers do not have yet. Layers may be running when they are read, since the input of a turn is
-	// written while its answer comes.
-	read  map[pipeline.Cell]layer.State
-	tried []pipeline.Change // that puts has returned, until their fate is known
-	sent  []*stateGroup     // those of the batches that puts has returned, in their order
+	// changed is what a commit has read of a session that another turn has changed. Layers may be running then, since the input of a
+	// turn is written while its answer comes, so puts loads it.
+	changed *session.Extra
+	read    map[pipeline.Cell]layer.State // the states that the layers do not have yet
+	tried   []pipeline.Change             // that puts has returned, until their fate is known
+	sent    []*stateGroup                 // those of the batches that puts has returned, in their order
 }
 
 // stateGroup is a group of the store that holds states.
@@ -168,6 +169,10 @@ func (st *states) catchUp(ctx context.Context) {
 
 // puts returns the values to write with the answer.
 func (st *states) puts(ctx context.Context) (p session.Puts) {
+	if st.changed != nil {
+		st.load(*st.changed)
+		st.changed = nil
+	}
 	st.catchUp(ctx)
 	st.tried = st.run.Changes()
 	p.Values = append(st.groups[0].puts(st.tried), st.values.changes()...)

@@ -240,16 +240,13 @@ func (w *turnWriter) valuePuts() (values []cache.Put) {
 	return values
 }
 
-// reread reports whether a try failed since the session has changed, and takes over what it holds now.
+// reread reports whether a try failed since the session has changed, and keeps what it holds now for the states.
 func (w *turnWriter) reread(err error) bool {
-	changed, ok := errors.AsType[*session.Reread](err)
-	if !ok {
-		return false
+	now, ok := errors.AsType[*session.Reread](err)
+	if ok && w.states != nil {
+		w.states.changed = &now.Extra
 	}
-	if w.states != nil {
-		w.states.load(changed.Extra)
-	}
-	return true
+	return ok
 }
 
 // park stores the record of a turn that was answered before an earlier one of another process has ended.
