@@ -80,11 +80,7 @@ func (l *turnLayers) describe(e *session.Entry, a *Answer) {
 // flushFirst writes the states that others have changed concurrently, while no client waits, and then does the remaining work.
 func (l *turnLayers) flushFirst(after func(context.Context)) func(context.Context) {
 	return func(ctx context.Context) {
-		if l.wasDeleted(ctx) {
-			return
-		}
-		l.flush(ctx)
-		if after != nil {
+		if _, deleted := l.flushLate(ctx); !deleted && after != nil {
 			after(ctx)
 		}
 	}

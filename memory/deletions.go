@@ -76,6 +76,12 @@ func (d *Deletions) Delete(ctx context.Context, s Scope) error {
 			return fmt.Errorf("delete session: %w", err)
 		}
 	}
+	// Again: a turn that ended meanwhile may have taught layers. One that ends from now on finds its session deleted.
+	for _, resource := range slices.Concat(resources, []string{""}) {
+		if err := d.forgetSessions(ctx, s, resource, gone); err != nil {
+			return err
+		}
+	}
 	d.m.past.Forget(s)
 	for _, resource := range resources {
 		d.m.past.Forget(Scope{Tenant: s.Tenant, Session: s.Session, Resource: resource})

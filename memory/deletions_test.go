@@ -516,6 +516,121 @@ func TestFirstTurnUnderWayIsForgotten(t *testing.T) {
 	}
 }
 
+// unsure is a store that cannot say what was deleted.
+type unsure struct {
+	cache.Store
+
+	down atomic.Bool
+}
+
+func (s *unsure) Read(ctx context.Context, q []cache.Query) ([]cache.Result, error) {
+	if s.down.Load() && slices.ContainsFunc(q, func(q cache.Query) bool { return strings.HasPrefix(q.Group.Name, "d:") }) {
+		return nil, &cache.Error{Fault: cache.FaultShard, Shards: []string{"d"}, Err: errors.New("connection refused")}
+	}
+	return s.Store.Read(ctx, q)
+}
+
+// TestDeletionThatCannotBeRead: a turn under way brings nothing of a deleted session back while the server of a cluster is lost that
+// knows of the deletion. A session that was not deleted keeps its turn.
+func TestDeletionThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	c := in("one", "ada")
+	for name, tt := range map[string]struct {
+		before string // an earlier turn, "" for none
+		remove func(l *lab) error
+		slow   bool // the layer learns after the client was served
+		want   string
+	}{
+		"session deleted":                  {"u:one", func(l *lab) error { return l.m.Delete(context.Background(), c.Scope) }, false, ""},
+		"resource forgotten":               {"u:one", forgetAda, false, ""},
+		"before its first turn was stored": {"", forgetAda, false, ""},
+		"while layers learn":               {"u:one", func(l *lab) error { return l.m.Delete(context.Background(), c.Scope) }, true, ""},
+		"evicted":                          {"u:one", func(l *lab) error { return l.store.Delete(context.Background(), c.Scope.Group()) }, false, "u:two a:news"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				mem, err := stores.Open("memory:", cache.Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				store := &unsure{Store: mem}
+				var impl any = quick{}
+				slow := learner{make(chan struct{}), make(chan struct{})}
+				if tt.slow {
+					impl = slow
+				}
+				o := memory.Options{Now: time.Now}
+				l := &lab{t: t, store: store, m: memory.New(store, &queue{}, o)}
+				if tt.before != "" {
+					l.turnOf(c, tt.before, "a:ok")
+				}
+				l.m.Reshape(memory.Shape{Layers: layersOf(t, pipeline.Layer{ID: "a", Kind: "test", Scope: layer.Resource, Impl: impl})})
+
+				turn := l.begin(c, "u:two")
+				if tt.slow {
+					turn.Commit(answer(t, "a:news"))
+					<-slow.begun
+				}
+				if err := tt.remove(l); err != nil {
+					t.Fatal(err)
+				}
+				store.down.Store(true)
+				if tt.slow {
+					close(slow.may)
+				} else {
+					turn.Commit(answer(t, "a:news"))
+				}
+				time.Sleep(time.Minute)
+				store.down.Store(false)
+				time.Sleep(time.Minute)
+				l.m.Close()
+
+				if tt.want != "" {
+					l.wantLine(c.Scope, tt.want)
+				} else if err := l.m.Walk(t.Context(), c.Scope, func(memory.Line) error { return nil }); !errors.Is(err, memory.ErrNoSession) {
+					t.Errorf("walk: %v, want no session", err)
+				}
+				if stored := l.stateOf("u:ada", "a"); tt.want == "" && stored != "" && stored != "none" {
+					t.Errorf("the resource has %s", stored)
+				}
+				if err := mem.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+func forgetAda(l *lab) error {
+	_, err := l.m.Forget(context.Background(), "tenant", "ada")
+	return err
+}
+
+// TestSlowFirstTurnIsForgotten: the question of a session that is not stored yet when its resource is forgotten is not stored while
+// upstream works on the answer.
+func TestSlowFirstTurnIsForgotten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t, memory.Options{Shape: memory.Shape{Layers: layersOf(t, recaller(t))}, Now: time.Now})
+		c := in("one", "ada")
+		turn := l.begin(c, "u:one")
+		if err := forgetAda(l); err != nil {
+			t.Fatal(err)
+		}
+		turn.Forwarded()
+		time.Sleep(time.Minute)
+		for _, when := range []string{"before", "after"} {
+			if err := l.m.Walk(t.Context(), c.Scope, func(memory.Line) error { return nil }); !errors.Is(err, memory.ErrNoSession) {
+				t.Errorf("%s the answer: walk: %v, want no session", when, err)
+			}
+			if when == "before" {
+				turn.Commit(answer(t, "a:one"))
+			}
+		}
+	})
+}
+
 // unwilling is a store that cannot delete certain groups.
 type unwilling struct {
 	cache.Store
@@ -702,6 +817,57 @@ func TestWhatATurnUnderWayTeachesOfADeletedSession(t *testing.T) {
 			l.m.Close()
 			if stored := l.stateOf("u:ada", "a"); stored != want && (want != "" || stored != "none") {
 				t.Errorf("the resource has %s, want %s", stored, want)
+			}
+		})
+	}
+}
+
+// beforeDelete is a store that does something before a group is deleted.
+type beforeDelete struct {
+	cache.Store
+
+	group cache.Group
+	do    func()
+}
+
+func (s *beforeDelete) Delete(ctx context.Context, g cache.Group) error {
+	if do := s.do; g == s.group && do != nil {
+		s.do = nil
+		do()
+	}
+	return s.Store.Delete(ctx, g)
+}
+
+// TestTurnThatEndsWhileItsSessionIsDeleted: layers have forgotten the session, which is still there. What the turn teaches them stays
+// nowhere.
+func TestTurnThatEndsWhileItsSessionIsDeleted(t *testing.T) {
+	t.Parallel()
+	c := in("one", "ada")
+	for name, late := range map[string]bool{"it began before": false, "it began meanwhile": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t, memory.Options{})
+			store := &beforeDelete{Store: l.store, group: c.Scope.Group()}
+			m := memory.New(store, nil, patient(memory.Options{Shape: memory.Shape{Layers: layersOf(t, pipeline.Layer{ID: "a", Kind: "test", Scope: layer.Resource, Impl: quick{}})}}))
+			defer m.Close()
+			l.m, l.store = m, store
+			l.turnOf(c, "u:one", "a:news")
+			var turn *memory.Turn
+			begin := func() { turn = l.begin(c, "u:two") }
+			if !late {
+				begin()
+			}
+			store.do = func() {
+				if late {
+					begin()
+				}
+				turn.Commit(answer(t, "a:news"))
+			}
+			if err := m.Delete(t.Context(), c.Scope); err != nil {
+				t.Fatal(err)
+			}
+			if stored := l.stateOf("u:ada", "a"); stored != "none" {
+				t.Errorf("the resource has %s", stored)
 			}
 		})
 	}

@@ -52,7 +52,22 @@ const flushWait = 5 * time.Second
 func (r *layerRun) flush(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, flushWait)
 	defer cancel()
-	err := r.states.flush(ctx)
+	return r.isFlushed(r.states.flush(ctx))
+}
+
+// flushLate is flush for a session that may have been deleted since the run began. Then it writes nothing.
+func (r *layerRun) flushLate(ctx context.Context) (written, deleted bool) {
+	ctx, cancel := context.WithTimeout(ctx, flushWait)
+	defer cancel()
+	deleted, err := r.wasDeleted(ctx)
+	if err == nil && !deleted {
+		err = r.states.flush(ctx)
+	}
+	return r.isFlushed(err), deleted
+}
+
+// isFlushed logs why states are not written.
+func (r *layerRun) isFlushed(err error) bool {
 	if err == nil {
 		return true
 	}
@@ -72,11 +87,8 @@ func (r *layerRun) end(ctx context.Context, end layer.Outcome, complete bool) bo
 	if complete {
 		r.run.Complete(ctx, end)
 	}
-	if r.wasDeleted(ctx) {
-		return true
-	}
-	if !r.flush(ctx) {
-		return false
+	if written, deleted := r.flushLate(ctx); deleted || !written {
+		return deleted
 	}
 	if handed != nil {
 		handed(ctx)

@@ -28,12 +28,9 @@ type turnInfo struct {
 }
 
 // wasDeleted reports whether the session, or its resource, was deleted since the turn began: then nothing of the turn is written,
-// since nothing would find it again. An error of the store is not one: a write that fails likewise changes nothing.
-func (t *turnInfo) wasDeleted(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, flushWait)
-	defer cancel()
-	deleted, err := t.m.tombstones.deleted(ctx, t.call.Scope, t.started)
-	return deleted && err == nil
+// since nothing would find it again.
+func (t *turnInfo) wasDeleted(ctx context.Context) (bool, error) {
+	return t.m.tombstones.deleted(ctx, t.call.Scope, t.started)
 }
 
 // newTurnInfo returns what is known of a turn but for its base.

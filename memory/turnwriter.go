@@ -194,8 +194,11 @@ func (w *turnWriter) store(ctx context.Context, a *Answer) error {
 
 // commit writes the turn, with the states of layers and the session values for next views, until no other turn is faster.
 func (w *turnWriter) commit(ctx context.Context, a *Answer) error {
-	if a != nil && w.entry.First() && w.call.Scope.Resource != "" {
-		w.deleted = w.wasDeleted(ctx) // a session that is not stored yet is not found when its resource is forgotten
+	var err error
+	if !w.deleted && w.entry.First() && w.call.Scope.Resource != "" { // what is not stored yet is not found when its resource is forgotten
+		if w.deleted, err = w.wasDeleted(ctx); err != nil {
+			return err
+		}
 	}
 	for !w.deleted {
 		var p session.Puts
@@ -208,11 +211,9 @@ func (w *turnWriter) commit(ctx context.Context, a *Answer) error {
 		}
 		done, err := w.entry.Commit(ctx, a, p)
 		if w.reread(err) {
-			deleted, unknown := w.m.tombstones.deleted(ctx, w.call.Scope, w.started) // and maybe begun again
-			if unknown != nil && w.entry.Order.Resumed {
-				return unknown // it may have waited for long, and can go on waiting
+			if w.deleted, err = w.wasDeleted(ctx); err != nil { // and maybe begun again
+				return err
 			}
-			w.deleted = deleted
 			continue
 		}
 		if err == nil && a != nil && w.states != nil {
