@@ -702,6 +702,61 @@ func TestSessionConflictTeachesOnce(t *testing.T) {
 	}
 }
 
+// lossy is a store that loses the reply to a number of writes of a group.
+type lossy struct {
+	cache.Store
+
+	group cache.Group
+	loses atomic.Int32
+}
+
+func (s *lossy) Commit(ctx context.Context, b []cache.Batch) []cache.Outcome {
+	out := s.Store.Commit(ctx, b)
+	for i := range b {
+		if b[i].Group == s.group && out[i].Err == nil && s.loses.Add(-1) >= 0 {
+			out[i] = cache.Outcome{Err: &cache.Error{Fault: cache.FaultShard, Shards: []string{"x"}, Err: errors.New("connection reset")}}
+		}
+	}
+	return out
+}
+
+// TestLostReplyTeachesOnce: a state of the resource that was written, as its process does not know, is not changed again by the same
+// turn: by its commit, and by the write after a conflict with another session.
+func TestLostReplyTeachesOnce(t *testing.T) {
+	t.Parallel()
+	for name, conflict := range map[string]bool{"with the answer": false, "after a conflict": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t, memory.Options{})
+			store := &lossy{Store: l.store, group: cache.Group{Owner: "tenant", Name: "u:ada"}}
+			m := memory.New(store, nil, patient(memory.Options{Shape: memory.Shape{Layers: layersOf(t, pipeline.Layer{ID: "a", Kind: "test", Scope: layer.Resource, Impl: quick{}})}}))
+			l.m, l.store = m, store
+			var want []string
+			turn := l.begin(in("one", "ada"), "u:one")
+			if conflict {
+				l.turnOf(in("two", "ada"), "u:hi", "a:news")
+				want = append(want, layer.Digest("two"))
+			}
+			store.loses.Store(1)
+			turn.Commit(answer(t, "a:news"))
+			m.Close()
+			want = append(want, layer.Digest("one"))
+			if stored, all := l.stateOf("u:ada", "a"), string(layerState(t, want)); stored != all {
+				t.Errorf("the resource has %s, want %s", stored, all)
+			}
+		})
+	}
+}
+
+func layerState(t *testing.T, v any) layer.State {
+	t.Helper()
+	s, err := layer.Encode(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // TestNamesOfDeletedSessionsAreForgotten: a session that another process deletes, and that goes on afterwards, is of its resource
 // again. The process that it goes on in has entered it there before.
 func TestNamesOfDeletedSessionsAreForgotten(t *testing.T) {

@@ -224,14 +224,18 @@ func (st *states) wrote(done session.Done) {
 // written records what became of the writes to some groups. Those that failed, as where another process was first, have to be
 // read again: see flush.
 func (st *states) written(groups []*stateGroup, outcomes []cache.Outcome) {
-	var lost []pipeline.Cell
+	var lost, unknown []pipeline.Cell
 	for i, out := range outcomes {
 		g := groups[i]
-		if g.version, g.known = out.Version, out.Err == nil; !g.known {
+		g.version, g.known = out.Version, out.Err == nil
+		if !g.known {
 			lost = append(lost, g.cells...)
 		}
+		if !g.known && !errors.Is(out.Err, cache.ErrConflict) {
+			unknown = append(unknown, g.cells...)
+		}
 	}
-	st.tried = nil
+	st.tried = slices.DeleteFunc(st.tried, func(ch pipeline.Change) bool { return !slices.Contains(unknown, ch.Cell) })
 	st.run.Written(lost...)
 }
 
@@ -258,7 +262,8 @@ func (st *states) flush(ctx context.Context) error {
 			return err
 		}
 		st.catchUp(ctx)
-		batches, groups := st.batches(st.groups, st.run.Changes())
+		st.tried = st.run.Changes()
+		batches, groups := st.batches(st.groups, st.tried)
 		if len(batches) == 0 {
 			return nil
 		}
