@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -64,6 +65,54 @@ func checkLoops(t *testing.T, s setup) {
 			checkRounds(t, c, rounds)
 			checkViews(t, views[session], rounds)
 			checkTranscript(t, c, o.proxy.transcript(t, session))
+		})
+	}
+}
+
+// TestHistoriesOfAnyLength: a history of tens of thousands of items is windowed and stored like any other, although its items
+// take several batches of the store. The next request adds to it what is new.
+func TestHistoriesOfAnyLength(t *testing.T) {
+	t.Parallel()
+	const items = 40_000
+	var history strings.Builder
+	for i := range items {
+		role := "user"
+		if i%2 == 1 {
+			role = "assistant"
+		}
+		fmt.Fprintf(&history, `{"role":%q,"content":"message %d"},`, role, i)
+	}
+	for _, d := range dialects {
+		t.Run(d.String(), func(t *testing.T) {
+			g := startGate(t, smallWindow, scripted.Options{})
+			asks := func(history, question string) string {
+				return fmt.Sprintf(`{"model":"m","stream":%v,%q:[%s{"role":"user","content":%q}]}`, d.stream, d.list(), history, question)
+			}
+			first := "SAY The first answer."
+			resent := history.String() + fmt.Sprintf(`{"role":"user","content":%q},{"role":"assistant","content":"The first answer."},`, first)
+			for i, body := range []string{asks(history.String(), first), asks(resent, "SAY The second answer.")} {
+				r := g.ask(t, d.path, body)
+				memory := r.header.Get("X-Memory")
+				if r.status != http.StatusOK || !strings.HasPrefix(memory, fmt.Sprintf("ok;items=%d;", items+1+2*i)) {
+					t.Fatalf("request %d: %d, X-Memory: %s, %.200s", i, r.status, memory, r.body)
+				}
+				var sent requestBody
+				decode(t, last(t, g.up).Body, &sent)
+				if n := len(sent.items(t)); n == 0 || n > windowItems {
+					t.Errorf("request %d: upstream got %d items", i, n)
+				}
+			}
+
+			g.proxy.Stop()
+			stored := g.proxy.transcript(t, "s")
+			if len(stored) != items+4 {
+				t.Fatalf("%d items are stored, want %d", len(stored), items+4)
+			}
+			for i, it := range stored[:items] {
+				if text := fmt.Sprintf(`"message %d"`, i); !it.OnHead || !strings.Contains(string(it.JSON), text) {
+					t.Fatalf("item %d: %s", i, it.JSON)
+				}
+			}
 		})
 	}
 }

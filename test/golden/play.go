@@ -237,6 +237,7 @@ func (p *player) turn(turn *turn) {
 
 // received is a message as it arrived on a connection.
 type received struct {
+	interim string // status line before the answer, for a request that waits for it
 	start   string
 	headers []string
 	body    string
@@ -254,8 +255,15 @@ func (p *player) ask(request *message) (received, error) {
 		return received{}, err
 	}
 
+	r := bufio.NewReader(conn)
+	interim := ""
 	head, pieces := request.wire(false)
-	for _, piece := range append([][]byte{head}, pieces...) {
+	for i, piece := range append([][]byte{head}, pieces...) {
+		if i == 1 && request.header("Expect") != "" {
+			if interim, err = readInterim(r); err != nil {
+				return received{}, err
+			}
+		}
 		if _, err := conn.Write(piece); err != nil {
 			return received{}, fmt.Errorf("send the request: %w", err)
 		}
@@ -267,11 +275,28 @@ func (p *player) ask(request *message) (received, error) {
 	}
 
 	method, _, _ := strings.Cut(request.start, " ")
-	answer, err := readMessage(bufio.NewReader(conn), method, request.leaves)
+	answer, err := readMessage(r, method, request.leaves)
+	answer.interim = interim
 	if request.broken && errors.Is(err, io.EOF) {
 		return received{end: "(nothing: the connection was closed)"}, nil
 	}
 	return answer, err
+}
+
+// readInterim reads the interim answer after which the client sends its body.
+func readInterim(r *bufio.Reader) (status string, err error) {
+	for line := ""; line != "\r\n"; {
+		if line, err = r.ReadString('\n'); err != nil {
+			return "", fmt.Errorf("wait for 100 Continue: %w", err)
+		}
+		if status == "" {
+			status = strings.TrimPrefix(strings.TrimSpace(line), "HTTP/1.1 ")
+		}
+	}
+	if !strings.HasPrefix(status, "100 ") {
+		return "", fmt.Errorf("want 100 Continue, have %q", status)
+	}
+	return status, nil
 }
 
 // clientLeft is the end of an answer whose client disconnects.
@@ -281,7 +306,7 @@ const clientLeft = "(the client leaves here)"
 // stops when the body contains that text.
 func readMessage(r *bufio.Reader, method, stopAt string) (received, error) {
 	var m received
-	for m.start == "" || strings.HasPrefix(m.start, "HTTP/1.1 100") {
+	for m.start == "" {
 		var lines []string
 		for {
 			line, err := r.ReadString('\n')

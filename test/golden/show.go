@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// hopHeaders are headers that differ on each connection, and Date.
+// hopHeaders are headers that differ on each connection, and Date. A request's Content-Length is shown if it is 0.
 var hopHeaders = []string{"Host", "Connection", "Content-Length", "Date"}
 
 // volatile are the values that differ between runs. Tokens do: they are estimated until the vocabulary is loaded.
@@ -66,6 +66,9 @@ func (r received) showAnswer(sent string) string {
 		return r.end
 	}
 	text := r.head(strings.TrimPrefix(r.start, "HTTP/1.1 "))
+	if r.interim != "" {
+		text = r.interim + "\n\n" + text
+	}
 	switch {
 	case r.body == "":
 	case r.body == sent && r.end != clientLeft:
@@ -88,10 +91,12 @@ func (r received) head(start string) string {
 	b.WriteString(start + "\n")
 	for _, h := range r.headers {
 		name, value, _ := strings.Cut(h, ":")
-		if slices.ContainsFunc(hopHeaders, func(n string) bool { return strings.EqualFold(n, name) }) {
+		isAnswer := strings.HasPrefix(r.start, "HTTP/")
+		isEmpty := !isAnswer && strings.EqualFold(h, "Content-Length: 0")
+		if !isEmpty && slices.ContainsFunc(hopHeaders, func(n string) bool { return strings.EqualFold(n, name) }) {
 			continue
 		}
-		if strings.EqualFold(name, "Transfer-Encoding") && strings.HasPrefix(r.start, "HTTP/") {
+		if isAnswer && strings.EqualFold(name, "Transfer-Encoding") {
 			continue
 		}
 		fmt.Fprintf(&b, "%s:%s\n", name, value)
