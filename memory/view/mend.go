@@ -67,7 +67,7 @@ func (m Mend) Apply(items []wire.Item) []wire.Item {
 		return items
 	}
 	out := make([]wire.Item, len(items))
-	ids := callIDs{all: m&CallIDs != 0, given: make(map[string]bool), stay: make(map[string]bool)}
+	ids := callIDs{all: m&CallIDs != 0, given: make(map[string]bool), renamed: make(map[string]string)}
 	for i, it := range items {
 		if m&(CallIDs|OddCallIDs) != 0 {
 			it = ids.rename(it)
@@ -100,25 +100,23 @@ func (m Mend) Apply(items []wire.Item) []wire.Item {
 
 // callIDs gives the calls of a view other ids. An id depends only on the old one, so that the prompt cache still matches.
 type callIDs struct {
-	all   bool            // also those that most servers accept
-	given map[string]bool // to calls without one
-	stay  map[string]bool // of calls that are paired by another member
-	open  []string        // ids of the calls whose ids are empty and that have no result yet
+	all     bool              // also those that most servers accept
+	given   map[string]bool   // to calls without one
+	renamed map[string]string // by the id that a call of the view had
+	open    []string          // ids of the calls whose ids are empty and that have no result yet
 }
 
 func (c *callIDs) rename(it wire.Item) wire.Item {
 	codec := it.Dialect.Codec()
 	switch {
 	case it.Kind == wire.ToolResult && it.Answers().Family != wire.FamilyLegacy:
-		old := it.Answers().ID
-		id := c.portable(old)
-		if old == "" {
-			if len(c.open) == 0 {
-				return it
-			}
+		// Upstream itself may have the call, as the target of an item_reference or in the answer that the request continues. Then the
+		// call keeps its id.
+		id := c.renamed[it.Answers().ID]
+		if it.Answers().ID == "" && len(c.open) > 0 {
 			id, c.open = c.open[0], c.open[1:]
 		}
-		if id == old || c.stay[old] {
+		if id == "" {
 			return it
 		}
 		return it.Rewritten(codec.WithCallIDs(it, []string{id}))
@@ -146,7 +144,9 @@ func (c *callIDs) rename(it wire.Item) wire.Item {
 	}
 	out := it.Rewritten(codec.WithCallIDs(it, ids))
 	for i, call := range it.Calls() {
-		c.stay[call.ID] = ids[i] != "" && out.Parts[i].Call.ID == call.ID
+		if id := ids[i]; call.ID != "" && id == out.Parts[i].Call.ID {
+			c.renamed[call.ID] = id
+		}
 	}
 	return out
 }

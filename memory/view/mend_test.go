@@ -51,6 +51,13 @@ func TestMend(t *testing.T) {
 			`{"type":"function_call","id":"fc_1","call_id":"bU09E4FDZ","name":"f"}`, `{"type":"function_call_output","call_id":"bU09E4FDZ","output":""}`,
 			`{"type":"local_shell_call","id":"sh_1","action":{}}`, `{"type":"function_call_output","call_id":"sh_1","output":""}`,
 		}},
+		{"calls that only upstream has", view.CallIDs, responses.Dialect, []string{
+			`{"type":"function_call_output","call_id":"call_0","output":""}`, // of the continued answer
+			`{"type":"item_reference","id":"fc_1"}`, `{"type":"function_call_output","call_id":"call_1","output":""}`,
+		}, []string{
+			`{"type":"function_call_output","call_id":"call_0","output":""}`,
+			`{"type":"item_reference","id":"fc_1"}`, `{"type":"function_call_output","call_id":"call_1","output":""}`,
+		}},
 		{"thoughts", view.Reasoning, chat.Dialect, []string{
 			`{"role":"user","content":"Hi"}`, `{"role":"assistant","content":"Hello"}`, `{"role":"assistant","reasoning_content":"","content":null,"tool_calls":[{"id":"1","function":{"name":"f","arguments":"{}"}}]}`,
 			`{"role":"assistant","content":"a","reasoning_content":"b"}`, `{"role":"assistant","content":"a","reasoning":"c"}`,
