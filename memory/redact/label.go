@@ -197,6 +197,7 @@ var (
 	adverbs, conjunctions           = set("adverbs"), set("conjunctions")
 	ordinary, otherCodes            = set("ordinary"), set("other codes")
 	owners, links, uses             = set("owners"), set("links"), set("uses")
+	accounts                        = set("accounts")
 )
 
 // suffixes end words that describe passwords.
@@ -219,19 +220,22 @@ func valueBehind(text string, at int, k kind, last string) span {
 	return s
 }
 
-// valueAt is the value that begins at a place, or the made-up one of several: "ada / Xk29sLq0".
+// valueAt is the value that begins at a place, or another one of several: "ada / Xk29sLq0".
 func valueAt(text string, from int, how joint, k kind, last string) span {
 	if from < 0 {
 		return span{}
 	}
-	value := wordAt(text, from)
+	value, quoted := valueWord(text, from)
 	if value.to == 0 {
 		return span{}
 	}
-	if s := valueOf(text, value, value.from > from, how, k, last); s.to > 0 || how < verb || k != password && k != token && k != pass {
+	if s := valueOf(text, value, quoted, how, k, last); s.to > 0 || how < verb || k != password && k != token && k != pass {
 		return s
 	}
 
+	if name, _, ok := strings.Cut(text[value.from:value.to], "/"); ok && name != "" && accounts[last] {
+		value.to = value.from + len(name)
+	}
 	const mostMore = 3
 	list := strings.HasSuffix(strings.TrimRight(text[:from], " "), " are") // "my passwords are hunter2 and Xk29sLq0"
 	for range mostMore {
@@ -242,13 +246,34 @@ func valueAt(text string, from int, how joint, k kind, last string) span {
 		if value = wordAt(text, next); value.to == 0 {
 			break
 		}
-		if word := text[value.from:value.to]; secretLike(word) {
+		word := text[value.from:value.to]
+		switch {
+		case secretLike(word):
 			if s := valueOf(text, value, false, how, k, last); s.to > 0 {
+				return s
+			}
+		case k == password, accounts[last] && plainPassword(word):
+			if s := passwordValue(text, value, how, false); s.to > 0 {
 				return s
 			}
 		}
 	}
 	return span{}
+}
+
+// plainPassword reports whether the second word behind a login may be its password: not a path, a name or another label.
+func plainPassword(word string) bool {
+	first, _ := utf8.DecodeRuneInString(word)
+	return unicode.IsLower(first) && !strings.Contains(word, "/") && byFirst[word] == nil
+}
+
+// valueWord is wordAt for a value that may stand in brackets, and whether it is quoted.
+func valueWord(text string, at int) (v span, quoted bool) {
+	if strings.HasPrefix(text[at:], "(") {
+		at++
+	}
+	v = wordAt(text, at)
+	return v, v.from > at
 }
 
 // nextOfList is where a value stands behind one that ends at a place: behind a slash, in a list also behind "and" and a comma. -1 if
@@ -530,9 +555,8 @@ func changedTo(text string, at int) int {
 
 // made reports whether the word at a position looks made up, or is quoted.
 func made(text string, at int) bool {
-	from := skipSpace(text, at)
-	v := wordAt(text, from)
-	return v.to > 0 && (v.from > from || secretLike(text[v.from:v.to]))
+	v, quoted := valueWord(text, skipSpace(text, at))
+	return v.to > 0 && (quoted || secretLike(text[v.from:v.to]))
 }
 
 // adverbial skips words such as "now" before a value.

@@ -23,7 +23,7 @@ func behind(text, sign string) iter.Seq[int] {
 	}
 }
 
-// privateKeys finds keys in PEM. One without its end goes to the end of the text.
+// privateKeys finds keys in PEM. One without its end goes to the end of the text, one without its beginning begins with its lines.
 func privateKeys(text string, found []span) []span {
 	const begin, end = "-----BEGIN ", "-----END "
 	last := 0 // the end of the key before
@@ -45,7 +45,36 @@ func privateKeys(text string, found []span) []span {
 		}
 		found, last = append(found, span{from - len(begin), to}), to
 	}
+	for to := range behind(text, end) {
+		head, _, _ := strings.Cut(text[to:], "-----")
+		at := to - len(end)
+		if at < last || len(head) > 60 || !strings.Contains(head, "PRIVATE KEY") {
+			continue
+		}
+		if from := keyLines(text, at); strings.TrimSpace(text[from:at]) != "" {
+			found = append(found, span{from, min(to+len(head)+len("-----"), len(text))})
+		}
+	}
 	return found
+}
+
+// keyLines returns where the lines of a key begin that ends at a place of a text.
+func keyLines(text string, end int) int {
+	from := end
+	for from > 0 && (base64Byte(text[from-1]) || text[from-1] == '\r' || text[from-1] == '\n' && (from == end || text[from] != '\n')) {
+		from--
+	}
+	if from > 0 && text[from-1] != '\n' { // in the middle of a line of something else
+		if n := strings.IndexByte(text[from:end], '\n'); n >= 0 {
+			from += n + 1
+		}
+	}
+	return from
+}
+
+// base64Byte reports whether a key in PEM may have the byte, with line ends as JSON escapes them.
+func base64Byte(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte(`+/=\`, c) >= 0
 }
 
 // passwordsInURLs finds the password in scheme://user:password@host.

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -139,12 +140,21 @@ func (r *newsReader) said(ctx context.Context, it *storedItem) (said Said, ok bo
 	return said, true, nil
 }
 
-// ends is a text, or its beginning and its end where it is long.
+// ends is a text, or its beginning and its end where it is long. It is cut between lines, or else between words: half of a secret, or
+// one without its label, no longer looks like one.
 func ends(text string) string {
 	if len(text) <= 2*maxSaidText {
 		return text
 	}
-	return strings.ToValidUTF8(text[:maxSaidText]+"\n\n"+text[len(text)-maxSaidText:], "")
+	const nearby = 512 // bytes
+	head, tail := text[:maxSaidText], text[len(text)-maxSaidText:]
+	last := head[maxSaidText-nearby:]
+	if i := cmp.Or(strings.LastIndexByte(last, '\n')+1, strings.LastIndexByte(last, ' ')+1); i > 0 {
+		head = head[:maxSaidText-nearby+i-1]
+	}
+	first := tail[:nearby]
+	tail = tail[cmp.Or(strings.IndexByte(first, '\n')+1, strings.IndexByte(first, ' ')+1):]
+	return strings.ToValidUTF8(head+"\n\n"+tail, "")
 }
 
 // newestItems are the newest items of a session.
