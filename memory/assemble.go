@@ -62,7 +62,7 @@ func assemble(read, hooks context.Context, t *Turn) (err error) {
 	}
 	view.ShortenResults(a.v.Items, t.shape.ToolResult)
 	if l != nil {
-		a.place(read, hooks)
+		a.fit(read, hooks)
 	}
 	if a.c.Stored {
 		a.v.Outside += a.c.Offset // stored history that is too far back to be read
@@ -154,12 +154,12 @@ func (a *assembly) idle() time.Duration {
 	return max(0, a.t.started.Sub(last))
 }
 
-// place decides the places of layers' blocks, and leaves out what exceeds the budget.
-func (a *assembly) place(read, hooks context.Context) {
-	values := &a.l.states.values
-	if values.prefix != nil {
-		values.prefix.plan(a)
+// fit leaves out what exceeds the budget, and hands layers what the view lacks.
+func (a *assembly) fit(read, hooks context.Context) {
+	if a.t.shape.ToolResult > 0 {
+		a.pin() // updates are weighed against the view, which has become smaller
 	}
+	values := &a.l.states.values
 	if w := values.window; w != nil && !a.c.Side && a.v.Start != w.now { // most sessions have none, and most requests do not move it
 		w.replace(a.v.Start)
 	}
@@ -169,6 +169,13 @@ func (a *assembly) place(read, hooks context.Context) {
 		a.l.evictions.find(read, a.l, a.all, pipeline.Pick(a.c.Items, a.v.Kept), a.entry)
 	}
 	a.v.Outside += a.l.passedOver
+}
+
+// pin replaces the layers' blocks by those of the pinned prefix and its updates.
+func (a *assembly) pin() {
+	if prefix := a.l.states.values.prefix; prefix != nil {
+		prefix.plan(a)
+	}
 }
 
 // history returns the view's part of the conversation, with references resolved.

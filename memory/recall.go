@@ -38,10 +38,12 @@ func (a *assembly) recall(ctx context.Context) {
 	l.blocks = slices.DeleteFunc(l.blocks, func(b view.Block) bool { return a.entry.Shown(b.Layer, b.Texts) })
 }
 
-// recallOfView calls the layers again whose recall depends on the view: on its items, and on the window's cut.
+// recallOfView pins the blocks, and calls the layers again whose recall depends on the view: on its items, and on the window's cut.
 func (a *assembly) recallOfView(ctx context.Context, cut *windowCut) {
 	l, c := a.l, &a.c
-	if len(l.blocks) == 0 && cut == nil && l.passedOver == 0 || l.run.Empty() || !l.run.OfView() || l.call.Request.InConversation() {
+	nothing := len(l.blocks) == 0 && cut == nil && l.passedOver == 0
+	a.pin()
+	if nothing || l.run.Empty() || !l.run.OfView() || l.call.Request.InConversation() {
 		return
 	}
 	if cut != nil || l.passedOver > 0 {
@@ -57,7 +59,7 @@ func (a *assembly) recallOfView(ctx context.Context, cut *windowCut) {
 		shown := sync.OnceValue(func() map[wire.Hash]bool { return contentsOf(history, l.run.Fit(system, before, history).Left) })
 		of.Has = func(content wire.Hash) bool { return shown()[content] }
 		l.blocks = l.run.RecallOfView(ctx, of)
-		if costOf(l.blocks) <= costOf(before) {
+		if a.pin(); costOf(l.blocks) <= costOf(before) {
 			break
 		}
 	}

@@ -229,3 +229,45 @@ func TestItemsThatABlockPushesOut(t *testing.T) {
 		}
 	}
 }
+
+// TestItemsThatAPinnedBlockPushesOut: for the prompt cache, an earlier block of a layer stays, with an update behind the history.
+// Both take room. If an item no longer fits because of that, the layers that repeat what the view lacks repeat it.
+func TestItemsThatAPinnedBlockPushesOut(t *testing.T) {
+	t.Parallel()
+	changing := spoken(func(t *layer.Turn) string {
+		if t.Query == "2" {
+			return strings.Repeat("x", 28)
+		}
+		return "y"
+	})
+	first := wire.NewMessage(dialects.Chat, wire.User, "first").ContentHash()
+	teller := spoken(func(t *layer.Turn) string {
+		if t.InView != nil && t.InView(first) {
+			return ""
+		}
+		return "told"
+	})
+	at := func(id string, slot int, tokens float64, placement layer.Placement, s spoken) pipeline.Layer {
+		return pipeline.Layer{ID: id, Slot: slot, Scope: layer.Thread, Placement: placement, Budget: layer.Between(tokens, tokens), Impl: s}
+	}
+	layers := []pipeline.Layer{at("changing", 1, 28, layer.Anchored, changing), at("teller", 2, 4, layer.Live, teller)}
+	cache := view.DefaultPromptCache()
+	cache.DeltaBudgetFraction = 100
+	for budget, want := range map[float64]string{170: "s:told", 190: "s:told", 210: "u:first"} {
+		p, err := pipeline.New(layers, pipeline.Options{
+			Policy: view.Policy{Budget: budget, Overflow: view.OverflowTruncate},
+			Count:  func(_, text string) int { return len(text) }, CountItem: func(string, wire.Item) int { return 10 },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := newLab(t, memory.Options{Shape: memory.Shape{Layers: p, PromptCache: &cache}})
+		l.turn("u:first a:1 u:2", "a:2")
+		view := told(t, l.begin(memory.Call{}, "u:first a:1 u:2 a:2 u:3").View)
+		for _, one := range []string{"u:first", "s:told"} {
+			if strings.Contains(view, one) != (one == want) {
+				t.Errorf("with %v tokens: %s, want %s", budget, view, want)
+			}
+		}
+	}
+}
