@@ -37,11 +37,12 @@ func (l *turnLayers) conclude(ctx context.Context, a *Answer) (after func(contex
 		end.Result, done = said, true
 	}
 	settles = settles || end.Result.Ends() && l.run.Concludes()
-	if done && !settles {
+	later := settles || l.run.CompletesLater()
+	if done && !later {
 		l.run.Complete(ctx, end)
 	}
 	gives := end.Result.Ends() && l.call.Scope.Parent != ""
-	if !settles && !gives {
+	if !settles && !gives && !(done && later) {
 		return nil
 	}
 
@@ -49,7 +50,7 @@ func (l *turnLayers) conclude(ctx context.Context, a *Answer) (after func(contex
 		if settles {
 			defer l.settle(ctx, resp)()
 		}
-		l.end(ctx, end, done && settles)
+		l.end(ctx, end, done && later)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -456,6 +457,58 @@ func TestSlowLayersHearWhatWasSaid(t *testing.T) {
 	if diff := cmp.Diff([]string{"hello", "there"}, heard); diff != "" {
 		t.Errorf("-said +heard:\n%s", diff)
 	}
+}
+
+// slowEnd is told of ends by a service that takes longer than a store may.
+type slowEnd struct{ listener }
+
+func (slowEnd) Slow() bool           { return true }
+func (slowEnd) Has(hook string) bool { return hook == layer.HookComplete }
+
+func (s slowEnd) Complete(ctx context.Context, t *layer.Turn, state layer.State, o layer.Outcome) (layer.State, error) {
+	select {
+	case <-time.After(time.Second):
+		return s.listener.Complete(ctx, t, state, o)
+	case <-ctx.Done():
+		return state, ctx.Err()
+	}
+}
+
+// slowStore is a layer without a service that takes as long as the commit may.
+type slowStore struct{ listener }
+
+func (slowStore) Has(hook string) bool { return hook == layer.HookStore }
+
+func (slowStore) Store(ctx context.Context, _ *layer.Turn, s layer.State, _ *layer.Response) (layer.State, error) {
+	<-ctx.Done()
+	return s, ctx.Err()
+}
+
+// TestSlowHooksTakeNoTimeOfTheStore: a layer that is told of an end by a service is told after the commit. A hook that takes long
+// before it is cut, and the store still has its own time.
+func TestSlowHooksTakeNoTimeOfTheStore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for _, reply := range []string{"a:hi", "a:forbidden"} {
+			var ends, judged []string
+			heard := listener{new([]string), &ends}
+			l := newLab(t, memory.Options{CommitWait: 250 * time.Millisecond, Shape: memory.Shape{Layers: layersOf(t,
+				pipeline.Layer{ID: "a", Kind: "test", Scope: layer.Thread, Impl: slowEnd{heard}},
+				pipeline.Layer{ID: "b", Kind: "test", Scope: layer.Thread, Impl: slowStore{heard}},
+				pipeline.Layer{ID: "c", Kind: "test", Scope: layer.Thread, Impl: censor{listener{new([]string), &judged}}},
+			)}})
+			turn, a := l.begin(memory.Call{}, "u:hi"), answer(t, reply)
+			turn.Review(t.Context(), a.Reply)
+			turn.Commit(a)
+			if records := l.records(); len(records) != 1 {
+				t.Errorf("%s: %d turns are stored after the commit", reply, len(records))
+			}
+			l.m.Close()
+			if want := map[string]string{"a:hi": "answered", "a:forbidden": "denied"}[reply]; strings.Join(ends, " ") != want {
+				t.Errorf("%s: the layer was told of %q, want %q", reply, ends, want)
+			}
+		}
+	})
 }
 
 // straggler looks at the history when its time is over.

@@ -341,15 +341,17 @@ func (t *Turn) Commit(a Answer) {
 	if a.Later = t.call.Request.InBackground() && !a.Reply.Complete && a.Reply.ID != "" && a.HTTPStatus < 300; a.Later {
 		a.Reply.Choices = nil // all of it comes with the end
 	}
-	// The deadline counts from here: a write of the input may be running, with an earlier deadline.
-	ctx := withTimeout(t.base, t.m.o.CommitWait)
-	defer ctx.end()
-
 	l, w := t.layers, &t.writer
 	var after func(context.Context)
 	if l != nil {
-		after = l.conclude(ctx, &a)
+		hooks := withTimeout(t.base, t.m.o.CommitWait)
+		after = l.conclude(hooks, &a)
+		hooks.end()
 	}
+	// The deadline counts from here: hooks take none of the store's time, and a write of the input may be running, with an
+	// earlier deadline.
+	ctx := withTimeout(t.base, t.m.o.CommitWait)
+	defer ctx.end()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	defer t.m.heartbeat.EndTurn(t.group, t.ID)

@@ -248,8 +248,8 @@ type Async interface {
 }
 
 // Storer updates the state after a complete answer. A layer with a model is called after the client is served, unless it is a
-// Distiller; any other before, and its state is written together with the turn. A state returned with an error is kept, and the
-// error is reported.
+// Distiller. Any other is called before, within store.commit_wait, and its state is written together with the turn. A state
+// returned with an error is kept, and the error is reported.
 type Storer interface {
 	Store(ctx context.Context, t *Turn, s State, r *Response) (State, error)
 }
@@ -424,8 +424,8 @@ type Quieter interface {
 	Quiet(t *Turn, s State) bool
 }
 
-// Slow is implemented by layers whose Store or Evicted may take long without a model, because they call another service. If it
-// returns true, these hooks run after the client is served, as for a layer with a model.
+// Slow is implemented by layers whose Store, Evicted or Complete may take long without a model, because they call another
+// service. If it returns true, these hooks run after the client is served, as for a layer with a model.
 type Slow interface {
 	Slow() bool
 }

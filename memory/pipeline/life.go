@@ -54,6 +54,12 @@ func (r *lifecycle) Concludes() bool {
 	return r.any(func(m *member) bool { return m.evicted != nil && m.complete != nil })
 }
 
+// CompletesLater reports whether a layer must be notified of an end after the client is served: it calls a model or another
+// service then.
+func (r *lifecycle) CompletesLater() bool {
+	return r.any(func(m *member) bool { return m.complete != nil && m.slow })
+}
+
 func (r *lifecycle) evictAll(ctx context.Context, items []wire.Item, slow bool) {
 	if len(items) == 0 {
 		return
