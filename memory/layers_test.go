@@ -20,6 +20,7 @@ import (
 	"remora/memory/layers/observational"
 	"remora/memory/layers/working"
 	"remora/memory/pipeline"
+	"remora/memory/view"
 	"remora/wire"
 	"remora/wire/dialects"
 )
@@ -413,6 +414,41 @@ func TestLayersNeverHideWhatIsAsked(t *testing.T) {
 			t.Errorf("%s: %s", c.name, view)
 		}
 	}
+}
+
+// measurer notes what layers that choose history are told of the rest of the view.
+type measurer struct{ overhead *int }
+
+func (m measurer) ProjectHistory(_ context.Context, t *layer.Turn, _ layer.State, h []wire.Item) ([]wire.Item, error) {
+	*m.overhead = t.Overhead
+	return h, nil
+}
+
+// TestLayersKnowTheWholeView: a layer that chooses history knows what system prompt, tools, and blocks cost, those of the run's
+// beginning too. Without a budget for views nothing else would count them.
+func TestLayersKnowTheWholeView(t *testing.T) {
+	t.Parallel()
+	overhead := 0
+	c := view.DefaultPromptCache()
+	note := strings.Repeat("note ", 200)
+	l := newLab(t, memory.Options{Shape: memory.Shape{PromptCache: &c, Layers: layersOf(t,
+		pipeline.Layer{ID: "a", Kind: "test", Scope: layer.Thread, Impl: measurer{&overhead}},
+		pipeline.Layer{ID: "b", Kind: "test", Scope: layer.Thread, Placement: layer.Live, Impl: fixed(note)},
+	)}})
+	system, tools := "s:"+strings.Repeat("x", 4000), `[{"type":"function","function":{"name":"look","description":"`+strings.Repeat("y", 8000)+`"}}]`
+	for _, c := range []struct{ words, reply string }{{system + " u:1", "c:x"}, {system + " u:1 c:x r:x", "a:2"}} {
+		l.beginWith(memory.Call{}, c.words, tools).Commit(answer(t, c.reply))
+		if least := (4000 + 8000 + len(note)) / 4; overhead < least || overhead > least+100 {
+			t.Errorf("%d tokens are said to stand beside the history, at least %d do", overhead, least)
+		}
+	}
+}
+
+// fixed recalls a text.
+type fixed string
+
+func (f fixed) Recall(context.Context, *layer.Turn, layer.State, int) (layer.Recalled, error) {
+	return layer.OneBlock(string(f)), nil
 }
 
 // slowListener hears what the user said, once it may: after the client was served.

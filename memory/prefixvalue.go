@@ -20,7 +20,8 @@ type prefixValue struct {
 	config  view.PromptCache
 	request view.PrefixRequest // of the step that was made
 
-	observed bool // upstream has reported its cache usage
+	observed   bool // upstream has reported its cache usage
+	frozenCost int  // of the blocks that frozen found, in tokens
 }
 
 func newPrefixValue(c view.PromptCache, known *layer.Decoded[view.Prefix]) *prefixValue {
@@ -49,7 +50,9 @@ func (e *prefixValue) frozen(a *assembly) []string {
 	turn := &a.l.turn
 	e.request.Lineage = turn.Dialect.String() + " " + turn.Model + " " + turn.Resource
 	e.request.Run, e.request.Loop = a.l.runName(&a.c)
-	return e.now.Frozen(e.request.Lineage, e.request.Run)
+	ids, cost := e.now.Frozen(e.request.Lineage, e.request.Run)
+	e.frozenCost = cost
+	return ids
 }
 
 // runName returns an id of a request's run, which differs for a repeated message, and whether the request is not the first of

@@ -28,7 +28,7 @@ func (a *assembly) recall(ctx context.Context) {
 	l.blocks = l.run.Recall(ctx, l.run.Cost(c.System), l.states.values.prefix.frozen(a)...)
 	if !c.Opaque {
 		given := a.entry.Resolved(c.Items)
-		a.narrow(l.run.Project(ctx, given, 0, a.windowSlot()), given)
+		a.narrow(l.run.Project(ctx, given, a.beside, 0, a.windowSlot()), given)
 		return
 	}
 
@@ -86,6 +86,25 @@ func costOf(blocks []view.Block) (tokens int) {
 	return tokens
 }
 
+// beside returns the tokens of what is sent besides the history and the blocks that layers have made for this request.
+func (a *assembly) beside() (tokens int) {
+	l := a.l
+	request := l.call.Request
+	for _, it := range a.c.System {
+		tokens += l.run.CountItem(it)
+	}
+	for _, text := range [][]byte{request.Instructions(), request.Member("tools")} {
+		tokens += l.run.Count(string(text))
+	}
+	for _, definition := range l.tools() {
+		tokens += l.run.Count(string(definition))
+	}
+	if prefix := l.states.values.prefix; prefix != nil {
+		tokens += prefix.frozenCost
+	}
+	return tokens
+}
+
 // windowSlot is the slot from which on layers choose from what the window leaves.
 func (a *assembly) windowSlot() int {
 	if w := a.t.shape.Window; w != nil && w.Slot > 0 {
@@ -101,7 +120,7 @@ func (a *assembly) projectWindow(ctx context.Context) bool {
 		return false
 	}
 	kept := a.entry.Resolved(pipeline.Pick(a.c.Items, a.v.Kept))
-	chosen := a.l.run.Project(ctx, kept, from, math.MaxInt)
+	chosen := a.l.run.Project(ctx, kept, a.beside, from, math.MaxInt)
 	return len(chosen) < len(kept) && a.narrow(chosen, kept)
 }
 

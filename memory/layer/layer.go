@@ -52,8 +52,8 @@ type Turn struct {
 	Count func(text string) int
 	// CountItem counts the tokens of an item of the history, as charged to the view's budget. It is never nil.
 	CountItem func(it wire.Item) int
-	// Overhead is the tokens of the view besides its history: system prompt, tools and recalled blocks. It is set only for
-	// ProjectHistory, and 0 if nothing was counted.
+	// Overhead is the tokens of the request besides its history: system prompt, instructions, definitions of tools and recalled
+	// blocks. It is set only for ProjectHistory.
 	Overhead int
 	// InView reports whether the view has an item of this content (wire.Item.ContentHash). It is set for a Recall that
 	// runs because of OfView, and nil otherwise.

@@ -98,7 +98,7 @@ func TestProjectorsKnowTheView(t *testing.T) {
 	}
 	r := start(t, o, at("a", 1, says("x", "y")), at("b", 2, projector{&overhead, &cost}))
 	r.Recall(t.Context(), 100)
-	r.Project(t.Context(), []wire.Item{user("x")}, 0, math.MaxInt)
+	r.Project(t.Context(), []wire.Item{user("x")}, func() int { return 100 }, 0, math.MaxInt)
 	n := len(r.turn.Model)
 	if overhead != 100+2*n+2*4 || cost != 10*n {
 		t.Errorf("overhead %d, cost %d", overhead, cost)

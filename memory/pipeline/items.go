@@ -69,9 +69,10 @@ func (r *preparation) Projects(from int) bool {
 }
 
 // Project passes the history through the projection hooks, in slot order. It is called after Recall, so that they know the cost
-// of the rest of the view. A hook that fails, or that returns anything but some of its items in order, is left out. history is
-// not changed. Only layers from one slot on and below another are called.
-func (r *preparation) Project(ctx context.Context, history []wire.Item, from, below int) []wire.Item {
+// of the rest of the view: of the layers' blocks, and beside, which returns the tokens of everything else and is called only if a
+// hook is. A hook that fails, or that returns anything but some of its items in order, is left out. history is not changed. Only
+// layers from one slot on and below another are called.
+func (r *preparation) Project(ctx context.Context, history []wire.Item, beside func() int, from, below int) []wire.Item {
 	var copies []wire.Item // of history; made for the first hook
 	for _, m := range r.members {
 		if m.off || m.project == nil || m.Slot < from || m.Slot >= below {
@@ -83,7 +84,10 @@ func (r *preparation) Project(ctx context.Context, history []wire.Item, from, be
 		s, _ := m.held.load()
 		given := copies
 		turn := *m.turn
-		turn.Overhead = r.overhead()
+		turn.Overhead = beside()
+		for _, b := range r.blocks() {
+			turn.Overhead += b.Cost()
+		}
 		kept, err := call(ctx, m, layer.HookProjectHistory, func(ctx context.Context) ([]int, error) {
 			out, err := m.project.ProjectHistory(ctx, &turn, s, slices.Clone(given))
 			if err != nil {
@@ -96,15 +100,6 @@ func (r *preparation) Project(ctx context.Context, history []wire.Item, from, be
 		}
 	}
 	return history
-}
-
-// overhead returns the tokens of the view besides its history.
-func (r *preparation) overhead() int {
-	tokens := r.system
-	for _, b := range r.blocks() {
-		tokens += b.Cost()
-	}
-	return tokens
 }
 
 // indices returns the indices in all of some. It fails if some is not a subsequence of all.

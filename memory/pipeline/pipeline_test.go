@@ -199,7 +199,7 @@ func TestWithoutLayersNothingIsDone(t *testing.T) {
 				t.Fatal(err)
 			}
 			c := context.Background()
-			history := r.Project(c, r.Append(c, items), 0, math.MaxInt)
+			history := r.Project(c, r.Append(c, items), nothingBeside, 0, math.MaxInt)
 			fit := r.Fit(nil, r.Recall(c, 5), history)
 			if len(history) != 1 || len(fit.Left) != 0 || r.Owns("x") || r.ReviewsCalls() || r.HoldsResponse() || r.Settles() {
 				t.Fatal("something is done")
@@ -535,6 +535,9 @@ func TestAppend(t *testing.T) {
 	}
 }
 
+// nothingBeside is the cost of a view that has nothing beside its history.
+func nothingBeside() int { return 0 }
+
 func TestProject(t *testing.T) {
 	last := func(n int) *fake {
 		return &fake{project: func(_ ctx, _ layer.State, h []wire.Item) ([]wire.Item, error) { return h[max(0, len(h)-n):], nil }}
@@ -564,7 +567,7 @@ func TestProject(t *testing.T) {
 				layers = append(layers, at(fmt.Sprint("l", i), 1, f))
 			}
 			given := []wire.Item{user("a"), user("b"), user("c"), user("d")}
-			if got := texts(start(t, Options{}, layers...).Project(t.Context(), given, 0, math.MaxInt)); got != c.want {
+			if got := texts(start(t, Options{}, layers...).Project(t.Context(), given, nothingBeside, 0, math.MaxInt)); got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 			if texts(given) != "a b c d" {

@@ -387,7 +387,7 @@ func whole(t *testing.T, r *Run) {
 	items := []wire.Item{user("u")}
 	r.Append(t.Context(), items)
 	r.Recall(t.Context(), 0)
-	r.Project(t.Context(), items, 0, math.MaxInt)
+	r.Project(t.Context(), items, nothingBeside, 0, math.MaxInt)
 	r.ReviewCall(t.Context(), layer.ToolCall{Name: "x"})
 	r.RunTool(t.Context(), layer.ToolCall{Name: "a_f"})
 	r.ReviewResponse(t.Context(), &layer.Response{})

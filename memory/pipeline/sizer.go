@@ -60,7 +60,7 @@ func (s *Sizer) Fit(system []wire.Item, blocks []view.Block, history []wire.Item
 		recalled[i].Cost = b.Cost()
 	}
 	entries := view.Candidates(history, s.o.Policy)
-	view.Fit(float64(systemTokens), recalled, entries, s.o.Policy, s.countItem)
+	view.Fit(float64(systemTokens), recalled, entries, s.o.Policy, s.CountItem)
 	out := Fitted{Blocks: make([]view.Block, 0, len(blocks)), SystemTokens: systemTokens}
 	for i, c := range recalled {
 		if c.Why == view.ReasonNone {
@@ -118,10 +118,11 @@ func (s *Sizer) Cost(items []wire.Item) int {
 	if math.IsInf(s.free, 1) {
 		return 0
 	}
-	return view.Cost(items, s.free, s.countItem)
+	return view.Cost(items, s.free, s.CountItem)
 }
 
-func (s *Sizer) countItem(it wire.Item) int { return s.o.CountItem(s.model, it) }
+// CountItem returns how many tokens an item costs the model of the request.
+func (s *Sizer) CountItem(it wire.Item) int { return s.o.CountItem(s.model, it) }
 
 // keep sets what is left out of the history, and what the rest costs.
 func (f *Fitted) keep(entries []view.Candidate) {

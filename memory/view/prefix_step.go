@@ -8,20 +8,19 @@ import (
 )
 
 // Frozen returns the layers whose recall need not run again in this run: their blocks from its beginning are shown. Pass them
-// to Step as Held.
-func (s Prefix) Frozen(lineage, run string) []string {
+// to Step as Held. cost is that of the blocks, in tokens.
+func (s Prefix) Frozen(lineage, run string) (ids []string, cost int) {
 	if s.Empty() {
-		return nil
+		return nil, 0
 	}
 	i := s.find(sum(lineage))
 	if i < 0 || s.lines[i].Run != sum(run) {
-		return nil
+		return nil, 0
 	}
-	var ids []string
-	for _, l := range s.lines[i].Live {
-		ids = append(ids, l.Layer)
+	for _, b := range s.lines[i].Live {
+		ids, cost = append(ids, b.Layer), cost+b.Cost()
 	}
-	return ids
+	return ids, cost
 }
 
 // Step plans the blocks of a request, and returns the state to store with it.

@@ -274,11 +274,14 @@ func TestFrozen(t *testing.T) {
 	if diff := cmp.Diff([]string{"small"}, run); diff != "" {
 		t.Errorf("what is not kept stands where the next request cannot repeat it: %s", diff)
 	}
-	if diff := cmp.Diff([]string{"n", "small"}, l.state.Frozen("chat/m", "r1")); diff != "" {
-		t.Error(diff)
+	ids, cost := l.state.Frozen("chat/m", "r1")
+	if diff := cmp.Diff([]string{"n", "small"}, ids); diff != "" || cost == 0 {
+		t.Errorf("%s, cost %d", diff, cost)
 	}
-	if other := append(l.state.Frozen("chat/m", "r2"), l.state.Frozen("chat/other", "r1")...); len(other) > 0 {
-		t.Errorf("%q", other)
+	for _, other := range [][2]string{{"chat/m", "r2"}, {"chat/other", "r1"}} {
+		if ids, cost := l.state.Frozen(other[0], other[1]); len(ids)+cost > 0 {
+			t.Errorf("%s: %q, cost %d", other, ids, cost)
+		}
 	}
 	fresh.Texts = []string{"2"}
 	p := l.step(request("r1", says("anchor:a", "1"), held("live:n"), fresh, says("live:failed", "now"), held("live:large")))
@@ -432,7 +435,7 @@ func TestWhateverLayersDo(t *testing.T) {
 			if !same {
 				now.run += "r"
 			}
-			frozen := l.state.Frozen(now.lineage, now.run)
+			frozen, _ := l.state.Frozen(now.lineage, now.run)
 			var layers, known []view.Said
 			var asked []string // of the frozen ones, those that are called again
 			for _, id := range []string{"a", "b", "c", "d"} {
@@ -522,7 +525,7 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("%s\n%s", b, again)
 		}
 		r := request("r1", says("anchor:a", "<a>\n3\n</a>"), says("live:n", "3"), says("auto:b"), says("auto:loose", "x"))
-		frozen := s.Frozen(r.Lineage, r.Run)
+		frozen, _ := s.Frozen(r.Lineage, r.Run)
 		p, next := s.Step(view.DefaultPromptCache(), r)
 		told(t, p, slices.DeleteFunc(r.Layers, func(l view.Said) bool { return slices.Contains(frozen, l.Layer) }))
 		after := next.Encode()

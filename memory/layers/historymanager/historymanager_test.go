@@ -303,7 +303,7 @@ func TestThroughThePipeline(t *testing.T) {
 			t.Fatal(err)
 		}
 		blocks = r.Recall(t.Context(), 0)
-		left = layer.Missing(history, r.Project(t.Context(), history, 0, math.MaxInt))
+		left = layer.Missing(history, r.Project(t.Context(), history, func() int { return 0 }, 0, math.MaxInt))
 		var items []wire.Item
 		for _, i := range left {
 			items = append(items, history[i])
