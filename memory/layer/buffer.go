@@ -149,11 +149,11 @@ func Distil[A any](t *Turn, b *Buffer, ask func(texts []Heard) (A, error)) (func
 // beginning: without the last of them it has none.
 func SourcesOf(texts []Heard) Sources { return Sources{texts[len(texts)-1].Source} }
 
-// Transcript returns texts as a block for a model, each with its time and its speaker.
+// Transcript returns texts as a block for a model: a line for each, with its time and its speaker.
 func Transcript(texts []Heard, timeOf func(Heard) string) string {
 	lines := make([]string, len(texts))
 	for i, h := range texts {
-		lines[i] = "[" + timeOf(h) + "] " + h.By + ": " + h.Text
+		lines[i] = "[" + timeOf(h) + "] " + h.By + ": " + OneLine(h.Text)
 	}
 	return Block("transcript", strings.Join(lines, "\n"))
 }

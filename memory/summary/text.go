@@ -4,7 +4,6 @@ import (
 	"iter"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"remora/memory/layer"
 	"remora/memory/redact"
@@ -85,14 +84,14 @@ func saidIn(it wire.Item) string {
 	if text == "" {
 		return ""
 	}
-	return label + strings.ToValidUTF8(text, string(utf8.RuneError))
+	return label + text
 }
 
-// opening returns the beginning of a text without the secrets in it. They are taken out before the text is cut, since half a
-// secret is not recognised.
+// opening returns the beginning of a text without the secrets in it, as one line: a further line of a tool's result would read as
+// another speaker's. Secrets are taken out before the text is cut, since half a secret is not recognised.
 func opening(text string, limit int) string {
 	const beyond = 1 << 10 // bytes behind the cut
-	return cut(redact.Text(layer.Head(text, limit+beyond)), limit)
+	return cut(layer.OneLine(redact.Text(layer.Head(text, limit+beyond))), limit)
 }
 
 // cut returns the beginning of a text of more than n bytes, to the last character that ends within them, and a mark.
@@ -130,7 +129,7 @@ func linesOf(items []wire.Item) iter.Seq[string] {
 				return
 			}
 			for i, c := range it.Calls() {
-				if !yield(callLabel + cut(c.Name, saidBytes) + "] " + opening(wire.PlainText(it.Input(i)), maxResult)) {
+				if !yield(callLabel + cut(layer.OneLine(c.Name), saidBytes) + "] " + opening(wire.PlainText(it.Input(i)), maxResult)) {
 					return
 				}
 			}

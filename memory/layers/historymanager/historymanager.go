@@ -190,7 +190,11 @@ func (l *Layer) lines(ctx context.Context, t *layer.Turn, st *state, shown []str
 	var lines []string
 	used := t.Count(memoriesHead)
 	for _, e := range found[:min(l.topK, len(found))] {
-		line := "- [" + string(e.Type) + "] " + e.Content + "\n"
+		content := e.Content
+		if e.Type != Summary {
+			content = layer.OneLine(content) // its further lines would read as other memories
+		}
+		line := "- [" + string(e.Type) + "] " + content + "\n"
 		if used += t.Count(line); used > l.o.MemoryTokenBudget {
 			break
 		}
