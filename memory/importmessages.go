@@ -115,11 +115,12 @@ func (im *importedSession) add(dialect string, raw json.RawMessage, at time.Time
 	return nil
 }
 
-// write writes the session, and removes it if a write fails.
+// write writes the session, and removes it if a write after the first fails. The first may find a session that exists, and its
+// error may hide that.
 func (im *importedSession) write(ctx context.Context, to *Transcripts) error {
 	for i, t := range im.turns {
 		err := t.write(ctx, to.log, im.scope, i == 0)
-		if errors.Is(err, ErrSessionExists) {
+		if err != nil && i == 0 {
 			return err
 		}
 		if err != nil {
@@ -161,6 +162,9 @@ func (t *importedTurn) write(ctx context.Context, log *session.Log, s Scope, fir
 		_, err := e.Commit(ctx, &a, session.Puts{})
 		if _, changed := errors.AsType[*session.Reread](err); !changed {
 			return err
+		}
+		if first { // a client has begun the session meanwhile
+			return ErrSessionExists
 		}
 	}
 }

@@ -1,12 +1,16 @@
 package memory_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"remora/cache"
 	"remora/memory"
 )
 
@@ -131,4 +135,46 @@ func TestImportMessagesIsRefused(t *testing.T) {
 	if got := l.turnsOf(scope.Session); !strings.HasSuffix(got, ": u:x a:y\n") || strings.Count(got, "\n") != 1 {
 		t.Error(got)
 	}
+}
+
+// TestImportLeavesAnExistingSession: an import that cannot look whether its session exists deletes nothing.
+func TestImportLeavesAnExistingSession(t *testing.T) {
+	withServers(t, func(l *lab, store *servers, _ *journal) {
+		l.wantView(l.turnOf(memory.Call{Scope: named("there")}, "u:1", "a:1"), "u:1")
+		store.own["there"] = &cache.Error{Fault: cache.FaultKey, Err: errors.New("no answer")}
+		_, err := l.m.ImportMessages(t.Context(), named("there"), strings.NewReader(messageFile("u:x@1 a:y")))
+		if err == nil {
+			t.Error("imported")
+		}
+		delete(store.own, "there")
+		l.wantLine(named("there"), "u:1 a:1")
+	})
+}
+
+// TestImportBesideAClient: a client that begins the session while an import does keeps it.
+func TestImportBesideAClient(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, memory.Options{})
+	way := &beforeCommit{Store: l.store, do: func() { l.turnOf(memory.Call{Scope: scope}, "u:1", "a:1") }}
+	m := memory.New(way, nil, patient(memory.Options{}))
+	defer m.Close()
+	_, err := m.ImportMessages(t.Context(), scope, strings.NewReader(messageFile("u:x@1 a:y u:z@2 a:z")))
+	if !errors.Is(err, memory.ErrSessionExists) {
+		t.Error(err)
+	}
+	l.wantTranscript("u:1 a:1", 2)
+}
+
+// beforeCommit is a store in which something happens before a session is first written.
+type beforeCommit struct {
+	cache.Store
+	once sync.Once
+	do   func()
+}
+
+func (s *beforeCommit) Commit(ctx context.Context, b []cache.Batch) []cache.Outcome {
+	if ofSession(b) {
+		s.once.Do(s.do)
+	}
+	return s.Store.Commit(ctx, b)
 }
