@@ -32,6 +32,9 @@ func (d *Deletions) Delete(ctx context.Context, s Scope) error {
 		return err
 	}
 	resources, responses, err := d.tracesOf(ctx, s)
+	if errors.Is(err, ErrNoSession) {
+		return errors.Join(err, d.m.store.Delete(ctx, s.Group())) // an import that broke off leaves values, and no session
+	}
 	if err != nil {
 		return err
 	}

@@ -271,6 +271,9 @@ func (im *importer) list(ctx context.Context) error {
 // write stores the collected values. The head is written last: until then there is no session. If a write fails, the values
 // written so far are deleted.
 func (im *importer) write(ctx context.Context) error {
+	if err := im.clear(ctx); err != nil {
+		return err
+	}
 	// If the export lacks a block of the head's list, the next turn with it must write it.
 	im.head.Blocks = slices.DeleteFunc(im.head.Blocks, func(b wire.Hash) bool { return !slices.Contains(im.blocks, b) })
 	puts := append(im.puts, cache.Put{Name: headName, Data: im.head.encode()})
@@ -284,11 +287,31 @@ func (im *importer) write(ctx context.Context) error {
 		case errors.Is(out.Err, cache.ErrConflict):
 			return ErrSessionExists
 		case out.Err != nil && version == 0:
-			return out.Err // it may be stored: the next import then fails with ErrSessionExists
+			return out.Err // it may be stored, and be all
 		case out.Err != nil:
 			return errors.Join(out.Err, im.log.store.Delete(context.WithoutCancel(ctx), im.scope.Group()))
 		}
 		puts, version = puts[n:], out.Version
 	}
 	return nil
+}
+
+// clear deletes the values of an import that broke off.
+func (im *importer) clear(ctx context.Context) error {
+	group := im.scope.Group()
+	results, err := im.log.store.Read(ctx, []cache.Query{{Group: group, Names: []string{headName}}})
+	switch {
+	case err != nil:
+		return fmt.Errorf("look for the session: %w", err)
+	case results[0].Values[0] != nil:
+		return ErrSessionExists
+	case results[0].Version == 0:
+		return nil
+	}
+	// If the import has not broken off, its next write meets a conflict.
+	out := im.log.store.Commit(ctx, []cache.Batch{{Group: group, Expect: results[0].Version, TTL: im.log.ttl}})[0]
+	if out.Err != nil {
+		return out.Err
+	}
+	return im.log.store.Delete(ctx, group)
 }

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -33,6 +34,9 @@ func noState() state { return state{head: noHead} }
 // maxRefs bounds how many references of one request are looked up.
 const maxRefs = 1024
 
+// errIncomplete is the error for a session whose import has written some of its values, and not yet the last, the head.
+var errIncomplete = errors.New("load session: its import is not complete: import it again, or delete it")
+
 // load reads the request's session and turn, and the values of w, in one round trip.
 func (t transcript) load(ctx context.Context, req *wire.Request, turnID string, w Want) (state, Extra, error) {
 	names := []string{headName, turnPrefix + turnID, amendName}
@@ -60,6 +64,9 @@ func (t transcript) load(ctx context.Context, req *wire.Request, turnID string, 
 	st := state{version: r.Version}
 	if err := st.decode(r.Values[:named]); err != nil {
 		return state{}, Extra{}, err
+	}
+	if st.version != 0 && st.head == noHead {
+		return state{}, Extra{}, errIncomplete
 	}
 	return st, extra, st.decodeRefs(ids, r.Values[named:own])
 }
