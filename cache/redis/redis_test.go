@@ -26,6 +26,7 @@ func TestKeysAreInjective(t *testing.T) {
 			t.Fatalf("%q and %q share %q", a.Owner, b.Owner, indexKey(a.Owner))
 		}
 		for _, key := range []string{groupKey(a), indexKey(a.Owner)} {
+			key = strings.Replace(key, halfTag(a.Owner), "", 1) // see TestHalves
 			tag := key[strings.IndexByte(key, '{')+1 : strings.IndexByte(key, '}')]
 			if tag == "" || !strings.HasSuffix(key, "{"+tag+"}") || strings.ContainsAny(tag, "{}") || strings.Count(key, "{") != 1 {
 				t.Fatalf("%q leaves its hash tag", key)
