@@ -14,6 +14,7 @@ export PATH := $(HELM_TOOLS):$(PATH)
 PROMTOOL_VERSION := v0.313.5
 PROMTOOL := $(shell go env GOPATH)/remora-tools/promtool-$(PROMTOOL_VERSION)/promtool
 FUZZTIME  ?= 30s
+DRAWS     ?= 1000
 BENCHTIME ?= 1s
 SOAK      ?= 30m
 STREAM_LIMIT ?= off
@@ -149,8 +150,8 @@ fuzz-front: ## splitter, member names, splice, SSE, fold, judged calls, merge, w
 	done
 
 .PHONY: properties
-properties: ## property tests with 1,000 new draws each
-	RAPID_CHECKS=1000 RAPID_NOFAILFILE=true go test -count=1 $$(git grep -l pgregory.net/rapid -- '*/*_test.go' | xargs -n1 dirname | sort -u | sed 's|^|./|')
+properties: ## property tests with DRAWS (1,000) new draws each
+	RAPID_CHECKS=$(DRAWS) RAPID_NOFAILFILE=true go test -count=1 $$(git grep -l pgregory.net/rapid -- '*/*_test.go' | xargs -n1 dirname | sort -u | sed 's|^|./|')
 
 .PHONY: bench
 bench: ## Remora against a bare proxy, nginx and nothing: the table of docs/performance.md (BENCH=-quick: 2 minutes)
