@@ -126,7 +126,7 @@ func (a *attempt) correctRound(head *providers.Head, body []byte, err error) *co
 // tries is left to first rounds.
 func (c *correction) endRound(a *attempt, head *providers.Head) bool {
 	if head.Status() < fasthttp.StatusMultipleChoices {
-		a.out.learnShape(c.was, c.is)
+		a.out.learnShape(c)
 		return true
 	}
 	a.req.trace.answered(a, head.Status(), &wire.Reply{})
@@ -141,7 +141,7 @@ func (c *correction) endRound(a *attempt, head *providers.Head) bool {
 func (c *correction) end(a *attempt, head *providers.Head, err error) error {
 	if err == nil && head.Status() < fasthttp.StatusMultipleChoices {
 		a.refusal = nil
-		a.out.learnShape(c.was, c.is)
+		a.out.learnShape(c)
 		return nil
 	}
 	if a.req.ending.over() {
@@ -153,7 +153,7 @@ func (c *correction) end(a *attempt, head *providers.Head, err error) error {
 	} else {
 		a.req.trace.answered(a, head.Status(), &wire.Reply{})
 		if correctable(head) {
-			a.noteUnhelpful(c.refusal)
+			a.noteUnhelpful(c)
 		}
 	}
 	a.upstream.Close()
@@ -181,7 +181,8 @@ const leastTokens = 500
 
 // nextShape chooses the shape of the one corrective try. The order is roles, portable items, tools, then all of them together, which
 // come first where the refusal names nothing. What it mentions comes first, and calls and media are changed only if it asks for that.
-// After a try that did not help, the client's next request gets the next shape. In a later round of an answer, tools stay.
+// After a try that did not help, the client's next request that is refused for the like gets the next shape. In a later round of
+// an answer, tools stay.
 func (o *outgoing) nextShape(r *refusal, later bool) (view.Shape, bool) {
 	form, aboutTools := r.form(), r.aboutTools()
 	if r.status == fasthttp.StatusInternalServerError && form == view.AsIs && !aboutTools && !r.aboutMedia() {
@@ -210,13 +211,13 @@ func (o *outgoing) nextShape(r *refusal, later bool) (view.Shape, bool) {
 		options = slices.Concat(tools, roles, items)
 	}
 
-	tried := o.lesson(aboutOrder)
-	all := o.shape.And(tried.shape)
+	before := o.lesson(aboutOrder, r.kind())
+	all := o.shape.And(before.shape)
 	for _, s := range options {
 		all = all.And(s)
 	}
 	switch {
-	case tried.further && (named && len(options) > 1 || tried.shape != view.Shape{}):
+	case before.further && (named && len(options) > 1 || before.shape != view.Shape{}):
 		options = []view.Shape{all}
 	case len(options) > 1 && !named:
 		options = slices.Concat([]view.Shape{all}, options)
@@ -226,7 +227,12 @@ func (o *outgoing) nextShape(r *refusal, later bool) (view.Shape, bool) {
 	if r.status == fasthttp.StatusInternalServerError && !o.req.s.lessons.once(o.lessonKey(aboutFailures), o.req.s.now()) {
 		return view.Shape{}, false
 	}
-	return options[tried.failed%len(options)], true
+	for _, next := range options {
+		if !slices.Contains(before.tried, next) {
+			return next, true
+		}
+	}
+	return options[0], true
 }
 
 // mended changes the calls that a refusal asks for, and the names and arguments that no strict server takes: calls of another model
@@ -307,7 +313,12 @@ func (o *outgoing) changed(by view.Shape) []view.Shape {
 }
 
 // learnShape remembers the changes that made upstream accept a request.
-func (o *outgoing) learnShape(was, is view.Shape) {
+func (o *outgoing) learnShape(c *correction) {
+	was, is := c.was, c.is
+	o.req.s.lessons.forget(o.lessonKey(aboutOrder, c.refusal.kind()))
+	if c.refusal.aboutToolCount() {
+		return // other requests have fewer
+	}
 	if is.Form != was.Form {
 		o.learn(aboutRoles, lesson{shape: view.Shape{Form: is.Form}})
 	}
@@ -320,17 +331,17 @@ func (o *outgoing) learnShape(was, is view.Shape) {
 	if is.Portable != was.Portable || is.Own != was.Own || is.NoCalls != was.NoCalls || is.NoMedia != was.NoMedia {
 		o.learn(aboutItems, lesson{shape: view.Shape{Portable: is.Portable, Own: is.Own, NoCalls: is.NoCalls, NoMedia: is.NoMedia}})
 	}
-	o.req.s.lessons.forget(o.lessonKey(aboutOrder))
 	o.req.s.log.Info("upstream takes requests of a model in another shape only; that is remembered for an hour",
 		"provider", o.provider.Name(), "model", bounded(o.modelName()), "messages", is.Form.String(), "layer_tools", !is.NoTools, "portable_items", is.Portable, "media", !is.NoMedia, "calls", strings.Join(is.Mend.Names(), " "))
 }
 
 // noteUnhelpful records a corrective try that did not help. If its refusal differs from the first, there is more than one
 // thing to correct.
-func (a *attempt) noteUnhelpful(first *refusal) {
-	l := a.out.lesson(aboutOrder)
-	if l.failed++; l.failed > 2 {
-		l.failed = 0
+func (a *attempt) noteUnhelpful(c *correction) {
+	first := c.refusal
+	l := a.out.lesson(aboutOrder, first.kind())
+	if l.tried = append(slices.Clip(l.tried), c.is); len(l.tried) > maxTried {
+		l.tried = nil
 	}
 	l.further = false
 	if a.upstream.Length() <= refusalLimit {
@@ -343,8 +354,11 @@ func (a *attempt) noteUnhelpful(first *refusal) {
 			l.shape = l.shape.And(wanted)
 		}
 	}
-	a.out.learn(aboutOrder, l)
+	a.out.learn(aboutOrder, l, first.kind())
 }
+
+// maxTried is the number of shapes without success after which they are tried from the first again: upstream may have changed.
+const maxTried = 2
 
 // bounded shortens a caller's text for the log.
 func bounded(s string) string { return s[:min(len(s), 128)] }
@@ -356,27 +370,27 @@ const (
 	aboutContext  = "context"  // per model
 	aboutCalls    = "calls"    // per dialect: a server sees all calls alike
 	aboutItems    = "items"    // per session, as each has its own items
-	aboutOrder    = "order"    // as for tools
+	aboutOrder    = "order"    // as for tools, and per kind of refusal
 	aboutFailures = "failures" // as for tools
 )
 
 // lesson returns what is known about the provider and the model of the attempt.
-func (o *outgoing) lesson(about string) lesson {
+func (o *outgoing) lesson(about string, more ...string) lesson {
 	if o.req.s.lessons.none() {
 		return lesson{}
 	}
-	return o.req.s.lessons.get(o.lessonKey(about), o.req.s.now())
+	return o.req.s.lessons.get(o.lessonKey(about, more...), o.req.s.now())
 }
 
 // learn writes down a lesson about the provider and the model of the attempt.
-func (o *outgoing) learn(about string, l lesson) {
-	o.req.s.lessons.set(o.lessonKey(about), l, o.req.s.now())
+func (o *outgoing) learn(about string, l lesson, more ...string) {
+	o.req.s.lessons.set(o.lessonKey(about, more...), l, o.req.s.now())
 }
 
-// lessonKey identifies a lesson: what it is about, the tenant, the provider and the model. Tenants are kept apart, since
+// lessonKey identifies a lesson: what it is about, the tenant, the provider, the model, and more. Tenants are kept apart, since
 // upstream may allow them different things.
-func (o *outgoing) lessonKey(about string) lessonKey {
-	parts := []string{about, o.req.tenant(), o.provider.Name(), o.provider.Address().Addr, o.modelName()}
+func (o *outgoing) lessonKey(about string, more ...string) lessonKey {
+	parts := append([]string{about, o.req.tenant(), o.provider.Name(), o.provider.Address().Addr, o.modelName()}, more...)
 	switch about {
 	case aboutRoles, aboutCalls:
 		parts = append(parts, o.req.dialect.String())

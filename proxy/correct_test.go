@@ -282,6 +282,58 @@ func TestRefusedTwice(t *testing.T) {
 	}
 }
 
+// TestWrongParameterTeachesNothing: a refusal that no other shape avoids, as of a wrong temperature, does not change what is tried
+// after a refusal that says what is wrong.
+func TestWrongParameterTeachesNothing(t *testing.T) {
+	u := &refuser{refuse: func(body string) string {
+		switch {
+		case strings.Contains(body, `"temperature":3`):
+			return refused(400, "temperature must be in [0, 2], got 3.")
+		case strings.Count(body, `"role":"system"`) > 1:
+			return refused(400, "System message must be at the beginning.")
+		}
+		return ""
+	}}
+	r := u.start(t, true, true, "")
+	wrong := strings.Replace(plainChat, `"model":"m"`, `"model":"m","temperature":3`, 1)
+	for range 3 {
+		if resp := ask(t, r, wrong); resp.StatusCode != 400 {
+			t.Fatal(resp.Status)
+		}
+	}
+	u.sent()
+	resp := ask(t, r, plainChat)
+	if sent := u.sent(); resp.StatusCode != 200 || len(sent) != 2 || !strings.Contains(sent[1], "mem_x") {
+		t.Errorf("%s after %q, want a second try in other roles, with the tools", resp.Status, sent)
+	}
+}
+
+// TestTooManyToolsTeachNothing: other requests have fewer tools of the client's, and layers' tools go with them.
+func TestTooManyToolsTeachNothing(t *testing.T) {
+	const (
+		many = `{"model":"m","tools":[{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"g"}}],"messages":[{"role":"user","content":"hi"}]}`
+		few  = `{"model":"m","tools":[{"type":"function","function":{"name":"f"}}],"messages":[{"role":"user","content":"hi"}]}`
+	)
+	u := &refuser{refuse: func(body string) string {
+		if strings.Count(body, `"type":"function"`) > 2 {
+			return refused(400, "Invalid 'tools': array too long. Expected an array with maximum length 2, but got an array with length 3 instead.")
+		}
+		return ""
+	}}
+	r := u.start(t, false, true, "")
+	for i, want := range []struct {
+		body     string
+		requests int
+		tool     bool
+	}{{many, 2, false}, {few, 1, true}, {many, 2, false}} {
+		resp := ask(t, r, want.body)
+		sent := u.sent()
+		if resp.StatusCode != 200 || len(sent) != want.requests || strings.Contains(sent[len(sent)-1], "mem_x") != want.tool {
+			t.Errorf("request %d: %s after %q", i, resp.Status, sent)
+		}
+	}
+}
+
 // TestTwoReasons: a server that takes neither the roles nor the tools is found out by the second request.
 func TestTwoReasons(t *testing.T) {
 	u := &refuser{refuse: func(body string) string {
@@ -622,12 +674,12 @@ func TestLessonsAreBounded(t *testing.T) {
 	var l lessons
 	now := time.Now()
 	for i := range 3 * maxLessons {
-		l.set(lessonKey([]byte(fmt.Sprintf("%016d", i))), lesson{failed: 1}, now)
+		l.set(lessonKey([]byte(fmt.Sprintf("%016d", i))), lesson{tokens: 1}, now)
 	}
-	if len(l.table) > maxLessons || l.get(lessonKey([]byte(fmt.Sprintf("%016d", 3*maxLessons-1))), now).failed != 1 {
+	if len(l.table) > maxLessons || l.get(lessonKey([]byte(fmt.Sprintf("%016d", 3*maxLessons-1))), now).tokens != 1 {
 		t.Errorf("%d lessons", len(l.table))
 	}
-	if l.get(lessonKey([]byte(fmt.Sprintf("%016d", 3*maxLessons-1))), now.Add(lessonFor)).failed != 0 {
+	if l.get(lessonKey([]byte(fmt.Sprintf("%016d", 3*maxLessons-1))), now.Add(lessonFor)).tokens != 0 {
 		t.Error("a lesson is never forgotten")
 	}
 }

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -81,6 +82,14 @@ func (r *refusal) wanted() view.Shape {
 }
 
 func (r *refusal) aboutTools() bool { return r.says("tool", "function") }
+
+// aboutToolCount reports whether the request has more tools than upstream takes: OpenAI takes 128.
+func (r *refusal) aboutToolCount() bool {
+	return r.says("tools", "functions") && r.says("array too long", "array_above_max_length", "too many tools", "too many functions", "maximum number of tools")
+}
+
+// kind identifies refusals that ask for the same changes. Those that name no change are of one kind.
+func (r *refusal) kind() string { return fmt.Sprint(r.wanted(), r.aboutTools()) }
 
 // aboutItems reports whether the refusal is about items of earlier answers.
 func (r *refusal) aboutItems() bool {
