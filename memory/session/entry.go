@@ -364,6 +364,8 @@ func (e *Entry) reload(ctx context.Context, a *Answer) error {
 		if err := e.restoreInput(ctx, st.turn); err != nil {
 			return err
 		}
+	} else {
+		e.journaled = journaled{} // it was written together with the record, and has gone with it
 	}
 	in := newIncoming(e.call.Request, &st, e.log.hashes)
 	p, err := e.findAgain(ctx, &st, in)

@@ -457,3 +457,30 @@ func TestAmendRefuses(t *testing.T) {
 		t.Error("something was kept")
 	}
 }
+
+// TestSessionThatVanishesUnderATurn: a store that evicts or loses a session while upstream works has lost the turn's input as well,
+// so it is written again.
+func TestSessionThatVanishesUnderATurn(t *testing.T) {
+	for name, earlier := range map[string][]string{"its first turn": nil, "a later turn": {"u:zero", "a:null"}} {
+		l := newLab(t)
+		words := "u:one"
+		if earlier != nil {
+			l.commit(l.enter(HistoryAuto, earlier[0]), earlier[1])
+			words = strings.Join(earlier, " ") + " " + words
+		}
+		e := l.enter(HistoryAuto, words)
+		l.commit(e, "")
+		if err := l.Delete(t.Context(), e.stored.group); err != nil {
+			t.Fatal(err)
+		}
+		l.commit(e, "a:two")
+
+		if got, want := l.sees(HistoryServer, "u:three", "a:four"), words+" a:two u:three"; got != want {
+			t.Errorf("%s: the next turn sees %q, want %q", name, got, want)
+		}
+		var export bytes.Buffer
+		if err := l.log.Export(t.Context(), scope, &export); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
