@@ -108,15 +108,18 @@ func New(store cache.Store, spool Spool, o Options) *Memory {
 // Reshape replaces the Shape for new turns.
 func (m *Memory) Reshape(s Shape) { m.shape.Store(&s) }
 
-// closeGrace is how long Close waits for settling turns.
+// closeGrace is how long Close waits for settling turns, and for the store to take spooled ones.
 const closeGrace = 10 * time.Second
 
-// Close waits for background work, at most ten seconds for layers. Commit all turns before. It closes neither the store nor the
-// spool.
+// Close waits for background work, at most ten seconds for layers and for the spool to empty. Commit all turns before. It closes
+// neither the store nor the spool.
 func (m *Memory) Close() {
-	impatient := time.AfterFunc(closeGrace, m.close) //nolint:forbidigo // wakes; no clock is read
+	grace, cancel := context.WithTimeout(context.Background(), closeGrace)
+	defer cancel()
+	stop := context.AfterFunc(grace, m.close)
 	m.settling.work.Wait()
-	impatient.Stop()
+	m.spool.empty(grace)
+	stop()
 	m.close()
 	m.spool.stop()
 	m.work.Wait()

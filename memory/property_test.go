@@ -358,6 +358,35 @@ func TestTurnsOfAnOutageAreReplayedInOrder(t *testing.T) {
 	}
 }
 
+// TestCloseEmptiesTheSpool: what waits on local disk may be gone with the machine, so a process that stops writes it first.
+func TestCloseEmptiesTheSpool(t *testing.T) {
+	for name, back := range map[string]bool{"the store is back": true, "the store is away": false} {
+		l, store := newOutage(t)
+		l.turn("u:1", "a:1")
+		store.set(true)
+		turn := l.begin(memory.Call{}, "u:1 a:1 u:2")
+		turn.Commit(answer(t, "a:2"))
+		if n, _ := l.m.Spooled(); n == 0 {
+			t.Fatal("nothing waits in the spool")
+		}
+		if back {
+			store.over()
+		}
+		l.m.Close()
+		if n, _ := l.m.Spooled(); n == 0 != back {
+			t.Errorf("%s: %d records wait in the spool", name, n)
+		}
+
+		store.over()
+		l.m = memory.New(store, &queue{}, patient(memory.Options{RetryDelay: time.Second, Now: store.clock}))
+		if back {
+			l.wantTranscript("u:1 a:1 u:2 a:2", 4)
+		} else {
+			l.wantTranscript("u:1 a:1", 2)
+		}
+	}
+}
+
 func TestCommitWhoseReplyGotLostIsWrittenOnce(t *testing.T) {
 	l, store := newOutage(t)
 	l.turn("u:1", "a:1")

@@ -66,6 +66,32 @@ func (s *spooler) begin(ctx context.Context) {
 	}
 }
 
+// empty waits until the store has taken all spooled turns. It gives up when the store is away or takes none, and when ctx ends.
+func (s *spooler) empty(ctx context.Context) {
+	if s.queue == nil {
+		return
+	}
+	const attempts = 2 // the first may have begun before the store was back
+	for futile := 0; futile < attempts; {
+		s.mu.Lock()
+		drained := s.drained
+		s.mu.Unlock()
+		before, _ := s.queue.Len()
+		if before == 0 || s.m.peers.AreUnknown() {
+			return
+		}
+		s.wakeWorker()
+		select {
+		case <-drained:
+		case <-ctx.Done():
+			return
+		}
+		if after, _ := s.queue.Len(); after >= before {
+			futile++
+		}
+	}
+}
+
 // stop ends the worker; spooled turns stay there for the next process.
 func (s *spooler) stop() {
 	s.ended.Wait()

@@ -84,7 +84,7 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 		dropped:     m.counter("remora.export.failures", "{failure}", "Exports of spans or metrics that failed."),
 		streams:     m.gauge("remora.streams.open", "{stream}", "Streamed answers under way."),
 		spoolBytes:  m.gauge("remora.spool.size", "By", "Bytes of turns that wait for the store, on local disk or, if that fails, in memory."),
-		spoolSize:   m.gauge("remora.spool.turns", "{turn}", "Turns that wait for the store, on local disk or, if that fails, in memory."),
+		spoolSize:   m.gauge("remora.spool.turns", "{turn}", "Records of turns that wait for the store, on local disk or, if that fails, in memory. A long turn may have two."),
 	}
 	return i, errors.Join(m.errs...)
 }

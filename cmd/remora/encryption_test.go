@@ -155,7 +155,7 @@ func TestSpoolOfAnotherKey(t *testing.T) {
 		t.Fatalf("X-Memory %q: %s", h.Get("X-Memory"), body)
 	}
 	d.proxy.Stop()
-	d.proxy.Logged(`until the next start","turns":1`, 1)
+	d.proxy.Logged(`until the next start","records":1`, 1)
 	aside := func() []string {
 		files, err := filepath.Glob(filepath.Join(d.dir, "spool", "aside-*", "*.log"))
 		if err != nil {

@@ -165,8 +165,8 @@ func (s *storage) limits(c Config, log *slog.Logger) *limit.Limiter {
 func (s *storage) close() error {
 	var errs []error
 	if s.spool != nil {
-		if turns, _ := s.spool.Len(); turns > 0 {
-			s.log.Warn("turns stay in the spool (store.spool.dir) until the next start", "turns", turns)
+		if records, _ := s.spool.Len(); records > 0 {
+			s.log.Warn("turns stay in the spool (store.spool.dir) until the next start", "records", records)
 		}
 		errs = append(errs, s.spool.Close())
 	}
