@@ -84,9 +84,13 @@ func (b *body) read(s *Server, ctx *fasthttp.RequestCtx, length int64) error {
 
 // grow makes room for more of a body of that length, -1 if it is not known. The room depends on what has arrived: a body of
 // ordinary size gets all that it needs, a larger one three times the bytes that are here. Where the length is known there is
-// room for one byte more, so that reading finds the end of the body.
+// room for one byte more, so that reading finds the end of the body. Where it is not, a large body gets a quarter more, as what
+// remains free at its end stays as long as the body.
 func grow(buf []byte, length int) []byte {
 	room := max(len(buf), 4<<10)
+	if len(buf) > maxPooled {
+		room = len(buf) / 4
+	}
 	if rest := length - len(buf); rest > 0 {
 		room = min(rest+1, max(3*len(buf), maxPooled))
 	}

@@ -64,7 +64,7 @@ func decode(encoding, b []byte, limit int, hold func(n int) bool) ([]byte, error
 	var plain []byte
 	for {
 		if room := cap(plain); len(plain) == room {
-			plain = slices.Grow(plain, min(max(room, perRead), limit+1-room))
+			plain = slices.Grow(plain, min(max(room/4, perRead), limit+1-room)) // what remains free stays as long as the body
 			if !hold(cap(plain) - room) {
 				return plain, errNoRoom
 			}
