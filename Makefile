@@ -126,7 +126,7 @@ streams: deps ## 2,000 open streams: memory of each, every event accounted for (
 
 .PHONY: bodies
 bodies: deps ## 40 conversations of 5 MB at once: the most memory, the time, the processor time of each
-	go test -count=1 -v -timeout=10m -run='^TestBodies$$' ./test/soak -bodies 40
+	go test -count=1 -v -timeout=10m -run='^TestBodies$$' ./test/soak -bodies 40 -body-gogc ""
 
 .PHONY: cluster
 cluster: deps ## two proxies on a Redis Cluster of three masters, beside one Redis: spread, throughput, processor time
