@@ -15,7 +15,7 @@ import (
 // shape is a request as a real client sends it, in a session of its own.
 //
 // A turn is spelled "tools=a,b model=x format=json_schema side=kind history=server | words -> reply": words as say has
-// them, and what the request says beside them before the bar. A text with spaces has _ for each.
+// them, and what the request says beside them before the bar. A text with spaces has _ for each. The reply - says nothing.
 type shape struct {
 	client, name string
 	said         []string // the session so far
@@ -53,6 +53,7 @@ func clientShapes() []shape {
 		{client: "opencode", name: "after its compaction", said: append(agentSaid(), "| s:You_are_tasked_with_summarizing_conversations. u:1 c:x r:x a:1 u:2 a:2 u:Summarize -> a:"+summary), asks: "tools=ls,edit | s:agent u:" + summary, place: "ALONE quotes_an_answer"},
 		{client: "Codex", name: "compaction", said: agentSaid(), asks: "tools=ls,edit side=compaction | s:agent u:1 c:x r:x a:1 u:2 a:2 u:compact", place: "SIDE declared"},
 		{client: "Codex", name: "warm-up", said: agentSaid(), asks: "tools=ls,edit side=prewarm | s:agent u:env", place: "SIDE declared"},
+		{client: "Codex", name: "the first question after a warm-up", said: []string{"tools=ls,edit side=prewarm | s:agent u:env -> -"}, asks: "tools=ls,edit | s:agent u:env u:1", place: "LINE first"},
 		{client: "Codex", name: "review by a sub-agent", said: newSaid(), asks: "tools=ls side=subagent | s:review u:check", place: "SIDE declared"},
 		{client: "Codex", name: "all prompts and a summary", said: agentSaid(), asks: "tools=ls,edit | s:agent u:1 u:2 u:summary", place: "LINE known_history"},
 		{client: "Claude Code", name: "is this a new topic", said: agentSaid(), asks: "| s:Analyze_if_this_message_indicates_a_new_conversation_topic._If_it_does,_extract_a_2-3_word_title. u:3", place: "SIDE helper_prompt"},
@@ -83,6 +84,8 @@ func clientShapes() []shape {
 		{client: "LibreChat", name: "title", said: chatSaid(), asks: "| s:Provide_a_concise,_5-word-or-less_title_for_the_conversation,_using_its_language. u:1", place: "SIDE helper_prompt"},
 		{client: "LobeChat", name: "title", said: chatSaid(), asks: "| s:Summarize_the_conversation_into_a_title_within_5_words. u:user:_1_assistant:_1", place: "SIDE helper_prompt"},
 		{client: "Vercel chatbot", name: "title beside the first message", asks: "| s:you_will_generate_a_short_title_based_on_the_first_message_a_user_begins_a_conversation_with u:1", place: "SIDE helper_prompt"},
+		{client: "Vercel chatbot", name: "the first message after a title that failed", said: []string{"| s:you_will_generate_a_short_title_based_on_the_first_message_a_user_begins_a_conversation_with u:1 -> -"}, asks: "| s:be u:1", place: "LINE first"},
+		{client: "Vercel chatbot", name: "the title again", said: []string{"| s:you_will_generate_a_short_title_based_on_the_first_message_a_user_begins_a_conversation_with u:1 -> -"}, asks: "| s:you_will_generate_a_short_title_based_on_the_first_message_a_user_begins_a_conversation_with u:1", place: "SIDE helper_prompt"},
 		{client: "program that makes titles", name: "the second text", said: []string{"| s:You_are_a_title_generator._Answer_with_a_thread_title. u:1 -> a:One"}, asks: "| s:You_are_a_title_generator._Answer_with_a_thread_title. u:2", place: "LINE first"},
 		{client: "program that makes titles", name: "the result of a call", said: []string{"tools=f | s:You_name_things. u:1 -> c:x"}, asks: "| s:You_are_a_title_generator._Answer_with_a_thread_title. r:x", place: "BEFORE results", view: "s:You_are_a_title_generator._Answer_with_a_thread_title. u:1 c:x r:x"},
 		{client: "NextChat", name: "topic, behind the history", said: chatSaid(), asks: "| u:1 a:1 u:2 a:2 u:Please_generate_a_four_to_five_word_title_summarizing_our_conversation", place: "LINE known_history"},
@@ -279,14 +282,18 @@ func (l *lab) ask(d wire.Dialect, spelled string) (view string, r turnrecord.Rec
 	l.replies++
 	a := memory.Answer{HTTPStatus: 200, Reply: wire.Reply{Complete: true, ID: fmt.Sprintf("resp_%d", l.replies)}}
 	a.Reply.Choices = [][]wire.Item{nil}
-	for word := range strings.FieldsSeq(reply + " ") {
+	says := strings.TrimSpace(reply) != "-"
+	for word := range strings.FieldsSeq(reply) {
+		if !says {
+			break
+		}
 		it, err := wire.ParseItem(d, []byte(spell(d, word)))
 		if err != nil {
 			l.t.Fatal(err)
 		}
 		a.Reply.Choices[0] = append(a.Reply.Choices[0], it)
 	}
-	if len(a.Reply.Choices[0]) == 0 {
+	if says && len(a.Reply.Choices[0]) == 0 {
 		it, err := wire.ParseItem(d, []byte(spell(d, "a:answer")))
 		if err != nil {
 			l.t.Fatal(err)

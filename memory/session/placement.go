@@ -187,6 +187,9 @@ func (q *placement) continues(ctx context.Context) (plan, error) {
 	if !ok || p.systemPrompt != q.in.systemPrompt && !q.in.brings(len(q.in.items)) && q.helperKind() != "" {
 		return none() // for the latter, a helper asks about the user's first message in that message's own words
 	}
+	if p.side && q.mode == HistoryAuto && !q.in.modelled(0, p.fresh) {
+		return none() // a title request that failed has the user's first message, and a warm-up what stands before it
+	}
 	n := len(q.in.items)
 	if q.in.modelled(p.fresh, n) || p.fresh < n && p.line == q.head.Line && p.parent.Seq != q.head.Pos.Seq {
 		// More of the request may be stored behind an end that the head still knows: answers that the client has, or a question
