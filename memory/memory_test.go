@@ -238,10 +238,12 @@ func (l *lab) readTranscript(s memory.Scope) (line string, all int, err error) {
 			return nil
 		}
 		all++
-		if other, ok := chains[line.Item.Chain]; ok && !line.Item.Off {
+		if other, ok := chains[line.Item.Chain]; ok && !line.Item.Off && !line.Item.Side {
 			return fmt.Errorf("items %d and %d are the same item twice", other, line.Item.Seq)
 		}
-		chains[line.Item.Chain] = line.Item.Seq
+		if !line.Item.Side { // a side request may quote the user before the conversation has that
+			chains[line.Item.Chain] = line.Item.Seq
+		}
 		if !line.Item.OnHead {
 			return nil
 		}

@@ -21,13 +21,14 @@ type itemWriter struct {
 	known map[wire.Hash]linePosition // items that the transcript already has, by chain hash
 }
 
-// knownAfter returns the position of an item behind at if the transcript already has it there.
+// knownAfter returns the position of an item behind at if the transcript already has it there. A side request's item is one of its
+// own: it is not searched, and layers have not seen it.
 func (w *itemWriter) knownAfter(at position, m mark) (position, bool) {
 	if len(w.known) == 0 {
 		return position{}, false
 	}
 	known, ok := w.known[at.after(m).Chain]
-	return known.Pos, ok && m.onChain
+	return known.Pos, ok && m.onChain && (w.side || !known.Side)
 }
 
 // store writes one item behind at and returns the position behind it.

@@ -356,9 +356,11 @@ func (q *placement) known(ctx context.Context) (plan, error) {
 			return q.onLine(p, k.Side), nil
 		}
 		// A guard sends the same text in every turn, and title requests quote the user: under other instructions a repeated
-		// message proves nothing.
-		begins := p
-		q.begins = &begins
+		// message proves nothing. What a side request has said is new to the conversation.
+		if !k.Side {
+			begins := p
+			q.begins = &begins
+		}
 	}
 
 	if q.mayPrecede() && !q.in.resends() {
