@@ -33,7 +33,7 @@ type lexicon struct {
 	of, ofMe                                                                                                                            map[string]string // attributes of a name, of the user
 	introducing, ownIntroducing                                                                                                         map[string]bool   // attributes that introduce a name, or "my sister"
 	several, withoutObject                                                                                                              map[string]bool   // attributes that can have several values; that need no object
-	prepositions, corrections, renames, selves                                                                                          map[string]bool
+	prepositions, corrections, renames, selves, passives, newNames, germanNewNames, agents                                              map[string]bool
 	orders                                                                                                                              map[string]bool // words of texts that instruct the model
 }
 
@@ -45,7 +45,7 @@ var lexica = sync.OnceValue(func() *lexicon {
 		articles:    layer.Words("a an the ein eine un une una le la el der die das"),
 		romance:     layer.Words("un une una le la el mon ma notre mi nuestro nuestra"),
 		copulas:     layer.Words("is 's was ist war est était es era"),
-		negations:   layer.Words("not isn't wasn't doesn't don't never no longer nicht kein keine mehr ne n' pas plus ya no nunca does do didn't did anymore"),
+		negations:   layer.Words("not isn't wasn't doesn't don't hasn't haven't never no longer nicht kein keine mehr ne n' pas plus ya no nunca does do didn't did anymore"),
 		adverbs: layer.Words("now also currently actually still just recently really already jetzt auch noch eigentlich gerade inzwischen mittlerweile maintenant aussi " +
 			"actuellement toujours ahora también actualmente todavía has have had hat habe ha"),
 		conjunctions:  layer.Words("and but because since so while though although und aber weil denn sondern et mais parce car y e pero porque sino if when"),
@@ -124,12 +124,16 @@ var lexica = sync.OnceValue(func() *lexicon {
 		prepositions:   layer.Words("in at on to of with for from near by about like than and or von bei aus nach mit für in an auf zu zum zur im am à a au aux chez de du des en avec pour con para por sobre et y und"),
 		corrections:    layer.Words("name spelled spelt meant called heißt geschrieben meinte appelle écrit llama escribe nombre"),
 		renames:        layer.Words("renamed umbenannt renommé renommée rebaptisé renombramos renombrado renombrada rebranded"),
+		passives:       layer.Words("is was got were been été est wurde ist fue sido"),
+		newNames:       layer.Words("to as into en à a como"),
+		germanNewNames: layer.Words("in zu"),
+		agents:         layer.Words("by par por"),
 		selves:         layer.Words("am suis soy"),
 		orders: layer.Words(`ignore disregard forget override obey instruction instructions prompt prompts you your yours must always never shall should ensure execute reveal
 			du dein deine musst ignoriere anweisung anweisungen immer tu vous votre dois devez ignore instructions toujours usted tú debes ignora instrucciones siempre`),
 		naming:     phraseSet(`called: is called, are called, called, is named, named, was named, was called, heißt, heisst, namens, s' appelle, est appelé, est appelée, appelé, appelée, se llama, llamado, llamada, nommé, nommée`),
 		selfNaming: phraseSet(`name: my name is, mein name ist, mon nom est, je m' appelle, m' appelle, ich heiße, ich heisse, me llamo, mi nombre es, i am called, call me, just call me, everyone calls me, nenn mich, appelle moi`),
-		of: phraseSet(`home: lives in, lives near, lives at, lives on, live in, live near, live at, moved to, moved back to, move to, moves to, is based in, is living in, is moving to, wohnt in, wohnt bei, lebt in, lebt bei, zieht nach, ist nach, zog nach, habite, vit à, vit en, vit au, déménagé à, déménagé en, déménage à, emménagé, vive en, vive cerca, se mudó a, se muda a, mudado a, a déménagé à, a emménagé à
+		of: phraseSet(`home: lives in, lives near, lives at, lives on, live in, live near, live at, moved to, moved back to, moved from, moved away from, move to, moves to, moves from, is based in, is living in, is moving to, wohnt in, wohnt bei, lebt in, lebt bei, zieht nach, zieht von, ist nach, zog nach, zog von, habite, vit à, vit en, vit au, déménagé à, déménagé en, déménagé de, déménage à, déménage de, emménagé, vive en, vive cerca, se mudó a, se mudó de, se muda a, se muda de, mudado a, a déménagé à, a déménagé de, a emménagé à
 			company: lives with, live with, moved in with, wohnt mit, lebt mit, vit avec, vive con
 			work: works at, works for, works in, work at, work for, is working at, is working for, joined, arbeitet bei, arbeitet für, arbeitet in, travaille chez, travaille à, travaille pour, travaille au, travaille en, travaille dans, trabaja en, trabaja para
 			job: works as, work as, is working as, arbeitet als, travaille comme, trabaja como, trabaja de
@@ -153,7 +157,7 @@ var lexica = sync.OnceValue(func() *lexicon {
 			uses: uses, depends on, relies on, talks to, benutzt, nutzt, verwendet, utilise, usa, utiliza
 			date: launches, ships, starts, ends, is due, goes live, startet, endet, commence, empieza
 			place: is located in, is located at, is in, is near, liegt in, se trouve à, está en`),
-		ofMe: phraseSet(`home: live in, live near, live at, am living in, moved to, moved back to, am moving to, am based in, are based in, wohne in, lebe in, wohnen in, leben in, ziehe nach, habite à, habite en, habite au, habite, vis à, vis en, habitons, vivons, ai déménagé à, déménage à, bin nach, vivo en, vivimos en, me mudé a
+		ofMe: phraseSet(`home: live in, live near, live at, am living in, moved to, moved back to, moved from, moved away from, am moving to, am based in, are based in, wohne in, lebe in, wohnen in, leben in, ziehe nach, ziehe von, habite à, habite en, habite au, habite, vis à, vis en, habitons, vivons, ai déménagé à, ai déménagé de, déménage à, déménage de, bin nach, vivo en, vivimos en, me mudé a, me mudé de
 			work: work at, work for, am working at, am working for, joined, arbeite bei, arbeite für, arbeiten bei, travaille chez, travaille à, travaille pour, trabajo en, trabajo para
 			job: work as, am working as, arbeite als, travaille comme, trabajo como, trabajo de
 			origin: am from, are from, come from, grew up in, was born in, komme aus, viens de, viens du, soy de, vengo de

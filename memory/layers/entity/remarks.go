@@ -143,7 +143,7 @@ func contraction(w string) int {
 
 // read looks for a remark at each word.
 func (r *reader) read() {
-	if r.renamed() {
+	if r.renamed() || r.corrected() {
 		return
 	}
 	for i := 0; i < len(r.words); {
@@ -278,7 +278,7 @@ func (r *reader) proper(w *word) bool {
 	const longest, shout = 24, 6 // characters
 	text := r.text[w.from:w.to]
 	n, small := utf8.RuneCountInString(text), false
-	if !w.capital || n < 2 || n > longest || r.noNames[w.lower] || r.orders[w.lower] || r.titles[w.lower] {
+	if !w.capital || n < 2 || n > longest || r.noNames[w.lower] || r.orders[w.lower] || r.titles[w.lower] || r.renames[w.lower] {
 		return false
 	}
 	before := rune(0)
@@ -560,43 +560,99 @@ func (r *reader) selfNamed(i, at int) int {
 	return at + n
 }
 
-// renamed reads "we renamed Kestrel to Falcon" and "her name is Eda, not Ada".
+// renamed reads "we renamed Kestrel to Falcon", "Kestrel was renamed Falcon", "Kestrel wurde in Falcon umbenannt".
 func (r *reader) renamed() bool {
-	cue := func(of map[string]bool) bool {
-		return slices.ContainsFunc(r.words, func(w word) bool { return of[w.lower] })
-	}
-	renames, corrects := cue(r.renames), cue(r.corrections)
-	if !renames && !corrects {
+	verb := slices.IndexFunc(r.words, func(w word) bool { return r.renames[w.lower] })
+	if verb < 0 {
 		return false
 	}
-	var at [2]int
-	var names []string
-	for i := 0; i < len(r.words); {
-		n := r.name(i)
-		if n == 0 {
-			i++
-			continue
-		}
-		if len(names) == len(at) {
+	for i := verb; i >= 0 && (i == verb || r.words[i+1].gap == ""); i-- {
+		if r.negations[r.words[i].lower] {
 			return false
 		}
-		at[len(names)] = i
-		names = append(names, r.span(i, i+n))
-		i += n
 	}
-	if len(names) < len(at) {
+	names := r.allNames()
+	behind := slices.IndexFunc(names, func(n nameAt) bool { return n.from > verb })
+	if behind < 0 {
+		behind = len(names)
+	}
+	before, names := names[:behind], names[behind:]
+
+	if n := len(before); n >= 2 && before[n-1].to == verb {
+		old, name := before[n-2], before[n-1]
+		if in := name.from - 1; r.germanNewNames[r.words[in].lower] && (old.to == in || r.between(old.to, in, r.passives)) {
+			return r.rename(old, name)
+		}
+	}
+	if len(names) == 0 {
 		return false
 	}
-	between := at[0] + len(strings.Fields(names[0]))
-	switch {
-	case renames:
-		r.add(remark{name: names[1], formerly: names[0]})
-	case between < at[1] && r.words[between].gap == "," && r.negations[r.words[at[1]-1].lower] && at[1]-between <= 2:
-		r.add(remark{name: names[0], formerly: names[1], misspelt: true})
-	default:
+	if w := r.words[names[0].from-1].lower; !r.newNames[w] && !r.agents[w] && len(names) > 1 && r.between(names[0].to, names[1].from, r.newNames) {
+		return r.rename(names[0], names[1])
+	}
+	if len(before) == 0 {
 		return false
 	}
+	old := before[len(before)-1]
+	if !r.between(old.to, verb, r.passives) {
+		return false
+	}
+	for _, n := range names {
+		if n.from == verb+1 || r.newNames[r.words[n.from-1].lower] {
+			return r.rename(old, n)
+		}
+	}
+	return false
+}
+
+func (r *reader) rename(old, name nameAt) bool {
+	r.add(remark{name: r.span(name.from, name.to), formerly: r.span(old.from, old.to)})
 	return true
+}
+
+// between reports whether only words of a set, at least one of them, and adverbs are between two words, without punctuation.
+func (r *reader) between(from, to int, set map[string]bool) bool {
+	found := false
+	for i := from; i < to; i++ {
+		w := r.words[i].lower
+		found = found || set[w]
+		if !r.joined(i) || !set[w] && !r.adverbs[w] && w != "a" { // "a été"
+			return false
+		}
+	}
+	return found && r.joined(to)
+}
+
+// corrected reads "her name is Eda, not Ada".
+func (r *reader) corrected() bool {
+	if !slices.ContainsFunc(r.words, func(w word) bool { return r.corrections[w.lower] }) {
+		return false
+	}
+	names := r.allNames()
+	if len(names) != 2 {
+		return false
+	}
+	right, wrong := names[0], names[1]
+	if right.to == wrong.from || r.words[right.to].gap != "," || !r.negations[r.words[wrong.from-1].lower] || wrong.from-right.to > 2 {
+		return false
+	}
+	r.add(remark{name: r.span(right.from, right.to), formerly: r.span(wrong.from, wrong.to), misspelt: true})
+	return true
+}
+
+// nameAt is a name's words.
+type nameAt struct{ from, to int }
+
+// allNames finds the names of the sentence.
+func (r *reader) allNames() (all []nameAt) {
+	for i := 0; i < len(r.words); {
+		n := r.name(i)
+		if n > 0 {
+			all = append(all, nameAt{i, i + n})
+		}
+		i += max(n, 1)
+	}
+	return all
 }
 
 // speaksToModel reports whether a remark has words of a text that instructs the model.

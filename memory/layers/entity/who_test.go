@@ -65,6 +65,11 @@ func TestWhoAndWhat(t *testing.T) {
 	f("Kestrel is our service. Kestrel is now called Falcon.", "Falcon (formerly Kestrel): our service")
 	f("Unser Dienst heißt Kranich. Kranich heißt jetzt Reiher.", "Reiher (formerly Kranich): unser Dienst")
 	f("I live in Lyon. I moved to Paris.", "The user: I moved to Paris")
+	f("My sister Ada lives in Lyon. Ada moved from Lyon to Paris.", "Ada: my sister; moved from Lyon to Paris")
+	f("Ma sœur Ada habite à Lyon. Ada a déménagé de Lyon à Paris.", "Ada: ma sœur; a déménagé de Lyon à Paris")
+	f("Mi hermana Ada vive en Lyon. Ada se mudó de Lyon a Cádiz.", "Ada: mi hermana; se mudó de Lyon a Cádiz")
+	f("Meine Schwester Ada wohnt in Köln. Ada zieht von Köln nach Graz.", "Ada: meine Schwester; zieht von Köln nach Graz")
+	f("I live in Lyon. I moved from Lyon to Paris.", "The user: I moved from Lyon to Paris")
 	f("Ada is my sister. Ada likes tea. Ada likes jazz. Ada hates tea.", "Ada: my sister; hates tea; likes jazz")
 	f("My wife is allergic to nuts. My wife Ada works at Airbus.", "Ada: my wife; is allergic to nuts; works at Airbus")
 
@@ -80,6 +85,31 @@ func TestWhoAndWhat(t *testing.T) {
 	f("# My Project Plan\n## Team Lead\nTODO: Ada")
 	f("Eve: I live in Lyon.\nKarl: my sister Ada is here")
 	f("I live for weekends and work at night")
+}
+
+// A renaming says which name is the old one by where the names stand; who renames is none of the two.
+func TestRenamed(t *testing.T) {
+	for _, said := range []string{
+		"We renamed Kestrel to Falcon.", "Ada renamed Kestrel to Falcon.", "No, we have just renamed Kestrel to Falcon", "Ada renamed the service from Kestrel to Falcon",
+		"Kestrel was renamed to Falcon.", "Kestrel has been renamed Falcon", "Kestrel was now renamed by Ada to Falcon", "Kestrel got rebranded as Falcon in Lyon.",
+		"Wir haben Kestrel in Falcon umbenannt.", "Kestrel wurde in Falcon umbenannt.", "Kestrel ist jetzt in Falcon umbenannt",
+		"Nous avons renommé Kestrel en Falcon.", "Kestrel a été renommé Falcon.", "Renombramos Kestrel a Falcon.", "Kestrel fue renombrado como Falcon",
+	} {
+		if diff := cmp.Diff([]string{"Falcon (formerly Kestrel): our service"}, linesOf("Our service Kestrel is down.", said)); diff != "" {
+			t.Errorf("%q (-want +have):\n%s", said, diff)
+		}
+	}
+	known := []string{"Ada: my sister; lives in Lyon", "Kestrel: our service"}
+	for _, said := range []string{
+		"Ada renamed our service to Falcon.", "Kestrel was renamed by Ada.", "Falcon was renamed from Kestrel.", "Falcon was renamed from Kestrel in Lyon.", "Kestrel wasn't renamed to Falcon.",
+		"Kestrel has not been renamed to Falcon", "We haven't renamed Kestrel to Falcon", "We never renamed Kestrel to Falcon", "Kestrel will be renamed to Falcon", "Ada wants Kestrel renamed to Falcon",
+		"Ada hat unseren Dienst in Falcon umbenannt", "Kestrel wurde von Ada umbenannt", "Kestrel wurde nicht in Falcon umbenannt", "Ada a renommé notre service en Falcon", "Kestrel a été renommé par Ada",
+		"Kestrel n'a pas été renommé Falcon", "Kestrel fue renombrado por Ada",
+	} {
+		if diff := cmp.Diff(known, linesOf("My sister Ada lives in Lyon. Our service Kestrel is down.", said)); diff != "" {
+			t.Errorf("%q (-want +have):\n%s", said, diff)
+		}
+	}
 }
 
 // A correction that is in view takes back what was said before, and what is in view is not repeated.
