@@ -1,6 +1,7 @@
 package layer
 
 import (
+	"context"
 	"errors"
 	"math"
 	"slices"
@@ -115,34 +116,85 @@ func (b *Buffer) groups() [][]Heard {
 	return groups
 }
 
+// Limits of Distil.
+const (
+	// distilMargin is how long before the hook's end Distil stops asking: what a hook returns too late is lost.
+	distilMargin = 500 * time.Millisecond
+	// maxFailures is how many questions in a row may fail: then the model is down.
+	maxFailures = 2
+)
+
 // Distil asks a model about the texts of each session, and about those of its tools' results separately, so that the source of an
-// answer is known without trusting the model. The returned function removes the texts from the buffer as it is then, and passes
-// each answer with its texts to learn. It reports whether there were any: texts that are no longer there, since their session was
-// deleted or another replica was first, teach nothing.
-func Distil[A any](t *Turn, b *Buffer, ask func(texts []Heard) (A, error)) (func(b *Buffer, learn func([]Heard, A)) bool, error) {
+// answer is known without trusting the model. It ends before ctx does. The returned function removes the texts that the model has
+// answered from the buffer as it is then, and passes each answer with its texts to learn. It reports whether there were any: texts
+// that are no longer there, since their session was deleted or another replica was first, teach nothing. It also removes texts that
+// the model refuses (see Model): it would refuse them again. It is nil if there is nothing to remove.
+//
+// The error is that of the texts that were not answered. Those that were not refused wait for the next time.
+func Distil[A any](
+	ctx context.Context, t *Turn, b *Buffer, ask func(ctx context.Context, texts []Heard) (A, error),
+) (func(b *Buffer, learn func([]Heard, A)) bool, error) {
 	if t.Ask == nil {
 		return nil, errors.New("no model for this request")
 	}
-	groups := b.groups()
-	answers := make([]A, len(groups))
-	for i, texts := range groups {
-		var err error
-		if answers[i], err = ask(texts); err != nil {
-			return nil, err
+	if until, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, until.Add(-distilMargin))
+		defer cancel()
+	}
+	type group struct {
+		texts   []Heard
+		answer  A
+		refused bool
+	}
+	var done []group
+	var errs []error
+	failures := 0
+	for _, texts := range b.groups() {
+		if failures == maxFailures {
+			break
+		}
+		if ctx.Err() != nil {
+			errs = append(errs, ctx.Err())
+			break
+		}
+		answer, err := ask(ctx, texts)
+		refused := err != nil && isRefused(err)
+		failures++
+		if err == nil || refused {
+			done, failures = append(done, group{texts, answer, refused}), 0
+		}
+		if err != nil {
+			errs = append(errs, err)
 		}
 	}
-	return func(b *Buffer, learn func([]Heard, A)) (learnt bool) {
-		for i, texts := range groups {
-			if b.remove(texts) {
-				learn(texts, answers[i])
-				learnt = true
+	if len(done) == 0 {
+		return nil, errors.Join(errs...)
+	}
+
+	return func(b *Buffer, learn func([]Heard, A)) (changed bool) {
+		for _, g := range done {
+			if !b.remove(g.texts) {
+				continue
+			}
+			if changed = true; !g.refused {
+				learn(g.texts, g.answer)
 			}
 		}
-		if learnt {
+		if changed {
 			b.count(t)
 		}
-		return learnt
-	}, nil
+		return changed
+	}, errors.Join(errs...)
+}
+
+// isRefused reports whether a model refuses a prompt, as Model says.
+func isRefused(err error) bool {
+	r, ok := errors.AsType[interface {
+		error
+		Refused() bool
+	}](err)
+	return ok && r.Refused()
 }
 
 // SourcesOf returns the source of what a model said of texts. Which of them it is about is not known. A view is cut at its

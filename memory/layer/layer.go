@@ -107,7 +107,8 @@ type Statement struct {
 }
 
 // Model completes a prompt. system may be empty; maxTokens bounds the answer, 0 is the model's own bound. Errors never
-// quote the prompt.
+// quote the prompt. If one has the method Refused() bool and that returns true, the model refuses this prompt and would refuse it
+// again.
 type Model interface {
 	Complete(ctx context.Context, system, user string, maxTokens int) (string, error)
 }
@@ -261,8 +262,8 @@ const ModelRests = 30 * time.Second
 // before the client is served.
 type Distiller interface {
 	// Distil asks the model about the state, after the client is served; in one process never twice at the same time for one
-	// state. Other turns change the state meanwhile, so it returns the change to make to it then; nil for none. A state that
-	// the change returns with an error is kept, and the error is reported.
+	// state. Other turns change the state meanwhile, so it returns the change to make to it then; nil for none. A change that
+	// comes with an error is made, too, and a state that it returns with an error is kept; errors are reported.
 	Distil(ctx context.Context, t *Turn, s State) (func(ctx context.Context, s State) (State, error), error)
 }
 

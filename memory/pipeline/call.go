@@ -50,6 +50,9 @@ func classOf(err error) Class {
 	if f, ok := errors.AsType[*failure](err); ok {
 		return f.class
 	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return ClassTimeout // the hook stopped by itself, before its end
+	}
 	return ClassError
 }
 

@@ -82,7 +82,7 @@ func (m *member) distilState(ctx context.Context) error {
 	change, err := call(ctx, m, layer.HookStore, func(ctx context.Context) (func(context.Context, layer.State) (layer.State, error), error) {
 		return m.distil.Distil(ctx, m.turn, s)
 	})
-	if err == nil && change != nil {
+	if change != nil {
 		m.lenient(ctx, layer.HookStore, change)
 	}
 	return err

@@ -712,15 +712,12 @@ func (distiller) Store(_ ctx, _ *layer.Turn, s layer.State, _ *layer.Response) (
 
 func (d distiller) Distil(ctx, *layer.Turn, layer.State) (func(ctx, layer.State) (layer.State, error), error) {
 	*d.asked++
-	if d.err != nil {
-		return nil, d.err
-	}
 	return func(_ ctx, s layer.State) (layer.State, error) {
 		if len(s) == 0 {
 			return layer.State("1"), nil
 		}
 		return layer.State("[" + string(s) + "]"), nil
-	}, nil
+	}, d.err
 }
 
 // TestModelIsAskedOnce: while a turn distils a state, no other turn of the process does; and if another replica has changed the
@@ -751,7 +748,7 @@ func TestModelIsAskedOnce(t *testing.T) {
 	}
 }
 
-// TestModelThatFailsRests: it is not asked with each turn, as long as it is down.
+// TestModelThatFailsRests: it is not asked with each turn, as long as it is down. What it has answered before it failed is kept.
 func TestModelThatFailsRests(t *testing.T) {
 	asked := 0
 	l := at("a", 1, distiller{&asked, errors.New("model is down")})
@@ -763,7 +760,11 @@ func TestModelThatFailsRests(t *testing.T) {
 	}{{0, 1}, {29 * time.Second, 1}, {31 * time.Second, 2}, {60 * time.Second, 2}, {62 * time.Second, 3}} {
 		at := turn()
 		at.Now = at.Now.Add(c.after)
-		begin(t, p, at, nil).Settle(t.Context(), nil)()
+		before, r := asked, begin(t, p, at, nil)
+		r.Settle(t.Context(), nil)()
+		if changes := r.Changes(); len(changes) != asked-before {
+			t.Errorf("%s: %d changes of %d questions", c.after, len(changes), asked-before)
+		}
 		if asked != c.want {
 			t.Errorf("asked %d times after %s, want %d", asked, c.after, c.want)
 		}

@@ -33,6 +33,16 @@ type StatusError struct {
 	Code int
 }
 
+// Refused reports whether the provider refuses the prompt itself, as content filters do, and would refuse it again.
+func (e *StatusError) Refused() bool {
+	switch e.Code {
+	case fasthttp.StatusBadRequest, fasthttp.StatusRequestEntityTooLarge, fasthttp.StatusUnprocessableEntity:
+		return true
+	default:
+		return false
+	}
+}
+
 func (e *StatusError) Error() string {
 	return fmt.Sprintf("the model's provider answers with status %d", e.Code)
 }
@@ -194,6 +204,12 @@ func namesParameter(refusal string) bool {
 	return strings.Contains(refusal, "temperature") || strings.Contains(refusal, "max_tokens")
 }
 
+// noText is the error of an answer that a content filter has emptied, or a model that had no room for more than its reasoning.
+type noText struct{ error }
+
+func (noText) Refused() bool   { return true }
+func (e noText) Unwrap() error { return e.error }
+
 // content is the text of a Chat Completions answer.
 func content(answer []byte) (string, error) {
 	var r struct {
@@ -215,7 +231,7 @@ func content(answer []byte) (string, error) {
 		Text string `json:"text"`
 	}
 	if json.Unmarshal(raw, &parts) != nil || len(parts) == 0 {
-		return "", fmt.Errorf("%w: it has no text", ErrAnswer)
+		return "", noText{fmt.Errorf("%w: it has no text", ErrAnswer)}
 	}
 	var b strings.Builder
 	for _, p := range parts {

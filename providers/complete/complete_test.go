@@ -394,3 +394,17 @@ func TestEmbed(t *testing.T) {
 		}
 	}
 }
+
+// TestRefused: a refused prompt is told apart from a provider that is down or wants another key.
+func TestRefused(t *testing.T) {
+	for status, want := range map[int]bool{400: true, 413: true, 422: true, 401: false, 404: false, 429: false, 500: false, 503: false} {
+		err := fmt.Errorf("ask: %w", &complete.StatusError{Code: status})
+		r, ok := errors.AsType[interface {
+			error
+			Refused() bool
+		}](err)
+		if !ok || r.Refused() != want {
+			t.Errorf("status %d counts as refused: %v", status, !want)
+		}
+	}
+}

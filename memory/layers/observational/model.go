@@ -27,9 +27,14 @@ func (l *Layer) Distil(ctx context.Context, t *layer.Turn, s layer.State) (func(
 		return nil, nil
 	}
 	known := newLedger(st.Observations)
-	learn, err := layer.Distil(t, &st.Buffer, func(texts []layer.Heard) ([]string, error) { return l.askModel(ctx, t, known, texts) })
+	learn, err := layer.Distil(ctx, t, &st.Buffer, func(ctx context.Context, texts []layer.Heard) ([]string, error) {
+		return l.askModel(ctx, t, known, texts)
+	})
 	if err != nil {
-		return nil, fmt.Errorf("observe: %w", err)
+		err = fmt.Errorf("observe: %w", err)
+	}
+	if learn == nil {
+		return nil, err
 	}
 	return func(_ context.Context, s layer.State) (layer.State, error) {
 		st := l.states.Get(s)
@@ -40,7 +45,7 @@ func (l *Layer) Distil(ctx context.Context, t *layer.Turn, s layer.State) (func(
 		st.Observations = all.known()
 		st.add(all.fresh(), l.o.MaxObservations)
 		return l.written(s, st)
-	}, nil
+	}, err
 }
 
 // askModel asks the layer's model about texts of one source. The statements of its answer are known from then on.

@@ -160,8 +160,8 @@ func TestModel(t *testing.T) {
 			if next, err := layertest.Learn(ctx, l, tu, nil, over); !errors.Is(err, context.DeadlineExceeded) || strings.Contains(string(next), `"version":1`) {
 				t.Errorf("have %s, %v", next, err)
 			}
-			if took := time.Since(start); took != 60*time.Second {
-				t.Errorf("gave up after %v, want 60 s", took)
+			if took := time.Since(start); took < 59*time.Second || took > 60*time.Second {
+				t.Errorf("gave up after %v, want a little less than 60 s", took)
 			}
 		})
 	})

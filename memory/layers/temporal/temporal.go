@@ -119,9 +119,14 @@ func (l *Layer) Distil(ctx context.Context, t *layer.Turn, s layer.State) (func(
 	if st.Tokens < l.o.BufferThreshold || len(st.Texts) == 0 {
 		return nil, nil
 	}
-	learn, err := layer.Distil(t, &st.Buffer, func(texts []layer.Heard) ([]dated, error) { return l.extract(ctx, t, texts) })
+	learn, err := layer.Distil(ctx, t, &st.Buffer, func(ctx context.Context, texts []layer.Heard) ([]dated, error) {
+		return l.extract(ctx, t, texts)
+	})
 	if err != nil {
-		return nil, fmt.Errorf("extract: %w", err)
+		err = fmt.Errorf("extract: %w", err)
+	}
+	if learn == nil {
+		return nil, err
 	}
 	return func(_ context.Context, s layer.State) (layer.State, error) {
 		st := read(s)
@@ -130,7 +135,7 @@ func (l *Layer) Distil(ctx context.Context, t *layer.Turn, s layer.State) (func(
 		}
 		st.Version++
 		return layer.Encode(st)
-	}, nil
+	}, err
 }
 
 // answerTokens bounds what a model may answer with.
