@@ -41,29 +41,40 @@ type Buffer struct {
 // perText is the overhead of a text in bytes, so that many short texts cannot fill the state.
 const perText = 96
 
+// size is what a text takes of a buffer's limit, in bytes.
+func (h Heard) size() int { return len(h.Text) + perText }
+
 // Add appends the texts of users, models and tools that hears accepts, without secrets, and drops the oldest beyond a limit in
-// bytes, but never the newest. It reports whether there was any text, and how many were dropped.
+// bytes, but never the newest. Those of tools get half of the limit, so that a large result does not drive out what users said. Add
+// reports whether there was any text, and how many were dropped.
 //
 // The newest are read first, and no more than the buffer holds: looking for secrets in the whole of a long history, most of
 // which would be dropped at once, takes longer than everything else in its request. What is older is counted by its size.
 func (b *Buffer) Add(t *Turn, items []wire.Item, limit int, hears func(by string) bool) (found bool, lost int) {
 	var texts []Heard // the newest first
-	size := 0
+	size, ofTools, mostOfTools := 0, 0, limit/2
 	for _, it := range slices.Backward(items) {
 		by := speaker(it)
 		if by == "" || !hears(by) {
 			continue
 		}
-		if size > limit {
+		most := limit
+		if by == ByTool {
+			most = max(0, mostOfTools-perText)
+		}
+		if size > limit || by == ByTool && ofTools > mostOfTools {
 			const bytesPerToken = 4
 			b.Tokens = min(b.Tokens, math.MaxInt32) + len(it.Raw)/bytesPerToken
 			lost++
 			continue
 		}
-		if text := redact.Text(Head(it.Text(), limit)); text != "" {
+		if text := redact.Text(Head(it.Text(), most)); text != "" {
 			text = strings.ToValidUTF8(text, "\uFFFD") // as it will be read again
-			texts = append(texts, Heard{by, text, Source{Digest(t.Thread), ItemName(it)}, t.Now.UnixMilli()})
-			size += len(text) + perText
+			h := Heard{by, text, Source{Digest(t.Thread), ItemName(it)}, t.Now.UnixMilli()}
+			texts = append(texts, h)
+			if size += h.size(); by == ByTool {
+				ofTools += h.size()
+			}
 		}
 	}
 	if len(texts) == 0 {
@@ -75,7 +86,14 @@ func (b *Buffer) Add(t *Turn, items []wire.Item, limit int, hears func(by string
 		all = append(all, h)
 		b.Tokens = min(b.Tokens, math.MaxInt32) + t.Count(h.Text)
 	}
-	b.Texts = Tail(all, limit, func(h Heard) int { return len(h.Text) + perText })
+	left := mostOfTools
+	b.Texts = Newest(all, func(h Heard) bool {
+		if h.By == ByTool {
+			left -= h.size()
+		}
+		return h.By != ByTool || left >= 0
+	})
+	b.Texts = Tail(b.Texts, limit, Heard.size)
 	if len(b.Texts) == 0 {
 		b.Texts = all[len(all)-1:]
 	}

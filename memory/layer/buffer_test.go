@@ -38,6 +38,19 @@ func TestBufferKeepsTheNewest(t *testing.T) {
 	}
 }
 
+// A large result does not drive out what the user said.
+func TestBufferKeepsUsersTexts(t *testing.T) {
+	turn := &layer.Turn{Thread: "s", Count: func(s string) int { return len(s) }}
+	var b layer.Buffer
+	b.Add(turn, []wire.Item{wire.NewMessage(dialects.Chat, wire.User, "my flight is on Friday")}, 2000, everyone)
+	for range 3 {
+		result := wire.NewToolResult(wire.Call{ID: "c", Family: "function"}, dialects.Chat, strings.Repeat("x", 4000))
+		if found, _ := b.Add(turn, []wire.Item{result}, 2000, everyone); !found || len(b.Texts) != 2 || b.Texts[0].By != layer.ByUser || len(b.Texts[1].Text) < 900 {
+			t.Fatalf("have %+v", b.Texts)
+		}
+	}
+}
+
 // Looking for secrets takes the time, and counting follows it: what is dropped at once is neither redacted nor counted.
 func TestItemBeyondTheBufferIsNotRedacted(t *testing.T) {
 	counted := 0

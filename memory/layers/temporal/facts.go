@@ -20,6 +20,8 @@ type state struct {
 type fact struct {
 	Text string        `json:"text"`
 	From layer.Sources `json:"from,omitempty"`
+	// Tool: a tool's result says so.
+	Tool bool `json:"tool,omitempty"`
 }
 
 // read decodes a stored state. An unreadable one is empty.
@@ -52,6 +54,10 @@ func (st *state) list() []dated {
 	return all
 }
 
+// toolShare is the share of the facts that those of tools may have beside others: a long tool loop must not drive out what users
+// said.
+const toolShare = 4
+
 // merge adds unknown facts and keeps the newest.
 func (st *state) merge(facts []dated, limit int) {
 	all := st.list()
@@ -63,6 +69,15 @@ func (st *state) merge(facts []dated, limit int) {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b dated) int { return cmp.Compare(a.at, b.at) })
+	if slices.ContainsFunc(all, func(f dated) bool { return !f.Tool }) {
+		left := max(1, limit/toolShare)
+		all = layer.Newest(all, func(f dated) bool {
+			if f.Tool {
+				left--
+			}
+			return !f.Tool || left >= 0
+		})
+	}
 	all = layer.Tail(all[max(0, len(all)-limit):], maxFactBytes, func(f dated) int { return len(f.at) + len(f.Text) })
 	st.Facts = map[string][]fact{}
 	for _, f := range all {

@@ -161,7 +161,7 @@ func (l *Layer) extract(ctx context.Context, t *layer.Turn, texts []layer.Heard)
 	for i := range facts {
 		f := &facts[i]
 		f.From = layer.SourcesOf(texts)
-		if texts[0].By == layer.ByTool {
+		if f.Tool = texts[0].By == layer.ByTool; f.Tool {
 			f.Text = `a tool returned: "` + strings.ReplaceAll(f.Text, `"`, "'") + `"`
 		}
 	}

@@ -147,6 +147,24 @@ func TestFactsInTheViewAreNotRepeated(t *testing.T) {
 	}
 }
 
+// TestToolsLeaveRoomForUsers: facts of tools, whatever their dates, fill a quarter of the ledger at most, unless there are no others.
+func TestToolsLeaveRoomForUsers(t *testing.T) {
+	var st state
+	tools := make([]dated, 20)
+	for i := range tools {
+		tools[i] = dated{fmt.Sprintf("2027-01-%02d", i+1), fact{Text: "x", Tool: true}}
+	}
+	st.merge(tools, 8)
+	if n := len(st.list()); n != 8 {
+		t.Errorf("%d facts of tools alone", n)
+	}
+	st.merge([]dated{{"2020-01-01", fact{Text: "Ann moved."}}}, 8)
+	st.merge(tools, 8)
+	if have := fmt.Sprint(st.list()); have != "[[2020-01-01] Ann moved. [2027-01-19] x [2027-01-20] x]" {
+		t.Errorf("have %s", have)
+	}
+}
+
 func TestExtract(t *testing.T) {
 	t.Run("no model, no facts, nothing gathered", func(t *testing.T) {
 		l := newLayer(t, Options{BufferThreshold: 1})
@@ -174,7 +192,7 @@ func TestExtract(t *testing.T) {
 		if diff := cmp.Diff(want, prompt); diff != "" {
 			t.Error(diff)
 		}
-		if diff := cmp.Diff(state{Facts: map[string][]fact{"2026-03-05T09:07:00Z": {{"Ann moved.", layer.Sources{{Session: layer.Digest(""), Item: layer.ItemName(out.Items[0])}}}}}, Buffer: layer.Buffer{Texts: []layer.Heard{}}, Version: 1}, read(s)); diff != "" {
+		if diff := cmp.Diff(state{Facts: map[string][]fact{"2026-03-05T09:07:00Z": {{Text: "Ann moved.", From: layer.Sources{{Session: layer.Digest(""), Item: layer.ItemName(out.Items[0])}}}}}, Buffer: layer.Buffer{Texts: []layer.Heard{}}, Version: 1}, read(s)); diff != "" {
 			t.Error(diff)
 		}
 	})
