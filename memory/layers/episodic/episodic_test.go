@@ -117,6 +117,13 @@ func TestStaysTheSameWithinASession(t *testing.T) {
 			t.Errorf("after turn %d of the other: -want +got:\n%s", i, diff)
 		}
 	}
+
+	// One that was not listed does not push out one that is.
+	u.says("old0", "Again", "Again.")
+	u.now = u.now.Add(time.Minute)
+	if diff := cmp.Diff(want, u.says("new", "And then?", "Then.")); diff != "" {
+		t.Errorf("after a session that is not listed continued: -want +got:\n%s", diff)
+	}
 }
 
 // Details go after a while, and then the session.
@@ -204,6 +211,23 @@ func TestBounded(t *testing.T) {
 	}
 	if len(u.state) > 5*1000 || strings.Count(string(u.state), `"session"`) != 5 {
 		t.Errorf("%d bytes", len(u.state))
+	}
+}
+
+// A state that is too large would be refused with every later answer.
+func TestBoundedInBytes(t *testing.T) {
+	const most = 1 << 20
+	u := newUser(t, episodic.Options{MaxEpisodes: 1000, MaxItems: 50})
+	episodes := make([]string, 1000)
+	for i := range episodes {
+		long, quotes := strings.Repeat("日", 200), strings.Repeat(`\"`, 200)
+		episodes[i] = fmt.Sprintf(`{"session":"%024d","began":%q,"last":%q,"messages":2,"asked":"%s","then":"%s","answer":"%s"}`,
+			i, u.now.Format(time.RFC3339), u.now.Format(time.RFC3339), long, quotes, long)
+	}
+	u.state = layer.State(`{"episodes":[` + strings.Join(episodes, ",") + `]}`)
+	u.says("new", "Hello", "Hi.")
+	if n := len(u.state); n > most || n < most/2 {
+		t.Errorf("%d bytes", n)
 	}
 }
 
