@@ -41,6 +41,7 @@ type Turn struct {
 	Resource  string // empty where the request names none
 	Execution string
 	Parent    string // the session that spawned this one, empty for none
+	Layer     string // the id of the layer that is called
 	Now       time.Time
 	Dialect   wire.Dialect
 	Model     string // that the client asks for
@@ -335,6 +336,15 @@ type Tool struct {
 	// Run answers a call. The model gets an error as the call's result, and the state stays.
 	Run func(ctx context.Context, t *Turn, s State, arguments []byte) (result string, next State, err error)
 }
+
+// notInToolName are the characters that providers refuse in the name of a tool.
+var notInToolName = Lazily(`[^a-zA-Z0-9_-]`)
+
+// ToolName returns the name under which the model is offered a tool of the layer with an id.
+func ToolName(id, name string) string { return id + "_" + notInToolName().ReplaceAllString(name, "_") }
+
+// ToolName returns the name under which the model is offered a tool of the layer that is called.
+func (t *Turn) ToolName(name string) string { return ToolName(t.Layer, name) }
 
 // ToolProvider offers tools.
 type ToolProvider interface {

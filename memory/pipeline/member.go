@@ -39,7 +39,7 @@ func (r *roster) executionKey(u *unit) executionKey {
 func (r *roster) join(u *unit, states map[Cell]layer.State, cred Credential) *member {
 	m := &member{unit: u, of: r, own: r.turn, cell: u.cell(&r.turn), report: Report{ID: u.ID, Name: u.Name}}
 	m.turn = &m.own
-	m.own.Note = m.jot
+	m.own.Note, m.own.Layer = m.jot, u.ID
 	if u.Model != nil {
 		m.own.Ask = remembering{u.Model(cred)}
 	}

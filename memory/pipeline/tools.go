@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -23,11 +22,9 @@ type tool struct {
 	run    func(ctx context.Context, t *layer.Turn, s layer.State, arguments []byte) (string, layer.State, error)
 }
 
-var notWire = regexp.MustCompile(`[^a-zA-Z0-9_-]`)
-
 func newTool(id string, offered layer.Tool) (*tool, error) {
 	t := &tool{
-		name: id + "_" + notWire.ReplaceAllString(offered.Name, "_"), layer: id, forms: make(map[wire.Dialect][]byte), run: offered.Run,
+		name: layer.ToolName(id, offered.Name), layer: id, forms: make(map[wire.Dialect][]byte), run: offered.Run,
 	}
 	parameters := offered.Parameters
 	if len(parameters) == 0 {
@@ -65,9 +62,12 @@ func (r *toolbox) Definitions(d wire.Dialect) [][]byte {
 	return out
 }
 
-// find returns the tool with a name in either form, and its layer; nil if the name is the client's, or the layer is off.
+// find returns the tool with a name in any form, and its layer; nil if the name is the client's, or the layer is off.
 func (r *toolbox) find(name string) (*tool, *member) {
 	t := r.p.byName[name]
+	if t == nil {
+		t = r.p.bareNames[name]
+	}
 	if t == nil || slices.Contains(r.turn.Tools, t.name) || slices.Contains(r.turn.Tools, name) {
 		return nil, nil
 	}
@@ -79,7 +79,8 @@ func (r *toolbox) find(name string) (*tool, *member) {
 	return nil, nil
 }
 
-// Owns reports whether a call of this name, layerid_function or layerid/function, is for RunTool.
+// Owns reports whether a call of this name is for RunTool: layerid_function, layerid/function, or the function alone if it is no
+// other layer's.
 func (r *toolbox) Owns(name string) bool {
 	_, m := r.find(name)
 	return m != nil

@@ -53,7 +53,8 @@ func TestTools(t *testing.T) {
 		{"a panic", "working-memory_panic", `{}`, "Error: the tool failed", ""},
 		{"too much", "working-memory_huge", `{}`, "Error: the tool failed", ""},
 		{"too long", "working-memory_hang", `{}`, "Error: the tool took too long", ""},
-		{"unknown", "update", `{}`, "Error: unknown tool 'update'", ""},
+		{"its name alone", "update", `{"key":"v"}`, `kept {"key":"v"}`, `{"key":"v"}`},
+		{"unknown", "updates", `{}`, "Error: unknown tool 'updates'", ""},
 		{"the client's", "working-memory/mine", `{}`, "Error: unknown tool 'working-memory/mine'", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -80,10 +81,10 @@ func TestClientToolsWin(t *testing.T) {
 	of := turn()
 	r := begin(t, build(t, Options{}, l), of, nil)
 	want := [][]byte{wire.FunctionTool(dialects.Chat, "wm_f", "", []byte(`{"type":"object","properties":{}}`))}
-	if diff := cmp.Diff(want, r.Definitions(dialects.Chat)); diff != "" || !r.Owns("wm_f") || !r.Owns("wm/f") || r.Owns("f") {
+	if diff := cmp.Diff(want, r.Definitions(dialects.Chat)); diff != "" || !r.Owns("wm_f") || !r.Owns("wm/f") || r.Owns("g") {
 		t.Errorf("definitions: %s", diff)
 	}
-	for _, name := range []string{"wm_f", "wm/f"} {
+	for _, name := range []string{"wm_f", "wm/f", "f"} {
 		if c := r.Named(layer.ToolCall{}, name); c.Name != "wm_f" || !c.OfLayer {
 			t.Errorf("layers see %q as %+v", name, c)
 		}
@@ -92,6 +93,14 @@ func TestClientToolsWin(t *testing.T) {
 	r = begin(t, build(t, Options{}, l), of, nil)
 	if r.Definitions(dialects.Chat) != nil || r.Owns("wm_f") || r.Owns("wm/f") || r.Named(layer.ToolCall{OfLayer: true}, "wm_f") != (layer.ToolCall{Name: "wm_f"}) {
 		t.Error("the client's tool is taken for the layer's")
+	}
+	of.Tools = []string{"f"}
+	if r = begin(t, build(t, Options{}, l), of, nil); r.Owns("f") || !r.Owns("wm_f") {
+		t.Error("the client's tool is taken for the layer's, which has another name")
+	}
+	of.Tools = nil
+	if r = begin(t, build(t, Options{}, l, at("other", 2, every(new([]string), "other")), at("third", 3, every(new([]string), "third"))), of, nil); r.Owns("f") {
+		t.Error("one of several tools of a name is taken")
 	}
 }
 

@@ -154,7 +154,7 @@ func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget i
 	case idle:
 		return layer.Recalled{}, nil
 	case planning:
-		tag, text = "plan_mode", l.planning(&st)
+		tag, text = "plan_mode", l.planning(t, &st)
 	case executing:
 		tag, text = "active_plan", st.document("# Plan")
 	default:
@@ -177,13 +177,13 @@ func (st *state) outcome(t *layer.Turn, budget int) layer.Recalled {
 }
 
 // planning returns the rules of planning and the plan so far.
-func (l *Layer) planning(st *state) string {
+func (l *Layer) planning(t *layer.Turn, st *state) string {
 	parts := []string{
 		"You are planning. Look at what is there with tools that only read; every other tool is refused until the plan is executed.",
 		"1. Find out what you need to know; ask the user where something stays open.\n" +
-			"2. Write the plan with updatePrd: why, what will change and where, and how it will be checked.\n" +
-			"3. Give its steps with setPlanTree, and longer procedures with setWorkflow.\n" +
-			"4. Call exitPlanMode with action execute to begin, or cancel to drop the plan.",
+			"2. Write the plan with " + t.ToolName("updatePrd") + ": why, what will change and where, and how it will be checked.\n" +
+			"3. Give its steps with " + t.ToolName("setPlanTree") + ", and longer procedures with " + t.ToolName("setWorkflow") + ".\n" +
+			"4. Call " + t.ToolName("exitPlanMode") + " with action execute to begin, or cancel to drop the plan.",
 	}
 	if l.advice != "" {
 		parts = append(parts, l.advice)
@@ -214,14 +214,15 @@ func (st *state) document(title string) string {
 }
 
 // ReviewToolCall denies tools outside the allow-list while planning.
-func (l *Layer) ReviewToolCall(_ context.Context, _ *layer.Turn, s layer.State, c layer.ToolCall) (layer.Verdict, error) {
+func (l *Layer) ReviewToolCall(_ context.Context, t *layer.Turn, s layer.State, c layer.ToolCall) (layer.Verdict, error) {
 	if l.allowed[c.Name] || c.OfLayer || read(s).Phase != planning {
 		return layer.Verdict{Action: layer.Allow}, nil
 	}
 	return layer.Verdict{
 		Action: layer.Deny,
 		Guidance: "A plan is being written, and this tool is not among those that only read. " +
-			"Finish the plan with updatePrd and setPlanTree, then call exitPlanMode.",
+			"Finish the plan with " + t.ToolName("updatePrd") + " and " + t.ToolName("setPlanTree") + ", then call " +
+			t.ToolName("exitPlanMode") + ".",
 	}, nil
 }
 

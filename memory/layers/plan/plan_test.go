@@ -22,7 +22,7 @@ func open(t *testing.T, o plan.Options) *plan.Layer {
 	return l
 }
 
-var turn = &layer.Turn{Count: layertest.Quarter, Now: time.Unix(5, 0), Tools: []string{"Read", "Write", "mcp/write"}}
+var turn = &layer.Turn{Layer: "plan", Count: layertest.Quarter, Now: time.Unix(5, 0), Tools: []string{"Read", "Write", "mcp/write"}}
 
 // session calls functions of one layer in order.
 type session struct {
@@ -293,5 +293,28 @@ func TestModelEndsPlan(t *testing.T) {
 		if ended != want || want == layer.Failure != (s.phase() == "failed") {
 			t.Errorf("%s: ended as %q in phase %s, want %s", arguments, ended, s.phase(), want)
 		}
+	}
+}
+
+// TestNamesOfTools: texts name the functions as the model is offered them.
+func TestNamesOfTools(t *testing.T) {
+	s := &session{T: t, Layer: open(t, plan.Options{})}
+	said := []string{s.does("exitPlanMode", `{"action":"execute"}`), s.does("enterPlanMode", `{}`), s.recall(math.MaxInt)}
+	v, err := s.ReviewToolCall(t.Context(), turn, s.state, layer.ToolCall{Name: "Write"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	said = append(said, v.Guidance, s.does("exitPlanMode", `{"action":"execute"}`))
+	s.does("updatePrd", `{"content":"x"}`)
+	said = append(said, s.does("exitPlanMode", `{"action":"execute"}`), s.does("setPlanTree", `{"document":{"a":1}}`), s.does("exitPlanMode", `{"action":"execute"}`))
+	for _, tool := range s.Tools() {
+		for _, text := range said {
+			if strings.Count(text, tool.Name) != strings.Count(text, "plan_"+tool.Name) {
+				t.Errorf("%q is named in %q", tool.Name, text)
+			}
+		}
+	}
+	if all := strings.Join(said, " "); strings.Count(all, "plan_") < 10 {
+		t.Errorf("functions are not named: %s", all)
 	}
 }

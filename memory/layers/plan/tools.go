@@ -80,13 +80,13 @@ func tool(name, description, parameters string, f function) layer.Tool {
 func planned(f function) function {
 	return func(t *layer.Turn, st *state, a arguments) (string, bool) {
 		if st.Phase != planning {
-			return fmt.Sprintf("You are not planning; the phase is %s. Call enterPlanMode first.", st.Phase), false
+			return fmt.Sprintf("You are not planning; the phase is %s. Call %s first.", st.Phase, t.ToolName("enterPlanMode")), false
 		}
 		return f(t, st, a)
 	}
 }
 
-func enter(_ *layer.Turn, st *state, a arguments) (string, bool) {
+func enter(t *layer.Turn, st *state, a arguments) (string, bool) {
 	if st.Phase == planning || st.Phase == executing {
 		return fmt.Sprintf("There is a plan already; its phase is %s.", st.Phase), false
 	}
@@ -98,7 +98,7 @@ func enter(_ *layer.Turn, st *state, a arguments) (string, bool) {
 		return tooLong("goal", maxPRD), false
 	}
 	*st = state{Phase: planning, PRD: prd, Version: (st.Version + 1) % maxVersion}
-	return "You are planning now. Look around, then write the plan with updatePrd.", true
+	return "You are planning now. Look around, then write the plan with " + t.ToolName("updatePrd") + ".", true
 }
 
 func updatePRD(_ *layer.Turn, st *state, a arguments) (string, bool) {
@@ -109,7 +109,7 @@ func updatePRD(_ *layer.Turn, st *state, a arguments) (string, bool) {
 	return "The plan is written.", true
 }
 
-func setTree(_ *layer.Turn, st *state, a arguments) (string, bool) {
+func setTree(t *layer.Turn, st *state, a arguments) (string, bool) {
 	tree := compact(a.Document)
 	var text string
 	if json.Unmarshal(tree, &text) == nil {
@@ -124,7 +124,7 @@ func setTree(_ *layer.Turn, st *state, a arguments) (string, bool) {
 		return fmt.Sprintf("document: want at most %d levels of steps.", maxTreeDepth), false
 	}
 	st.Tree = tree
-	return "The steps are set. Call exitPlanMode to begin.", true
+	return "The steps are set. Call " + t.ToolName("exitPlanMode") + " to begin.", true
 }
 
 func setWorkflow(_ *layer.Turn, st *state, a arguments) (string, bool) {
@@ -169,7 +169,7 @@ func getWorkflow(_ *layer.Turn, st *state, a arguments) (string, bool) {
 	return string(document), false
 }
 
-func exit(_ *layer.Turn, st *state, a arguments) (string, bool) {
+func exit(t *layer.Turn, st *state, a arguments) (string, bool) {
 	switch {
 	case a.Action == "cancel":
 		*st = state{Phase: idle}
@@ -177,12 +177,12 @@ func exit(_ *layer.Turn, st *state, a arguments) (string, bool) {
 	case a.Action != "execute":
 		return "action: want execute or cancel.", false
 	case st.PRD == "":
-		return "The plan is not written yet. Call updatePrd first.", false
+		return "The plan is not written yet. Call " + t.ToolName("updatePrd") + " first.", false
 	case st.Tree == nil:
-		return "The plan has no steps yet. Call setPlanTree first.", false
+		return "The plan has no steps yet. Call " + t.ToolName("setPlanTree") + " first.", false
 	}
 	st.Phase = executing
-	return "Planning has ended. Carry out the plan, and call completePlan when that is done.", true
+	return "Planning has ended. Carry out the plan, and call " + t.ToolName("completePlan") + " when that is done.", true
 }
 
 // complete ends the plan, and with it what the session works on.
