@@ -240,6 +240,7 @@ func (a *assembly) show() {
 	if len(t.Summary.Skipped) > 0 {
 		t.Summary.Status = StatusDegraded
 	}
+	l.run.LeftOut(l.fitted.Dropped)
 	l.unfit = l.withoutRoom(reports)
 	for _, id := range l.unfit { // which is no failure
 		t.Summary.Skipped = append(t.Summary.Skipped, id+":"+noRoom)

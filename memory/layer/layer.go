@@ -63,6 +63,8 @@ type Turn struct {
 	Upstream bool
 	// Cut is the history window's cut, nil if there is none. It is set when InView is.
 	Cut *WindowCut
+	// Unshown: the view had no room for the layer's block. It is set for Store.
+	Unshown bool
 	// Past searches earlier messages of this session and the others of its resource. It is nil if these are unknown, and in
 	// hooks of a request that is not the conversation's.
 	Past Past

@@ -76,8 +76,10 @@ func (r *lifecycle) storeAll(ctx context.Context, resp *layer.Response, slow boo
 		return
 	}
 	r.together(func(m *member) bool { return m.store != nil && m.slow == slow }, func(m *member) {
+		turn := *m.turn // hooks that have outlived their time may still read that one
+		turn.Unshown = m.unshown
 		m.lenient(ctx, layer.HookStore, func(ctx context.Context, s layer.State) (layer.State, error) {
-			return m.store.Store(ctx, m.turn, s, resp)
+			return m.store.Store(ctx, &turn, s, resp)
 		})
 	})
 }

@@ -77,6 +77,7 @@ type member struct {
 	asked   bool       // by it
 	failed  bool       // and returned an error, the last time in the request
 	silent  bool       // it was not, since the layer was quiet
+	unshown bool       // the view had no room for the block
 
 	rerender bool // recall even where an earlier block would do
 }

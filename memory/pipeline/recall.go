@@ -145,6 +145,20 @@ func (r *preparation) Said() []view.Said {
 	return list
 }
 
+// LeftOut records the layers whose blocks the view had no room for. Call it before Store.
+func (r *preparation) LeftOut(blocks []view.Block) {
+	if len(blocks) == 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, b := range blocks {
+		for _, m := range r.members {
+			m.unshown = m.unshown || m.ID == b.Layer
+		}
+	}
+}
+
 // share is a layer's budget for recall.
 type share struct {
 	m      *member

@@ -19,6 +19,7 @@ import (
 	"pgregory.net/rapid"
 
 	"remora/memory/layer"
+	"remora/memory/view"
 	"remora/wire"
 	"remora/wire/dialects"
 )
@@ -768,5 +769,24 @@ func TestModelThatFailsRests(t *testing.T) {
 		if asked != c.want {
 			t.Errorf("asked %d times after %s, want %d", asked, c.after, c.want)
 		}
+	}
+}
+
+// TestStoreKnowsWhatWasLeftOut: a layer whose block the view had no room for knows so when it stores the answer.
+func TestStoreKnowsWhatWasLeftOut(t *testing.T) {
+	unshown := map[string]bool{}
+	noting := func(id string) Layer {
+		return at(id, 1, &fake{store: func(_ ctx, t *layer.Turn, s layer.State, _ *layer.Response) (layer.State, error) {
+			unshown[t.Layer] = t.Unshown
+			return s, nil
+		}})
+	}
+	for _, id := range []string{"a", "b"} {
+		r := start(t, Options{}, noting(id))
+		r.LeftOut([]view.Block{{Layer: "b"}})
+		r.Store(t.Context(), nil)
+	}
+	if diff := cmp.Diff(map[string]bool{"a": false, "b": true}, unshown); diff != "" {
+		t.Error(diff)
 	}
 }

@@ -191,11 +191,12 @@ func (l *Layer) judge(ctx context.Context, t *layer.Turn, r *rule, sub subject) 
 	return l.ask(ctx, t, r, sub)
 }
 
-// Store asks the model for asynchronous verdicts, and stores them for the next recall.
+// Store asks the model for asynchronous verdicts, and stores them for the next recall. It drops those that the model has got with
+// this request.
 func (l *Layer) Store(ctx context.Context, t *layer.Turn, s layer.State, resp *layer.Response) (layer.State, error) {
 	st := read(s)
 	var errs []error
-	queued := false
+	changed := !t.Unshown && st.drop(t.ID)
 	for _, c := range l.unasked(ctx, t, resp) {
 		v, err := l.ask(ctx, t, c.rule, c.subject)
 		if err != nil {
@@ -204,10 +205,10 @@ func (l *Layer) Store(ctx context.Context, t *layer.Turn, s layer.State, resp *l
 		}
 		if v.Action != layer.Allow {
 			st.queue(feedback{Rule: c.rule.id, Guidance: v.Guidance})
-			queued = true
+			changed = true
 		}
 	}
-	if !queued {
+	if !changed {
 		return s, errors.Join(errs...)
 	}
 	next, err := layer.Encode(st)
@@ -240,14 +241,15 @@ func (l *Layer) unasked(ctx context.Context, t *layer.Turn, resp *layer.Response
 	return all
 }
 
-// Recall shows asynchronous verdicts, each once. A verdict that does not fit waits for the next recall.
+// Recall shows asynchronous verdicts. Store drops them once the model has answered: a request may fail. A verdict that does not fit
+// waits for the next recall.
 func (*Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget int) (layer.Recalled, error) {
 	st := read(s)
-	r, told, left := layer.FitEach(t, st.Queue, budget, render)
+	r, told, _ := layer.FitEach(t, st.Queue, budget, render)
 	if len(told) == 0 {
 		return r, nil
 	}
-	st.Queue = left
+	st.told(told, t.ID)
 	var err error
 	r.State, err = layer.Encode(st)
 	return r, err

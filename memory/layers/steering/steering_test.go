@@ -22,6 +22,11 @@ func turn(ask layer.Model) *layer.Turn {
 	}
 }
 
+func ofTurn(t *layer.Turn, id string) *layer.Turn {
+	t.ID = id
+	return t
+}
+
 // model answers with its texts in turn, the last one again and again, and counts how often it was asked.
 type model struct {
 	answers []string
@@ -226,21 +231,40 @@ func TestAsyncVerdicts(t *testing.T) {
 	if err != nil || m.asked != 3 {
 		t.Fatalf("asked %d times, %v", m.asked, err)
 	}
-	got, err := l.Recall(t.Context(), turn(nil), s, 500)
+	got, err := l.Recall(t.Context(), ofTurn(turn(nil), "1"), s, 500)
 	want := "<steering_feedback>\n[polite] say please\n[safe] Please adjust your response.\n[safe] Please adjust your response.\n</steering_feedback>"
 	if diff := cmp.Diff([]string{want}, got.Messages); diff != "" || err != nil {
 		t.Fatal("verdicts of asynchronous rules:", diff, err)
 	}
-	again, err := l.Recall(t.Context(), turn(nil), got.State, 500)
-	if err != nil || len(again.Messages) != 0 {
-		t.Errorf("told twice: %q, %v", again.Messages, err)
+	again, err := l.Recall(t.Context(), ofTurn(turn(nil), "2"), got.State, 500)
+	if diff := cmp.Diff(got.Messages, again.Messages); diff != "" || err != nil {
+		t.Errorf("not told again after a request that failed: %s, %v", diff, err)
+	}
+	unshown := ofTurn(turn(nil), "2")
+	unshown.Unshown = true
+	for _, c := range []struct {
+		answered *layer.Turn
+		told     int
+	}{{ofTurn(turn(nil), "1"), 1}, {unshown, 1}, {ofTurn(turn(nil), "2"), 0}} {
+		c.answered.Ask = &model{answers: []string{"allow"}}
+		next, err := l.Store(t.Context(), c.answered, again.State, &layer.Response{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if later, err := l.Recall(t.Context(), ofTurn(turn(nil), "3"), next, 500); err != nil || len(later.Messages) != c.told {
+			t.Errorf("after an answer of turn %s: told %q, %v", c.answered.ID, later.Messages, err)
+		}
 	}
 	t.Run("what does not fit is told later", func(t *testing.T) {
 		first, err := l.Recall(t.Context(), turn(nil), s, layertest.Quarter(want)-1)
 		if err != nil || len(first.Messages) != 1 {
 			t.Fatal(first, err)
 		}
-		rest, err := l.Recall(t.Context(), turn(nil), first.State, 500)
+		stored, err := l.Store(t.Context(), turn(&model{answers: []string{"allow"}}), first.State, &layer.Response{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rest, err := l.Recall(t.Context(), turn(nil), stored, 500)
 		if err != nil || len(rest.Messages) != 1 || strings.Count(first.Messages[0]+rest.Messages[0], "[safe]") != 2 {
 			t.Errorf("have %q then %q, %v", first.Messages, rest.Messages, err)
 		}

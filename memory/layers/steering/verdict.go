@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"regexp"
+	"slices"
 	"strings"
 
 	"remora/memory/layer"
@@ -81,10 +82,29 @@ type state struct {
 type feedback struct {
 	Rule     string `json:"rule"`
 	Guidance string `json:"guidance"`
+	// Told is the turn that showed it last. It is removed when that has an answer, and shown again if that failed.
+	Told string `json:"told,omitempty"`
 }
 
 // read decodes a stored state. An unreadable one is empty.
 func read(s layer.State) state { return layer.Decode[state](s, nil) }
+
+// told marks feedback as shown in a turn.
+func (st *state) told(all []feedback, turn string) {
+	st.Queue = slices.Clone(st.Queue)
+	for _, f := range all {
+		if i := slices.Index(st.Queue, f); i >= 0 {
+			st.Queue[i].Told = turn
+		}
+	}
+}
+
+// drop removes the feedback that a turn showed, and reports whether there was any.
+func (st *state) drop(turn string) bool {
+	before := len(st.Queue)
+	st.Queue = slices.DeleteFunc(st.Queue, func(f feedback) bool { return f.Told == turn && turn != "" })
+	return len(st.Queue) < before
+}
 
 func (st *state) queue(f feedback) {
 	st.Queue = append(st.Queue, f)
