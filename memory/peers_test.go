@@ -916,6 +916,92 @@ func TestRetryOfAnOpenQuestion(t *testing.T) {
 	})
 }
 
+// TestRetryThatWaits: a retry is stored once, even if it waits on disk, or for an earlier turn of another process.
+func TestRetryThatWaits(t *testing.T) {
+	for name, c := range map[string]struct {
+		earlier, again, line string
+		all                  int
+		history              memory.History
+		waits                func(a, b *replica) (begun, ended func())
+	}{
+		"on disk": {"u:2", "u:2", "u:1 a:1 u:2 a:new", 5, memory.HistoryAuto, func(a, _ *replica) (begun, ended func()) {
+			return func() { a.link.hold(answers) }, func() { a.link.hold(nil) }
+		}},
+		"results, on disk": {"r:x", "r:x", "u:1 c:x r:x a:new", 5, memory.HistoryAuto, func(a, _ *replica) (begun, ended func()) {
+			return func() { a.link.hold(answers) }, func() { a.link.hold(nil) }
+		}},
+		"unread": {"u:2", "u:2", "u:1 a:1 u:2 a:new", 5, memory.HistoryAuto, func(a, _ *replica) (begun, ended func()) {
+			a.link.readSlowly(true)
+			return func() { a.link.readSlowly(false); a.link.hold(ofSession) }, func() { a.link.hold(nil) }
+		}},
+		"not at all": {"u:2", "u:2", "u:1 a:1 u:2 a:new", 5, memory.HistoryServer, func(_, _ *replica) (begun, ended func()) {
+			return func() {}, func() {}
+		}},
+		"for another": {"u:2", "u:2", "u:1 a:1 u:2 a:new", 8, memory.HistoryAuto, func(a, b *replica) (begun, ended func()) {
+			other := b.open("u:other")
+			return func() {}, func() {
+				b.wantAnswer("u:3", "a:3", "u:1 a:1 u:2 a:new u:3", memory.StatusOK)
+				other.Commit(memory.Answer{Aborted: memory.AbortedByClient})
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withReplicas(t, 2, func(r []*replica) {
+				a, b := r[0], r[1]
+				first := "a:1"
+				if c.again == "r:x" {
+					first = "c:x"
+				}
+				a.wantAnswer("u:1", first, "u:1", memory.StatusOK)
+				a.wantAnswer(c.earlier, "a:2", "u:1 "+first+" "+c.earlier, memory.StatusOK)
+				time.Sleep(10 * time.Millisecond)
+				begun, ended := c.waits(a, b)
+				turn := a.begin(memory.Call{Scope: scope, Retry: true, History: c.history}, c.again)
+				begun()
+				turn.Forwarded()
+				synctest.Wait()
+				turn.Commit(answer(t, "a:new"))
+				ended()
+				time.Sleep(2 * time.Minute)
+				line, all := b.transcript(scope)
+				if line = strings.TrimSuffix(line, " u:3 a:3"); line != c.line || all != c.all {
+					t.Errorf("%d items are stored: %s, want %d: %s", all, line, c.all, c.line)
+				}
+			})
+		})
+	}
+}
+
+// TestSpooledTurnIsRecordedAsPlaced: its record says how the request was placed when it came.
+func TestSpooledTurnIsRecordedAsPlaced(t *testing.T) {
+	tools := `[{"type":"function","function":{"name":"f"}}]`
+	for _, c := range []struct{ request, tools, rule, side string }{
+		{"u:2", tools, "only_new", ""},
+		{"u:1 a:1 u:2", tools, "known_history", ""},
+		{titles + " u:1", "", "helper_prompt", "title"},
+	} {
+		withReplicas(t, 1, func(r []*replica) {
+			a := r[0]
+			for _, words := range []string{"u:0", "u:1"} {
+				turn := a.beginWith(memory.Call{Scope: scope}, words, tools)
+				turn.Forwarded()
+				turn.Commit(answer(t, "a:1"))
+				time.Sleep(10 * time.Millisecond)
+			}
+			a.link.hold(ofSession)
+			turn := a.beginWith(memory.Call{Scope: scope}, c.request, c.tools)
+			turn.Forwarded()
+			turn.Commit(answer(t, "a:2"))
+			a.link.hold(nil)
+			time.Sleep(time.Minute)
+			records := a.records()
+			if last := records[len(records)-1]; last.Rule != c.rule || last.Side != c.side {
+				t.Errorf("%s: rule %q, side %q, want %q and %q", c.request, last.Rule, last.Side, c.rule, c.side)
+			}
+		})
+	}
+}
+
 // replaced is a store in which another program has replaced groups by something else, until they are deleted.
 type replaced struct {
 	cache.Store

@@ -51,6 +51,7 @@ func itemsOf(b []byte) (r session.Ready, err error) {
 		}
 		r.Items = append(r.Items, it)
 	}
+	r.Behind = rec.Replaces
 	if rec.Answer == nil {
 		return r, nil
 	}

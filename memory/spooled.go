@@ -26,8 +26,10 @@ type spooled struct {
 	Time      time.Time           `json:"time"`
 	Dialect   uint8               `json:"dialect"` // its code
 	History   History             `json:"history"`
+	Retry     bool                `json:"retry,omitempty"`
 	Side      []byte              `json:"side,omitempty"`
 	Standing  uint8               `json:"standing,omitempty"`
+	Rule      string              `json:"rule,omitempty"`
 	Provider  string              `json:"provider,omitempty"` // that the request was for
 	Body      []byte              `json:"body"`
 	View      turnrecord.View     `json:"view"`
@@ -38,6 +40,8 @@ type spooled struct {
 	Partial   bool                `json:"partial,omitempty"` // its view may lack earlier turns
 	// NewItems are the new items of a turn that waits for an earlier one: other views show them meanwhile.
 	NewItems [][]byte `json:"said,omitempty"`
+	// Replaces is the item behind which they stand, 0 for the last: see session.Entry.Replaces.
+	Replaces uint64 `json:"replaces,omitempty"`
 }
 
 func (r *spooled) scope() Scope {
@@ -62,13 +66,13 @@ func (r *spooled) waits() turnqueue.Record {
 
 // newSpooled returns the record of a turn that is not in the transcript, and the evictions seen with it.
 func newSpooled(w *turnWriter, a *Answer) (rec *spooled, seen []byte) {
-	sc, req := w.call.Scope, w.call.Request
+	sc, req, found := w.call.Scope, w.call.Request, w.entry.Found()
 	rec = &spooled{
 		Tenant: []byte(sc.Tenant), Session: []byte(sc.Session), Resource: []byte(sc.Resource),
 		Execution: []byte(sc.Execution), Parent: []byte(sc.Parent),
 		Turn: w.ID, Owner: w.m.heartbeat.Self(), Time: w.started,
 		Dialect: req.Dialect.Code(), Provider: w.call.Provider, Body: req.Body,
-		History: w.entry.SpoolMode(), Side: []byte(w.call.Side), Standing: uint8(w.entry.StandingFound()),
+		History: w.entry.SpoolMode(), Retry: w.call.Retry, Side: []byte(w.call.Side), Standing: uint8(found.Standing), Rule: found.Rule,
 		View: w.entry.View.Save(), Notes: w.entry.Notes.Save(), Unread: w.entry.Unread() && !w.entry.Order.Resumed && !w.backlog,
 		Partial: w.entry.Order.Partial,
 	}

@@ -44,12 +44,12 @@ func resumeTurn(m *Memory, rec *spooled, values map[string][]byte) (*turnWriter,
 		return nil, nil, fmt.Errorf("read recorded request of turn %s: %w", rec.Turn, err)
 	}
 	t := newTurnInfo(m, rec.Turn, rec.Time, Call{
-		Scope: rec.scope(), Request: req, History: rec.History, Side: string(rec.Side), Provider: rec.Provider,
+		Scope: rec.scope(), Request: req, History: rec.History, Retry: rec.Retry, Side: string(rec.Side), Provider: rec.Provider,
 	})
 	w := &turnWriter{values: values, turnInfo: &t}
 	t.base = context.Background()
 	c := t.call.inSession()
-	c.Standing = session.Standing(rec.Standing)
+	c.Found = session.Found{Standing: session.Standing(rec.Standing), Rule: rec.Rule}
 	if w.entry, err = m.log.Resumed(w.ID, w.started, c, rec.View, rec.Notes); err != nil {
 		return nil, nil, fmt.Errorf("read recorded notes of turn %s: %w", rec.Turn, err)
 	}
@@ -253,6 +253,7 @@ func (w *turnWriter) reread(err error) bool {
 // park stores the record of a turn that was answered before an earlier one of another process has ended.
 func (w *turnWriter) park(ctx context.Context, a *Answer) error {
 	rec, _ := newSpooled(w, a)
+	rec.Replaces = w.entry.Replaces()
 	for _, it := range w.entry.NewItems() {
 		rec.NewItems = append(rec.NewItems, it.Raw)
 	}

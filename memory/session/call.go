@@ -56,8 +56,14 @@ type Call struct {
 	Retry bool
 	// Provider is the target of the request; empty if unknown.
 	Provider string
-	// Standing is the result of an earlier placement; Undecided if there was none.
+	// Found is the result of an earlier placement; zero if there was none.
+	Found Found
+}
+
+// Found is the result of a placement.
+type Found struct {
 	Standing Standing
+	Rule     string // that placed the request: see turnrecord.Record
 }
 
 // Aborted says who ended an answer before it was complete.

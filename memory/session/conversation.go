@@ -46,9 +46,10 @@ type HistoryReader struct {
 
 // Ready is an answered turn that is not in the log yet.
 type Ready struct {
-	Turn  string
-	Made  Origin
-	Items []wire.Item // that are new in its request, and those of its answer
+	Turn   string
+	Made   Origin
+	Items  []wire.Item // that are new in its request, and those of its answer
+	Behind uint64      // the item before them if they replace what is behind it, 0 for the last: see Entry.Replaces
 }
 
 // ShowReady appends ready turns to the stored history, until they are in the log. If the log is empty, they are the whole
@@ -128,6 +129,9 @@ func (r *HistoryReader) withReady(l *storedLine) *storedLine {
 	out := &storedLine{want: l.want, skipped: l.skipped, items: slices.Clone(l.items), as: slices.Clone(l.as)}
 	at := r.place.begins()
 	for _, turn := range r.ready {
+		if i := slices.IndexFunc(out.as, func(as *storedItem) bool { return as.Pos.Seq == turn.Behind && turn.Behind != 0 }); i >= 0 {
+			out.items, out.as, at = out.items[:i+1], out.as[:i+1], out.as[i].Pos
+		}
 		for _, it := range turn.Items {
 			at = at.after(r.place.in.mark(it))
 			out.add(it, &storedItem{Pos: at, Made: turn.Made, Turn: turn.Turn})

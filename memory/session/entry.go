@@ -181,7 +181,7 @@ func (e *Entry) continueRecent() bool {
 func (e *Entry) find(ctx context.Context, st *state, in *incoming, mode History) (plan, error) {
 	q := newPlacement(&e.log.offers, e.stored, st, in, &e.call, mode)
 	p, err := q.find(ctx)
-	if err != nil || p.relation != relDelta || e.call.History != HistoryAuto || !in.answersAgain(st.head) && !e.call.Retry {
+	if err != nil || p.relation != relDelta || !in.answersAgain(st.head) && !e.call.Retry {
 		return p, err
 	}
 	repeated, err := q.merge.repetition(ctx)
@@ -327,12 +327,15 @@ func (e *Entry) Park(ctx context.Context, a *Answer, record []byte) (parked bool
 
 // NewItems returns the request's items that are new to the conversation, written or not.
 func (e *Entry) NewItems() []wire.Item {
-	fresh := e.plan.fresh
 	if j := &e.journaled; len(j.names) > 0 && e.plan.parent.Seq == j.end.Seq { // it seems to resend its own input
-		fresh = max(0, min(fresh, len(e.in.items)-len(j.seqs)))
+		return e.in.items[max(0, min(e.plan.fresh, len(e.in.items)-len(j.seqs))):]
 	}
-	return e.in.items[fresh:]
+	return e.Input()
 }
+
+// Replaces returns the sequence number of the last item of the request if it is a repetition: its answer replaces what is behind.
+// It is 0 for other requests.
+func (e *Entry) Replaces() uint64 { return e.plan.upto.Seq }
 
 // lookUpStored reads the index for a turn that is not simply appended to the head.
 func (e *Entry) lookUpStored(ctx context.Context, a *Answer) error {
@@ -428,8 +431,12 @@ func (e *Entry) findAgain(ctx context.Context, st *state, in *incoming) (plan, e
 		if own && e.journaled.talks && !p.before {
 			p.standing = InConversation // one of several first questions without an answer
 		}
-		if found := e.call.Standing; found != Undecided && !p.before {
-			p.standing = found
+		found := e.call.Found
+		if found.Standing != Undecided && !p.before {
+			p.standing = found.Standing
+		}
+		if found.Rule != "" && p.rule == ruleDeclared {
+			p.rule = rule(found.Rule) // by the mode that found leads to
 		}
 		return p, nil
 	}

@@ -26,12 +26,12 @@ type Place struct {
 // Standing returns how the request relates to the conversation of its session.
 func (p *Place) Standing() Standing { return p.plan.standing }
 
-// StandingFound returns the Standing to resume the entry with, or Undecided if its place was not found in the transcript.
-func (p *Place) StandingFound() Standing {
+// Found returns the placement to resume the entry with, zero if its place was not found in the transcript.
+func (p *Place) Found() Found {
 	if !p.loaded {
-		return p.call.Standing
+		return p.call.Found
 	}
-	return p.plan.standing
+	return Found{p.plan.standing, string(p.plan.rule)}
 }
 
 // Unread reports whether the session could not be read when the turn began.
