@@ -972,6 +972,21 @@ func TestRetryThatWaits(t *testing.T) {
 	}
 }
 
+// TestUnreadAnswerThatWaits: the question of an answer that was too large to be read stays in the conversation, even if the turn
+// waits on disk.
+func TestUnreadAnswerThatWaits(t *testing.T) {
+	withReplicas(t, 1, func(r []*replica) {
+		a := r[0]
+		a.wantAnswer("u:1", "a:1", "u:1", memory.StatusOK)
+		turn := a.open("u:2")
+		a.link.hold(ofSession)
+		turn.Commit(memory.Answer{HTTPStatus: 200, Reply: wire.Reply{Truncated: true}})
+		a.link.hold(nil)
+		time.Sleep(time.Minute)
+		a.wantLine(scope, "u:1 a:1 u:2")
+	})
+}
+
 // TestSpooledTurnIsRecordedAsPlaced: its record says how the request was placed when it came.
 func TestSpooledTurnIsRecordedAsPlaced(t *testing.T) {
 	tools := `[{"type":"function","function":{"name":"f"}}]`

@@ -107,6 +107,7 @@ type spooledReply struct {
 	Usage      []byte     `json:"usage,omitempty"`
 	Error      []byte     `json:"error,omitempty"`
 	Complete   bool       `json:"complete,omitempty"`
+	Truncated  bool       `json:"truncated,omitempty"`
 	HTTPStatus int        `json:"http_status"`
 	Cut        Aborted    `json:"cut,omitempty"`
 	Provider   string     `json:"provider,omitempty"`
@@ -117,7 +118,7 @@ type spooledReply struct {
 func newSpooledReply(a *Answer) *spooledReply {
 	r := &spooledReply{
 		ID: []byte(a.Reply.ID), Model: []byte(a.Reply.Model), Finish: []byte(a.Reply.Finish),
-		Usage: a.Reply.Usage, Error: a.Reply.Error, Complete: a.Reply.Complete, HTTPStatus: a.HTTPStatus, Cut: a.Aborted,
+		Usage: a.Reply.Usage, Error: a.Reply.Error, Complete: a.Reply.Complete, Truncated: a.Reply.Truncated, HTTPStatus: a.HTTPStatus, Cut: a.Aborted,
 		Provider: a.Provider, AskedFor: []byte(a.Model), Later: a.Later,
 	}
 	for _, items := range a.Reply.Choices {
@@ -133,7 +134,7 @@ func newSpooledReply(a *Answer) *spooledReply {
 func (r *spooledReply) answer(d wire.Dialect) (*Answer, error) {
 	a := &Answer{HTTPStatus: r.HTTPStatus, Aborted: r.Cut, Provider: r.Provider, Model: string(r.AskedFor), Later: r.Later, Reply: wire.Reply{
 		ID: string(r.ID), Model: string(r.Model), Finish: string(r.Finish),
-		Usage: r.Usage, Error: r.Error, Complete: r.Complete,
+		Usage: r.Usage, Error: r.Error, Complete: r.Complete, Truncated: r.Truncated,
 	}}
 	for _, raws := range r.Choices {
 		items := make([]wire.Item, len(raws))
