@@ -112,6 +112,7 @@ type exporter struct {
 	transcript
 	emit func(Line) error // called with each line
 	seen map[string]bool  // hashes of system prompts and blocks that were written
+	next uint64           // the items before it are exported
 }
 
 // walk emits all lines in order: see Log.Walk.
@@ -121,6 +122,7 @@ func (x *exporter) walk(ctx context.Context) error {
 		return err
 	}
 	h := st.head
+	x.next = h.NextSeq
 	first := &HeadLine{Version: exportVersion, Head: h.Pos.Seq, Items: h.items(), State: values[0], Amendments: values[1]}
 	if err := x.emit(Line{Session: first}); err != nil {
 		return err
@@ -227,6 +229,7 @@ func (x *exporter) withEmpty(ctx context.Context, turns []string, latest string)
 func (x *exporter) turnLines(ctx context.Context, record []byte) error {
 	var turn turnrecord.Record
 	if json.Unmarshal(record, &turn) == nil { // an unreadable record names no blocks
+		record = x.asOpen(turn, record)
 		if err := x.systemPromptLine(ctx, &turn); err != nil {
 			return err
 		}
@@ -235,6 +238,25 @@ func (x *exporter) turnLines(ctx context.Context, record []byte) error {
 		}
 	}
 	return x.emit(Line{Turn: record})
+}
+
+// asOpen returns the record of a turn as it was before its answer if that was written during the export: without the items that
+// the export lacks.
+func (x *exporter) asOpen(t turnrecord.Record, record []byte) []byte {
+	added := func(seq uint64) bool { return seq >= x.next }
+	if !slices.ContainsFunc(slices.Concat(append([][]uint64{t.Input, t.Hidden}, t.Output...)...), added) {
+		return record
+	}
+	t.Status, t.Open, t.Later, t.HTTPStatus, t.Cut, t.Finish, t.Usage = turnrecord.Incomplete, true, false, 0, "", "", nil
+	t.Output, t.ResponseID, t.Layers = nil, "", nil
+	t.Input, t.Hidden = slices.DeleteFunc(t.Input, added), slices.DeleteFunc(t.Hidden, added)
+	if added(t.Parent) {
+		t.Parent = 0
+	}
+	if added(t.Tip) {
+		t.Tip = t.Parent
+	}
+	return t.AppendTo(nil)
 }
 
 // systemPromptLine writes the version of the system prompt that a turn used, once.

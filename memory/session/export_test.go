@@ -1,13 +1,16 @@
 package session
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"remora/cache"
 	"remora/memory/turnrecord"
 )
 
@@ -64,5 +67,63 @@ func TestExportWithoutItems(t *testing.T) {
 	}
 	if len(lines) != 1 || lines[0].Session.Items != 0 {
 		t.Fatalf("exported are %+v", lines)
+	}
+}
+
+// between is a store in which something happens after a number of reads.
+type between struct {
+	cache.Store
+	reads int
+	do    func()
+}
+
+func (s *between) Read(ctx context.Context, q []cache.Query) ([]cache.Result, error) {
+	r, err := s.Store.Read(ctx, q)
+	if s.reads--; s.reads == 0 {
+		s.do()
+	}
+	return r, err
+}
+
+// TestExportOfASessionInUse: what turns write or remove during an export leaves it whole.
+func TestExportOfASessionInUse(t *testing.T) {
+	for name, c := range map[string]struct {
+		prepare func(l *lab) (turn *Entry)
+		answer  string
+	}{
+		"an open turn is answered": {func(l *lab) *Entry {
+			e := l.enter(HistoryServer, "u:2")
+			l.view(e)
+			l.commit(e, "")
+			return e
+		}, "a:2"},
+		"an open turn moves": {func(l *lab) *Entry {
+			e := l.enter(HistoryServer, "u:2")
+			l.view(e)
+			l.commit(e, "")
+			l.sees(HistoryServer, "u:3", "a:3")
+			return e
+		}, "a:2"},
+		"a turn begins": {func(l *lab) *Entry {
+			e := l.enter(HistoryServer, "u:2")
+			l.view(e)
+			return e
+		}, "a:2"},
+	} {
+		for reads := range 5 {
+			t.Run(fmt.Sprintf("%s after %d reads", name, reads+1), func(t *testing.T) {
+				l := newLab(t)
+				l.sees(HistoryServer, "u:1", "a:1")
+				e := c.prepare(l)
+				store := &between{Store: l.Store, reads: reads + 1, do: func() { l.commit(e, c.answer) }}
+				var b bytes.Buffer
+				if err := New(store, 0).Export(t.Context(), scope, &b); err != nil {
+					t.Fatal(err)
+				}
+				if err := newLab(t).log.Import(t.Context(), scope, &b); err != nil {
+					t.Error(err)
+				}
+			})
+		}
 	}
 }

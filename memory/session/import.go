@@ -212,6 +212,8 @@ func (im *importer) whole() error {
 			return fmt.Errorf("turn %s of item %d is missing: the file is not whole", turn, seq)
 		}
 	}
+	// An input that was retracted during the export may be one of the other ends.
+	h.Tails = slices.DeleteFunc(h.Tails, func(t tail) bool { return im.at[t.Pos.Seq].Pos.Seq == 0 })
 	ends := append([]position{h.Pos}, h.Begun...)
 	for _, t := range h.Tails {
 		ends = append(ends, t.Pos)
