@@ -65,6 +65,7 @@ func newTurnCommit(e *Entry, a *Answer) *turnCommit {
 	end := c.input
 	if a != nil {
 		end = c.storeAnswer(a)
+		c.putShown()
 	}
 	c.moveHead(end)
 	c.putSystemPrompt()
@@ -300,17 +301,21 @@ func (c *turnCommit) storeAnswer(a *Answer) position {
 	switch {
 	case a.Reply.ID == "":
 	case c.e.call.Request.Dialect.Rules().Previous != "":
-		c.putReply(a.Reply.ID, end)
+		c.reply = a.Reply.ID
+		c.put(idName(replyPrefix, c.reply), linePosition{Pos: end, Line: c.line, Side: c.side}.encode())
 	case c.e.Notes.LastID != "", c.e.call.Request.KeptByID():
 		c.reply = a.Reply.ID
 	}
 	return end
 }
 
-// putReply indexes a response by its id, so that a later request can continue it.
-func (c *turnCommit) putReply(id string, end position) {
-	c.reply = id
-	c.put(idName(replyPrefix, id), linePosition{Pos: end, Line: c.line, Side: c.side}.encode())
+// putShown stores, by the id of the response, the layers' latest blocks as of it and the items that upstream has not seen, so
+// that a later request can continue it.
+func (c *turnCommit) putShown() {
+	id := c.reply
+	if id == "" || c.e.call.Request.Dialect.Rules().Previous == "" {
+		return
+	}
 	var shown shownBlocks
 	if c.e.in.stateful || c.e.in.unresolved() {
 		shown = c.e.state.shown

@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"remora/memory/turnrecord"
+	"remora/memory/view"
 	"remora/wire"
+	"remora/wire/dialects"
 )
 
 // TestLateAnswerStandsOnTheLineOfItsQuestion, also where that is not the conversation.
@@ -51,5 +53,50 @@ func TestLateAnswerStandsOnTheLineOfItsQuestion(t *testing.T) {
 	}
 	if end := st.head.Tails[len(st.head.Tails)-1]; end.Pos != late.Pos || end.Line != question.Line {
 		t.Errorf("the end is at %d on line %d, want %d on %d", end.Pos.Seq, end.Line, late.Pos.Seq, question.Line)
+	}
+}
+
+// ask begins a turn of Responses, with members of its body.
+func (l *lab) ask(id, members string) *Entry {
+	l.t.Helper()
+	l.n++
+	req, err := wire.Parse(dialects.Responses, []byte(`{"model":"m",`+members+`}`))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	e, _, err := l.log.Enter(l.t.Context(), id, time.Unix(int64(l.n), 0), Call{Scope: scope, Request: req}, Want{})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.view(e)
+	return e
+}
+
+// later stores the answer to a turn that was sent with background.
+func (l *lab) later(id, reply, text string) {
+	l.t.Helper()
+	it, err := wire.ParseItem(dialects.Responses, []byte(`{"type":"message","role":"assistant","content":[{"type":"output_text","text":"`+text+`"}]}`))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	a := &Answer{HTTPStatus: 200, Reply: wire.Reply{ID: reply, Complete: true, Choices: [][]wire.Item{{it}}}}
+	if err := l.log.Later(l.t.Context(), scope, id, reply, a); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// TestLateAnswerKeepsShownBlocks: upstream has the blocks that the turn showed.
+func TestLateAnswerKeepsShownBlocks(t *testing.T) {
+	l := newLab(t)
+	e := l.ask("one", `"input":"1"`)
+	e.Notes.Blocks = []view.Block{{Layer: "plan", Texts: []string{"the plan"}}}
+	if err := commit(e, &Answer{HTTPStatus: 200, Later: true, Reply: wire.Reply{ID: "resp"}}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if e := l.ask("two", `"input":"2","previous_response_id":"resp"`); !e.Shown("plan", []string{"the plan"}) {
+			t.Error("the block is not known")
+		}
+		l.later("one", "resp", "answer")
 	}
 }
