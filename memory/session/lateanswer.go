@@ -71,7 +71,15 @@ func (l *lateAnswer) prepare(ctx context.Context, st state, r *turnrecord.Record
 	}
 	at, line := st.head.Pos, st.head.Line
 	standing := InConversation
-	if r.Side != "" || r.Alone {
+	aside := r.Side != "" || r.Alone
+	if !aside {
+		on, err := l.isOn(ctx, at, r.Tip)
+		if err != nil {
+			return nil, err
+		}
+		aside = !on // the question was edited, or the history replaced
+	}
+	if aside {
 		question, err := l.item(ctx, r.Tip)
 		if err != nil {
 			return nil, err
@@ -83,6 +91,11 @@ func (l *lateAnswer) prepare(ctx context.Context, st state, r *turnrecord.Record
 	}
 	e := l.log.newEntry(r.ID, r.Time, Call{Scope: l.scope, Request: &wire.Request{Dialect: dialect}, Side: r.Side})
 	e.state, e.loaded, e.in = st, true, &incoming{hashes: l.log.hashes}
+	if r.SystemPrompt != "" {
+		if e.in.systemPrompt, err = parseHash(r.SystemPrompt); err != nil {
+			return nil, fmt.Errorf("turn %s: system_prompt: %w", r.ID, ErrCorrupt)
+		}
+	}
 	e.plan = plan{standing: standing, parent: at, line: line}
 	c := &turnCommit{e: e, answer: a.firstChoice(), version: st.version, input: at}
 	c.itemWriter = itemWriter{

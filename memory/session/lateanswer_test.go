@@ -2,6 +2,7 @@ package session
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -98,5 +99,29 @@ func TestLateAnswerKeepsShownBlocks(t *testing.T) {
 			t.Error("the block is not known")
 		}
 		l.later("one", "resp", "answer")
+	}
+}
+
+// TestLateAnswerOfAnEditedQuestion: the conversation has gone on without the question, so the answer stays behind that.
+func TestLateAnswerOfAnEditedQuestion(t *testing.T) {
+	for next, want := range map[string]struct{ line, now string }{
+		"u:0 a:0 u:edit":     {"u:0 a:0 u:edit a:next", "u:0 a:0 u:1 a:late u:2 a:2"},
+		"u:0 a:0 u:1 u:more": {"u:0 a:0 u:1 u:more a:next a:late", "u:0 a:0 u:1 u:more a:next a:late u:2 a:2"},
+	} {
+		l := newLab(t)
+		l.sees(HistoryAuto, "u:0", "a:0")
+		e := l.enter(HistoryAuto, "u:0 a:0 u:1")
+		l.view(e)
+		if err := commit(e, &Answer{HTTPStatus: 200, Later: true, Reply: wire.Reply{ID: "resp"}}); err != nil {
+			t.Fatal(err)
+		}
+		l.sees(HistoryAuto, next, "a:next")
+		a := &Answer{HTTPStatus: 200, Reply: wire.Reply{ID: "resp", Complete: true, Choices: [][]wire.Item{sayAll(t, "a:late")}}}
+		if err := l.log.Later(t.Context(), scope, "turn02", "resp", a); err != nil {
+			t.Fatal(err)
+		}
+		l.want(next, l.headLine(), want.line)
+		l.sees(HistoryAuto, strings.TrimSuffix(want.now, " a:2"), "a:2")
+		l.want(next, l.headLine(), want.now)
 	}
 }

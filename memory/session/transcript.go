@@ -179,6 +179,16 @@ func (t transcript) line(ctx context.Context, end position, want uint64) (*store
 	return l.line(want, end), nil
 }
 
+// isOn reports whether the line that ends at end has the item seq.
+func (t transcript) isOn(ctx context.Context, end position, seq uint64) (bool, error) {
+	for at, err := range t.back(ctx, end.Seq) {
+		if err != nil || at.Pos.Seq <= seq {
+			return err == nil && at.Pos.Seq == seq, err
+		}
+	}
+	return seq == 0, nil
+}
+
 // lookup looks up the places of chain hashes in the index; nil for an unknown one.
 func (t transcript) lookup(ctx context.Context, ends []position) ([]*linePosition, error) {
 	names := make([]string, len(ends))
