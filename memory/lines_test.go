@@ -43,6 +43,11 @@ func TestLinesBecomeTheConversation(t *testing.T) {
 			waiting, "tools=ls,task | s:agent u:1 c:x r:x -> c:y",
 			"tools=ls,task | s:agent u:sum -> c:a", "tools=ls,task | s:agent u:sum c:a r:a -> c:b", "tools=ls,task | s:agent u:sum c:a r:a c:b r:b -> c:d",
 		}, "u:1 c:x r:x c:y"},
+		{"several at once are not while their parent waits", []string{
+			waiting, "tools=ls,task | s:agent u:1 c:x r:x -> c:m,n,o",
+			"tools=ls,task | s:agent u:m -> c:a", "tools=ls,task | s:agent u:n -> c:b", "tools=ls,task | s:agent u:o -> c:d",
+			"tools=ls,task | s:agent u:m c:a r:a -> c:e", "tools=ls,task | s:agent u:n c:b r:b -> c:f", "tools=ls,task | s:agent u:o c:d r:d -> a:o",
+		}, "u:1 c:x r:x c:m,n,o"},
 		{"the user's word is enough", []string{
 			waiting, "tools=ls | s:explore u:look -> a:here", "tools=ls | s:explore u:look a:here u:more -> a:there",
 		}, "u:look a:here u:more a:there"},

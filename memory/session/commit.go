@@ -332,6 +332,9 @@ func (c *turnCommit) putShown() {
 // other ends.
 func (c *turnCommit) moveHead(end position) {
 	h, e := c.head, c.e
+	if e.plan.standing == Alone && len(c.answer) > 0 {
+		h.countApart(c.line)
+	}
 	extended := h.Tails.drop(e.unwritten.parent.Seq)
 	if len(c.answer) > 0 || c.unread {
 		h.Habits = h.Habits.learn(e.call.Request.Dialect, c.asked.Client, e.plan.shown)
@@ -368,7 +371,7 @@ func (c *turnCommit) moveHead(end position) {
 	h.Forked = end.Seq < e.state.head.NextSeq // the answer was already stored
 	h.Pos, h.LastTurn, h.Answered, h.Turns = end, e.id, true, h.Turns+1
 	h.Brings = h.Brings && h.Line == c.line || e.in.bringsHistory()
-	h.Line, h.Waits, h.Offer = c.line, 0, c.asked
+	h.Line, h.TurnsApart, h.Offer = c.line, 0, c.asked
 	if e.plan.before {
 		h.begun(e.begins())
 	}
@@ -393,9 +396,6 @@ func (c *turnCommit) leaveTail(end position, extended *tail) {
 	t := tail{Pos: end, SystemPrompt: e.in.systemPrompt, Line: c.line, Side: c.side, Turns: extended.Turns}
 	if len(c.answer) > 0 {
 		t.Turns++
-		if e.plan.standing == Alone {
-			h.Waits++
-		}
 	}
 	if e.plan.standing != InConversation {
 		var open openCalls // calls without results in a request with its own history

@@ -24,7 +24,7 @@ func FuzzRecords(f *testing.F) {
 	f.Add(h.encode())
 	f.Add(layered.encode())
 	layered.Begun = []position{pos, {Seq: 3}}
-	layered.Line, layered.Lines, layered.Waits, layered.LastEmpty = 2, 3, 1, "turn"
+	layered.Line, layered.Lines, layered.TurnsApart, layered.LastEmpty = 2, 3, 1, "turn"
 	layered.Habits = []habit{{Dialect: dialects.Chat, Client: 1}, {Client: 2, Resends: true}}
 	layered.Offer = offer{Client: 1, Tools: 2, Model: 3, Format: formatSchema}
 	layered.Tails = []tail{{Pos: pos, Line: 3, Side: true, Turns: 1, Open: []uint64{7}}}

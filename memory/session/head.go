@@ -95,7 +95,7 @@ type head struct {
 	Answered     bool         // the head line holds an answer
 	Line         uint64       // the line that is the conversation; see plan.line
 	Lines        uint64       // how many lines there are
-	Waits        uint64       // turns on lines that stand alone since the head moved
+	TurnsApart   uint64       // turns of the latest line that stands alone since the head moved, without other activity
 	Brings       bool         // a request of the head line had items of a model, since the line began
 	Habits       habits       // of the clients of the session, the latest last
 	Offer        offer        // of the latest turn on the head line
@@ -154,7 +154,7 @@ func (h *head) encode() []byte {
 	b = binary.AppendUvarint(b, h.Turns)
 	b = recordcodec.AppendString(b, h.LastTurn)
 	b = append(b, recordcodec.Bit(h.Answered), recordcodec.Bit(h.Forked), recordcodec.Bit(h.Brings))
-	b = binary.AppendUvarint(binary.AppendUvarint(binary.AppendUvarint(b, h.Line), h.Lines), h.Waits)
+	b = binary.AppendUvarint(binary.AppendUvarint(binary.AppendUvarint(b, h.Line), h.Lines), h.TurnsApart)
 	b = binary.AppendUvarint(b, uint64(len(h.Habits)))
 	for _, habit := range h.Habits {
 		b = binary.BigEndian.AppendUint64(append(b, habit.Dialect.Code()), habit.Client)
@@ -204,7 +204,7 @@ func decodeHead(b []byte) (*head, error) {
 	}
 	h := &head{
 		Pos: readPosition(&d), SystemPrompt: d.Hash(), NextSeq: d.Uvarint(), Turns: d.Uvarint(), LastTurn: d.Text(),
-		Answered: d.Byte() == 1, Forked: d.Byte() == 1, Brings: d.Byte() == 1, Line: d.Uvarint(), Lines: d.Uvarint(), Waits: d.Uvarint(),
+		Answered: d.Byte() == 1, Forked: d.Byte() == 1, Brings: d.Byte() == 1, Line: d.Uvarint(), Lines: d.Uvarint(), TurnsApart: d.Uvarint(),
 	}
 	for n := d.Count(maxHabits); n > 0; n-- {
 		h.Habits = append(h.Habits, habit{Dialect: dialects.ByCode(d.Byte()), Client: d.Uint64(), Resends: d.Byte() == 1})
@@ -290,6 +290,19 @@ func (h *head) wrote(owner uint64) {
 		h.Writer, h.Streak = owner, 0
 	}
 	h.Streak = min(h.Streak+1, steadyTurns)
+}
+
+// countApart counts a turn on a line that stands alone.
+func (h *head) countApart(line uint64) {
+	for _, t := range slices.Backward(h.Tails) {
+		if !t.Side && t.Line != h.Line {
+			if t.Line != line {
+				h.TurnsApart = 0
+			}
+			break
+		}
+	}
+	h.TurnsApart++
 }
 
 // begun records the beginning of an agent's run, unless it is the beginning of the conversation.

@@ -462,7 +462,7 @@ func (q *placement) waits(context.Context) (plan, error) {
 		// This client has never resent a history. A client that sends only new items may drop its call, or have wanted nothing
 		// else, under instructions with a date: then the call gets no result. Agents that compute a call share their instructions.
 		others := slices.ContainsFunc(h.Tails, func(t tail) bool { return t.SystemPrompt == q.in.systemPrompt })
-		if q.in.systemPrompt == h.SystemPrompt || h.Waits > 0 && !others {
+		if q.in.systemPrompt == h.SystemPrompt || h.TurnsApart > 0 && !others {
 			return none()
 		}
 	}
@@ -580,7 +580,7 @@ func (q *placement) promotes(p plan, side bool) bool {
 		return false
 	}
 	h := q.head
-	return !h.waits() || h.Waits >= patientTurns && (q.in.systemPrompt == h.SystemPrompt || q.offer().Client == h.Offer.Client)
+	return !h.waits() || h.TurnsApart >= patientTurns && (q.in.systemPrompt == h.SystemPrompt || q.offer().Client == h.Offer.Client)
 }
 
 // followFirst returns the plan of a request if two clients began the session and the other one was answered first: this one
