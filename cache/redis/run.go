@@ -273,6 +273,9 @@ func replyError(text string) error {
 			err = fmt.Errorf("%w: %s", cache.ErrDenied, cleanText(text))
 		}
 	}
+	if strings.HasPrefix(text, "NOPERM ") && isOfKey(text) {
+		err = fmt.Errorf("%w; the account needs the keys ~%s* and ~%s* (docs/redis.md)", err, groupKeyPrefix, indexKeyPrefix)
+	}
 	for _, k := range otherKinds {
 		if strings.HasPrefix(strings.ToLower(text), k.reply) {
 			err = fmt.Errorf("%s; %s", cleanText(text), k.want)

@@ -130,6 +130,44 @@ func TestEvictionIsLogged(t *testing.T) {
 	}
 }
 
+// TestDocumentedAccount: the account that docs/redis.md describes is enough, and the log says what one with fewer keys lacks.
+func TestDocumentedAccount(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/redis.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, line, found := strings.Cut(string(page), "\nACL SETUSER ")
+	if line, _, _ = strings.Cut(line, "\n"); !found {
+		t.Fatal("docs/redis.md has no ACL SETUSER")
+	}
+	up, srv := startUpstream(t), kit.StartRedis(t, "--maxmemory-policy", "noeviction")
+	allow := func(line string) {
+		t.Helper()
+		if _, err := srv.Do(append([]string{"ACL", "SETUSER"}, strings.Fields(line)...)...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	allow(line)
+	d := &workspace{t: t, dir: t.TempDir()}
+	d.start(d.configFor("redis://remora:PASSWORD@"+srv.Addr(), up.URL()) + "limits: {tenant: {requests_per_minute: 6000}}\n")
+	res, _, err := d.send("chat/completions", chat("user: SAY kept"), "X-Session-Id: s", "X-Resource-Id: r")
+	if err != nil || !strings.HasPrefix(res.Header.Get("X-Memory"), "ok;") {
+		t.Errorf("%v, %v", res.Header, err)
+	}
+	if out, _ := d.run(0, "", "list"); out != "s\n" {
+		t.Errorf("listed %q", out)
+	}
+	d.run(0, "", "delete", "--session", "s")
+	if log := d.proxy.Log(); strings.Contains(log, "NOPERM") || strings.Contains(log, "is not known") {
+		t.Errorf("Redis refused a call:\n%s", log)
+	}
+
+	allow(strings.Replace(line, "~i1:*", "", 1))
+	_, _, _ = d.send("chat/completions", chat("user: SAY kept"), "X-Session-Id: s")
+	d.proxy.Logged("the account needs the keys ~r1:* and ~i1:*", 1)
+}
+
 // TestEmptyFileIsLogged: a file that lost its content is not taken for a new store without a word.
 func TestEmptyFileIsLogged(t *testing.T) {
 	t.Parallel()
