@@ -51,7 +51,10 @@ type target struct {
 // mostDatabase is larger than the number of databases of any server: 16 by default.
 const mostDatabase = 1 << 16
 
-var errDatabase = errors.New("want a database number of 0 or more after the host, as in redis://localhost:6379/0")
+var (
+	errDatabase = errors.New("want a database number of 0 or more after the host, as in redis://localhost:6379/0")
+	errPassword = errors.New("special characters of the password have to be percent-encoded: / is %2F, ? is %3F, # is %23, % is %25")
+)
 
 // parseURL parses the URL after the scheme. Its errors quote nothing: a password with an unescaped slash or at sign can end up in
 // any part of the URL.
@@ -70,12 +73,16 @@ func parseURL(scheme, rest string, o cache.Options) (target, error) {
 	if i := strings.LastIndexByte(authority, '@'); i >= 0 {
 		user, authority = authority[:i+1], authority[i+1:]
 	}
+	path, query, _ := strings.Cut(tail, "?")
 
 	var err error
-	if t.hosts, err = splitHosts(authority, mode); err != nil {
+	t.hosts, err = splitHosts(authority, mode)
+	if strings.Contains(path, "@") || err != nil && strings.Contains(tail, "@") { // the password has ended too early
+		return t, errPassword
+	}
+	if err != nil {
 		return t, err
 	}
-	path, query, _ := strings.Cut(tail, "?")
 	if path, err = t.splitPath(path); err != nil {
 		return t, err
 	}

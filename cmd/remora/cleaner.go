@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -174,16 +175,19 @@ func (c *cleaner) lookUp(name string) (string, bool) {
 	return c.lookup(name)
 }
 
-// expand replaces every ${NAME} in s. Its errors name variables, never values.
+// expand replaces every ${NAME} in s. A value in the user or the password of a URL is percent-encoded where it has to be. Its
+// errors name variables, never values.
 func expand(s string, lookup func(string) (string, bool)) (string, error) {
 	var b strings.Builder
-	for {
-		before, rest, found := strings.Cut(s, "${")
+	begin, end := credentialsIn(s)
+	for rest := s; ; {
+		before, after, found := strings.Cut(rest, "${")
 		b.WriteString(before)
 		if !found {
 			return b.String(), nil
 		}
-		name, after, closed := strings.Cut(rest, "}")
+		at := len(s) - len(after)
+		name, after, closed := strings.Cut(after, "}")
 		if !closed || name == "" {
 			return "", fmt.Errorf("want ${NAME}, the closing brace or the name is missing")
 		}
@@ -191,7 +195,33 @@ func expand(s string, lookup func(string) (string, bool)) (string, error) {
 		if !set {
 			return "", fmt.Errorf("environment variable %s is not set", name)
 		}
+		if begin < at && at < end {
+			value = percentEncoded(value)
+		}
 		b.WriteString(value)
-		s = after
+		rest = after
 	}
+}
+
+// credentialsIn returns where the user and the password of a URL begin and end in s, 0 and 0 if it has none.
+func credentialsIn(s string) (begin, end int) {
+	scheme, rest, _ := strings.Cut(s, "://")
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		rest = rest[:i]
+	}
+	i := strings.LastIndexByte(rest, '@')
+	if i < 0 {
+		return 0, 0
+	}
+	begin = len(scheme) + len("://")
+	return begin, begin + i
+}
+
+// percentEncoded returns a user or a password as it stands in a URL. One that could stand there is returned unchanged, since it may
+// be encoded already.
+func percentEncoded(value string) string {
+	if u, err := url.Parse("redis://" + value + "@h"); err == nil && u.Host == "h" {
+		return value
+	}
+	return url.PathEscape(value)
 }

@@ -196,6 +196,9 @@ func parseSize(s string) (int64, error) {
 // maxSecret is larger than any key, in bytes. It bounds the memory that a wrong path can cost.
 const maxSecret = 64 << 10
 
+// byteOrderMark begins files that some editors on Windows write.
+const byteOrderMark = "\ufeff"
+
 // readSecret returns a secret: s itself, or for "file:PATH" the content of the file without its line end.
 func readSecret(s string) (secret.String, error) {
 	path, ok := strings.CutPrefix(s, "file:")
@@ -213,7 +216,7 @@ func readSecret(s string) (secret.String, error) {
 	if err != nil {
 		return "", fmt.Errorf("read secret: %w", err)
 	}
-	key := strings.TrimRight(string(data), "\r\n")
+	key := strings.TrimRight(strings.TrimPrefix(string(data), byteOrderMark), "\r\n")
 	if key == "" {
 		return "", fmt.Errorf("read secret %s: file is empty", path)
 	}

@@ -121,15 +121,16 @@ func fromEnviron(environ []string, schema *node, c *cleaner) []setting {
 			c.found.add(name, "unknown environment variable%s", didYouMean(name, names))
 			continue
 		}
-		s := setting{path: path, origin: name, value: value}
+		s := setting{path: path, origin: name}
+		var usable bool
 		if n := leaves[path]; n.entry != nil {
-			list, ok := c.jsonList(name, n, value)
-			if !ok {
-				continue
-			}
-			s.value = list
+			s.value, usable = c.jsonList(name, n, value)
+		} else {
+			s.value, usable = c.resolve(name, value)
 		}
-		set = append(set, s)
+		if usable {
+			set = append(set, s)
+		}
 	}
 	return set
 }

@@ -132,10 +132,43 @@ func TestListFromEnvironment(t *testing.T) {
 	}
 }
 
+// TestReferencesInURLs: a password from a variable is percent-encoded in the URL, unless it could be encoded already.
+func TestReferencesInURLs(t *testing.T) {
+	f := func(text, value, want string) {
+		t.Helper()
+		got, problems := loadSample(t, "server: {listen: '"+text+"'}", []string{"P=" + value, "HOST=h/1"})
+		if problems != "" || got.Server.Listen != want {
+			t.Errorf("%s with %q: %q %s, want %q", text, value, got.Server.Listen, problems, want)
+		}
+	}
+	const url = "redis://:${P}@${HOST}"
+	f(url, "plain", "redis://:plain@h/1")
+	f(url, "qL0/b+x=", "redis://:qL0%2Fb+x=@h/1")
+	f(url, "a?b#c d", "redis://:a%3Fb%23c%20d@h/1")
+	f(url, "100%", "redis://:100%25@h/1")
+	f(url, "p@s:s", "redis://:p@s:s@h/1") // the last @ counts
+	f(url, "a%2Fb", "redis://:a%2Fb@h/1")
+	f(url, "a%2F/b", "redis://:a%252F%2Fb@h/1")
+	f("rediss+sentinel://${P}@a,b/my", "u:p/w", "rediss+sentinel://u:p%2Fw@a,b/my")
+	f("http://${P}/v1", "a/b", "http://a/b/v1")
+	f("http://h/${P}@x", "a/b", "http://h/a/b@x")
+	f("${P}", "redis://:a/b@h", "redis://:a/b@h")
+	f("say ${P}@b", "a/b", "say a/b@b")
+
+	// A variable of the proxy's own may have references, too.
+	got, problems := loadSample(t, "", []string{"REMORA_SERVER_LISTEN=redis://:${P}@h", "P=a/b"})
+	if problems != "" || got.Server.Listen != "redis://:a%2Fb@h" {
+		t.Errorf("%q %s", got.Server.Listen, problems)
+	}
+	if _, problems := loadSample(t, "", []string{"REMORA_SERVER_LISTEN=${NOPE}"}); problems != "REMORA_SERVER_LISTEN: environment variable NOPE is not set" {
+		t.Error(problems)
+	}
+}
+
 func TestReferences(t *testing.T) {
 	t.Parallel()
 	secret := filepath.Join(t.TempDir(), "key")
-	writeFile(t, secret, "from-file\n")
+	writeFile(t, secret, "\ufefffrom-file\r\n")
 	file := "server: {listen: '${HOST}:${PORT}', names: ['${HOST}']}\nlist: [{api_key: '${KEY}'}, {api_key: 'file:" + secret + "'}]"
 	got, problems := loadSample(t, file, []string{"HOST=h", "PORT=1", "KEY=a${HOST}b"})
 	if problems != "" {
