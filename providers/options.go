@@ -68,7 +68,7 @@ func (o Options) Validate(path string) error {
 		report("base_url", err)
 	}
 	report("messages", checkMessages(o.Messages))
-	report("api_key", checkValue(o.APIKey))
+	report("api_key", checkAPIKey(o.APIKey))
 	for i, m := range o.Models {
 		if m == "" {
 			report(fmt.Sprintf("models[%d]", i), errors.New("must not be empty"))
@@ -124,6 +124,15 @@ func checkMessages(m string) error {
 		return nil
 	}
 	return fmt.Errorf("must be auto, as_is, one_system, alternate or no_system, is %q", m)
+}
+
+// checkAPIKey is checkValue for a key, before which the proxy writes Bearer.
+func checkAPIKey(key secret.String) error {
+	const scheme = "bearer "
+	if v := key.Reveal(); len(v) >= len(scheme) && strings.EqualFold(v[:len(scheme)], scheme) {
+		return errors.New("must be the key alone, without the word Bearer")
+	}
+	return checkValue(key)
 }
 
 // checkValue looks for bytes that would end a header line. It never quotes the value.

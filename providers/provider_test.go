@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"remora/providers"
+	"remora/secret"
 )
 
 func TestAddress(t *testing.T) {
@@ -157,6 +158,11 @@ func TestValidate(t *testing.T) {
 	f(url("http://300.1.1.1/v1"), "providers[1].base_url: must have a name or an IP address, 300.1.1.1 is neither")
 	f(providers.Options{Kind: "opneai"}, oneOf+`"opneai"`)
 	f(providers.Options{Kind: "openai"}, `providers[1].name: "openai" is already the name of providers[0]`)
+
+	for _, key := range []secret.String{"Bearer secret", "bearer  secret"} {
+		f(providers.Options{Kind: "openrouter", APIKey: key}, "providers[1].api_key: must be the key alone, without the word Bearer")
+	}
+	f(providers.Options{Kind: "openrouter", APIKey: "bearer-of-secrets"})
 
 	// All problems at once, and no secret in any of them.
 	f(providers.Options{
