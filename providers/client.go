@@ -21,8 +21,10 @@ var (
 	ErrClosed = errors.New("upstream closed the connection")
 	// ErrTimeout: upstream was silent for longer than the options allow.
 	ErrTimeout = errors.New("upstream did not answer in time")
-	// ErrMalformed: the answer is not HTTP/1.x, or its head is larger than MaxHeader.
+	// ErrMalformed: the answer is not HTTP/1.x.
 	ErrMalformed = errors.New("upstream answer is not valid HTTP")
+	// ErrLargeHead: the head of the answer is larger than MaxHeader.
+	ErrLargeHead = errors.New("the head of upstream's answer is too large (server.upstream.max_header)")
 	// ErrIdle: nothing has arrived for [Exchange.Silence]. The answer goes on: call Next again.
 	ErrIdle = errors.New("upstream is silent")
 	// ErrAborted: [Exchange.Abort] was called.

@@ -289,7 +289,7 @@ func (x *Exchange) explain(err error) error {
 	switch {
 	case x.link.isAborted():
 		return ErrAborted
-	case errors.Is(err, ErrMalformed), errors.Is(err, ErrClosed), errors.Is(err, ErrUnreachable):
+	case errors.Is(err, ErrMalformed), errors.Is(err, ErrLargeHead), errors.Is(err, ErrClosed), errors.Is(err, ErrUnreachable):
 		return err
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return ErrTimeout

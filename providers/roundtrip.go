@@ -155,7 +155,7 @@ func (x *Exchange) waitHead() (int, error) {
 		}
 		switch {
 		case errors.Is(err, bufio.ErrBufferFull):
-			return 0, fmt.Errorf("%w: the response head is larger than %d bytes", ErrMalformed, x.client.o.MaxHeader)
+			return 0, fmt.Errorf("%w: it has more than %d bytes", ErrLargeHead, x.client.o.MaxHeader)
 		case err != nil:
 			return 0, err
 		}

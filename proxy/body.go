@@ -117,7 +117,7 @@ func (b *body) broken(ctx *fasthttp.RequestCtx, err error) error {
 	if errors.As(listener.ReadError(ctx.Conn()), &timeout) && timeout.Timeout() {
 		return &Error{Status: fasthttp.StatusRequestTimeout, Code: codeSlowRequest, Message: "request body took too long to arrive", Err: err}
 	}
-	return badRequest("request body is incomplete or broken", err)
+	return errBrokenBody(err)
 }
 
 // lasting reports whether the body's memory is never reused: it is too large for the pool, or was made by decoding.

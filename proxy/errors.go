@@ -84,6 +84,9 @@ func badRequest(message string, err error) *Error {
 	return &Error{Status: fasthttp.StatusBadRequest, Code: codeBadRequest, Message: message, Err: err}
 }
 
+// errBrokenBody refuses a body that ends early or is malformed.
+func errBrokenBody(err error) *Error { return badRequest("request body is incomplete or broken", err) }
+
 // Answers of upstream that are valid HTTP, but that the proxy cannot read although layers need it to. errNoRoom is like errLarge, for
 // when the process buffers as much as it may.
 var (
@@ -157,6 +160,7 @@ func failureOf(err error) *upstreamFailure {
 		{providers.ErrUnreachable, "unreachable", fasthttp.StatusBadGateway, codeUnreachable, "upstream cannot be reached"},
 		{providers.ErrClosed, "closed", fasthttp.StatusBadGateway, codeClosed, "upstream closed the connection before its answer was complete"},
 		{providers.ErrMalformed, "malformed", fasthttp.StatusBadGateway, codeClosed, "upstream answered with something that is not valid HTTP"},
+		{providers.ErrLargeHead, "malformed", fasthttp.StatusBadGateway, codeClosed, "the head of upstream's answer is too large (server.upstream.max_header)"},
 		{errIllegible, "malformed", fasthttp.StatusBadGateway, codeUnread, "upstream's answer cannot be read"},
 		{providers.ErrAborted, "cancelled", fasthttp.StatusServiceUnavailable, codeShutdown, "server is shutting down"},
 	} {

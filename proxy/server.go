@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"runtime"
@@ -358,8 +359,9 @@ func (s *Server) onExpect(ctx *fasthttp.RequestCtx) int {
 	return fasthttp.StatusContinue
 }
 
-// onProtocolError answers a request whose head could not be read. fasthttp closes the connection after it. What the client
-// still sends is drained first, since closing a connection with unread bytes resets it, and the client loses the answer.
+// onProtocolError answers a request whose head, or the beginning of whose body, could not be read. fasthttp closes the connection
+// after it. What the client still sends is drained first, since closing a connection with unread bytes resets it, and the client
+// loses the answer.
 func (s *Server) onProtocolError(ctx *fasthttp.RequestCtx, err error) {
 	e := badRequest("request is not valid HTTP", err)
 	var small *fasthttp.ErrSmallBuffer
@@ -369,6 +371,8 @@ func (s *Server) onProtocolError(ctx *fasthttp.RequestCtx, err error) {
 		e.Status, e.Code = fasthttp.StatusRequestHeaderFieldsTooLarge, codeHeadTooLarge
 		e.Message = fmt.Sprintf("request head is larger than %s (server.max_header)", s.o.MaxHeader)
 		drainHead(ctx, s.now())
+	case errors.Is(err, io.ErrUnexpectedEOF): // of heads the error is another
+		e = errBrokenBody(err)
 	case errors.As(err, &timeout) && timeout.Timeout():
 		e.Status, e.Code, e.Message = fasthttp.StatusRequestTimeout, codeSlowRequest, "request took too long to arrive"
 	}

@@ -342,6 +342,49 @@ func TestTooMuchIsRefusedReadably(t *testing.T) {
 	}
 }
 
+// TestCutBodyIsNamed: a body that ends early gets another error than a request that is not HTTP.
+func TestCutBodyIsNamed(t *testing.T) {
+	addr, _ := recording(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", noBody)
+	r := start(t, rigOptions{upstream: addr})
+	for _, c := range []struct{ request, want string }{
+		{"POST /v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab", "request body is incomplete or broken"},
+		{"POST /v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: 50000\r\n\r\n" + strings.Repeat("x", 40000), "request body is incomplete or broken"},
+		{"POST /v1/x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab", "request body is incomplete or broken"},
+		{"POST /v1/x HTTP/1.1\r\nHost: x\r\nContent-", "request is not valid HTTP"},
+	} {
+		conn, br := r.dial(t)
+		write(conn, c.request)
+		if err := conn.(*net.TCPConn).CloseWrite(); err != nil { //nolint:forcetypeassert // it is one
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(br, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if body, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusBadRequest || !strings.Contains(string(body), c.want) {
+			t.Errorf("%.70q: %s %s, want %s", c.request, resp.Status, body, c.want)
+		}
+		shut(resp.Body)
+	}
+}
+
+// TestLargeHeadOfUpstream: the client and the log learn which key limits the head of an answer.
+func TestLargeHeadOfUpstream(t *testing.T) {
+	addr, _ := recording(t, "HTTP/1.1 200 OK\r\nX-Big: "+strings.Repeat("x", 20<<10)+"\r\nContent-Length: 0\r\n\r\n", noBody)
+	r := start(t, rigOptions{upstream: addr})
+	conn, br := r.dial(t)
+	write(conn, hello)
+	resp, err := http.ReadResponse(br, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shut(resp.Body)
+	body, _ := io.ReadAll(resp.Body)
+	if resp.StatusCode != http.StatusBadGateway || !strings.Contains(string(body), "(server.upstream.max_header)") {
+		t.Errorf("%s %s", resp.Status, body)
+	}
+}
+
 func TestSlowRequestTimesOut(t *testing.T) {
 	addr, _ := recording(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", noBody)
 	const chunked = "POST /v1/x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n"

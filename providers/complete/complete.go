@@ -19,7 +19,7 @@ import (
 )
 
 // Errors of [Model.Complete] wrap one of these, a [StatusError], one of package providers (ErrUnreachable, ErrTimeout,
-// ErrClosed, ErrMalformed), or the error of the context. None quotes the prompt, the answer or a credential.
+// ErrClosed, ErrMalformed, ErrLargeHead), or the error of the context. None quotes the prompt, the answer or a credential.
 var (
 	// ErrPrompt: the prompt is larger than 4 MiB. Nothing was sent.
 	ErrPrompt = errors.New("the prompt is too large")

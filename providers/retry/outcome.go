@@ -48,7 +48,7 @@ func (o *Outcome) verdict() verdict {
 	case errors.Is(o.Err, providers.ErrAborted):
 		return unknown
 	case errors.Is(o.Err, providers.ErrUnreachable), errors.Is(o.Err, providers.ErrClosed),
-		errors.Is(o.Err, providers.ErrTimeout), errors.Is(o.Err, providers.ErrMalformed):
+		errors.Is(o.Err, providers.ErrTimeout), errors.Is(o.Err, providers.ErrMalformed), errors.Is(o.Err, providers.ErrLargeHead):
 		return failed
 	case o.Err != nil:
 		return unknown // not about upstream
