@@ -127,7 +127,7 @@ func (m *Memory) Close() {
 	if m.o.Shared {
 		ctx, cancel := context.WithTimeout(context.Background(), m.o.CommitWait)
 		defer cancel()
-		m.parked.writeAll(ctx)
+		m.parked.writeSessions(ctx, &m.parked.sessions)
 		m.heartbeat.Stop(ctx)
 	}
 }

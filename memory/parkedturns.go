@@ -20,6 +20,7 @@ type parkedTurns struct {
 
 	mu       sync.Mutex
 	sessions map[cache.Group]Scope // with such turns, as far as this process knows
+	released map[cache.Group]Scope // of these, where one that others may wait for has ended since
 	since    map[string]time.Time  // since when it knows of them, by turn
 }
 
@@ -31,7 +32,10 @@ const (
 )
 
 func newParkedTurns(m *Memory) *parkedTurns {
-	return &parkedTurns{m: m, wake: make(chan struct{}, 1), sessions: make(map[cache.Group]Scope), since: make(map[string]time.Time)}
+	return &parkedTurns{
+		m: m, wake: make(chan struct{}, 1), sessions: make(map[cache.Group]Scope), released: make(map[cache.Group]Scope),
+		since: make(map[string]time.Time),
+	}
 }
 
 // add records that turns of a session wait for earlier ones, or may go ahead now.
@@ -43,7 +47,9 @@ func (p *parkedTurns) add(s Scope) {
 
 // release writes the waiting turns of a session at once after an earlier one has ended.
 func (p *parkedTurns) release(s Scope) {
-	p.add(s)
+	p.mu.Lock()
+	p.released[s.Group()] = s
+	p.mu.Unlock()
 	select {
 	case p.wake <- struct{}{}:
 	default:
@@ -51,13 +57,26 @@ func (p *parkedTurns) release(s Scope) {
 }
 
 // run writes, each second and after a turn that others may have waited for, what waits no longer.
-func (p *parkedTurns) run() { replicas.EachBeat(p.m.life, p.wake, p.writeAll) }
+func (p *parkedTurns) run() {
+	tick := time.NewTicker(replicas.Beat) //nolint:forbidigo // wakes; no clock is read
+	defer tick.Stop()
+	for {
+		select {
+		case <-p.m.life.Done():
+			return
+		case <-p.wake:
+			p.writeSessions(p.m.life, &p.released)
+		case <-tick.C:
+			p.writeSessions(p.m.life, &p.sessions)
+		}
+	}
+}
 
-// writeAll writes the waiting turns whose earlier turns have ended.
-func (p *parkedTurns) writeAll(ctx context.Context) {
+// writeSessions writes the waiting turns of some sessions whose earlier turns have ended.
+func (p *parkedTurns) writeSessions(ctx context.Context, of *map[cache.Group]Scope) {
 	p.mu.Lock()
-	sessions := p.sessions
-	p.sessions = make(map[cache.Group]Scope) // of what is parked meanwhile
+	sessions := *of
+	*of = make(map[cache.Group]Scope) // of what is parked meanwhile
 	p.mu.Unlock()
 	for _, s := range sessions {
 		left, err := p.write(ctx, s)

@@ -602,6 +602,66 @@ func TestOrderAfterAnOutage(t *testing.T) {
 	}
 }
 
+// TestTurnsOfAnOutageAreWrittenOnce: the turns of sessions that alternate between two processes are written one after the other once
+// the store is back. None is stored among those that wait for another, or goes to disk again, and a question is written with its
+// answer.
+func TestTurnsOfAnOutageAreWrittenOnce(t *testing.T) {
+	withReplicas(t, 2, func(r []*replica) {
+		const sessions, turns = 3, 30
+		session := func(n int) memory.Scope { return named(fmt.Sprint("s", n)) }
+		for _, one := range r {
+			one.link.cut(true)
+		}
+		for i := range turns {
+			for n := range sessions {
+				one := r[(i+n)%2]
+				turn := one.begin(memory.Call{Scope: session(n)}, fmt.Sprint("u:", i))
+				turn.Forwarded()
+				time.Sleep(300 * time.Millisecond) // its question is on disk
+				turn.Commit(answer(t, fmt.Sprint("a:", i)))
+			}
+		}
+		var mu sync.Mutex
+		writes, parked := 0, 0
+		for i, one := range r {
+			one.link.hold(func(batches []cache.Batch) bool {
+				mu.Lock()
+				defer mu.Unlock()
+				if ofSession(batches) {
+					writes++
+				}
+				if slices.ContainsFunc(batches[0].Puts, func(p cache.Put) bool { return strings.HasPrefix(p.Name, "j") }) {
+					parked++
+				}
+				return false
+			})
+			one.link.cut(false)
+			time.Sleep(time.Duration(i) * 400 * time.Millisecond) // the other notices it later
+		}
+		began := time.Now()
+		for waiting := 1; waiting > 0; time.Sleep(100 * time.Millisecond) {
+			waiting = 0
+			for _, one := range r {
+				n, _ := one.spool.Len()
+				waiting += n
+			}
+		}
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("it took %s", took)
+		}
+		for n := range sessions {
+			var want []string
+			for i := range turns {
+				want = append(want, fmt.Sprintf("u:%d a:%d", i, i))
+			}
+			r[0].wantLine(session(n), strings.Join(want, " "))
+		}
+		if appended := r[0].spool.appended() + r[1].spool.appended(); writes > sessions*turns*11/10 || parked > 0 || appended > 2*sessions*turns {
+			t.Errorf("%d turns: %d writes, %d of them of turns that wait, and %d records on disk", sessions*turns, writes, parked, appended)
+		}
+	})
+}
+
 // TestUnreadTurnWaits: a process that could not read the session writes its turn behind the ready ones.
 func TestUnreadTurnWaits(t *testing.T) {
 	withReplicas(t, 2, func(r []*replica) {

@@ -250,6 +250,14 @@ type queue struct {
 
 	adopted bool // it was told of what was there at first
 	full    bool // it takes nothing
+	taken   int  // records so far
+}
+
+// appended returns how many records the spool has taken.
+func (q *queue) appended() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.taken
 }
 
 func (q *queue) copied() [][]byte {
@@ -265,6 +273,7 @@ func (q *queue) Append(rec []byte) error {
 		return spool.ErrFull
 	}
 	q.recs = append(q.recs, rec)
+	q.taken++
 	return nil
 }
 

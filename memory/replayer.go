@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,9 +22,12 @@ type replayer struct {
 
 	slowed map[cache.Group]bool // sessions that had others go first since the store does not take their records
 	tries  map[string]int       // how often the store has refused a record for its session's keys
-	// In this drain: the turns whose records came up, and the records that were moved behind all others.
+	// In this drain: the turns whose records came up, the records that were moved behind all others, and how long turns have waited for
+	// other processes.
 	met       map[string]bool
 	movedBack map[string]bool
+	waited    map[cache.Group]bool // sessions whose earlier turns in other processes were waited for in vain
+	patience  time.Duration        // left to wait for others
 }
 
 const (
@@ -32,6 +36,11 @@ const (
 	// spoolRest is how long a turn that began without the store waits in the spool for announcements of earlier turns by other
 	// processes.
 	spoolRest = 2 * replicas.Beat
+	// othersWait is how long a turn waits in the spool while another process has to write an earlier one first, othersPatience how long
+	// turns do so in vain in a drain, and othersLook how often the other is looked at.
+	othersWait     = 2 * time.Second
+	othersPatience = 2 * othersWait
+	othersLook     = 20 * time.Millisecond
 	// spoolMiBWait is the time that a replay may take per MiB of the record, on top of ten times Options.CommitWait.
 	spoolMiBWait = time.Second
 )
@@ -48,7 +57,8 @@ var (
 
 func newReplayer(m *Memory, queue *turnqueue.Queue, seen *spooledSeen) *replayer {
 	return &replayer{
-		m: m, queue: queue, seen: seen, slowed: make(map[cache.Group]bool), tries: make(map[string]int), met: make(map[string]bool), movedBack: make(map[string]bool),
+		m: m, queue: queue, seen: seen, slowed: make(map[cache.Group]bool), tries: make(map[string]int),
+		met: make(map[string]bool), movedBack: make(map[string]bool), waited: make(map[cache.Group]bool),
 	}
 }
 
@@ -56,6 +66,8 @@ func newReplayer(m *Memory, queue *turnqueue.Queue, seen *spooledSeen) *replayer
 func (r *replayer) begin() {
 	clear(r.met)
 	clear(r.movedBack)
+	clear(r.waited)
+	r.patience = othersPatience
 }
 
 // replayedTurn is a turn from the spool.
@@ -65,6 +77,9 @@ type replayedTurn struct {
 	data   []byte
 	writer *turnWriter
 	answer *Answer
+
+	// superseded: it is the input of a turn that waits with its answer, too, and is not written.
+	superseded bool
 
 	late bool // the store did not take it in time
 	err  error
@@ -77,6 +92,9 @@ func (r *replayer) decode(data []byte) (*replayedTurn, error) {
 		return t, fmt.Errorf("%w: %w", cache.ErrUnreadable, err)
 	}
 	t.at = t.rec.waits()
+	if t.superseded = t.rec.Answer == nil && r.queue.Has(t.at.Group, nameOfRecord(t.rec.Turn, true)); t.superseded {
+		return t, nil
+	}
 	if t.writer, t.answer, err = resumeTurn(r.m, t.rec, r.seen.values(t.rec)); err != nil {
 		return t, fmt.Errorf("%w: %w", cache.ErrUnreadable, err)
 	}
@@ -102,8 +120,12 @@ func (r *replayer) replay(ctx context.Context, data [][]byte) (written []turnque
 	}
 
 	turns := r.together(first, data[1:])
+	r.awaitOthers(ctx, turns)
 	var stores sync.WaitGroup
 	for _, t := range turns {
+		if t.superseded {
+			continue
+		}
 		stores.Go(func() {
 			own, cancel := context.WithTimeout(ctx, r.m.replayWait(len(t.data)))
 			defer cancel()
@@ -132,20 +154,49 @@ func (r *replayer) together(first *replayedTurn, data [][]byte) []*replayedTurn 
 	sessions := map[cache.Group]bool{first.at.Group: true}
 	for _, b := range data {
 		t, err := r.decode(b)
-		if err != nil || r.isFresh(t.rec) || sessions[t.at.Group] || r.queue.First(t.at.Group).Name != t.at.Name ||
-			r.m.outages.available(t.at.Group) != nil {
+		if err != nil || !t.superseded && (r.isFresh(t.rec) || sessions[t.at.Group] || r.queue.First(t.at.Group).Name != t.at.Name ||
+			r.m.outages.available(t.at.Group) != nil) {
 			break
 		}
-		sessions[t.at.Group] = true
+		sessions[t.at.Group] = sessions[t.at.Group] || !t.superseded
 		turns = append(turns, t)
 	}
 	return turns
+}
+
+// awaitOthers waits for earlier turns of the same sessions that other processes hold: a turn that is not the next one would be stored
+// twice, first among those that wait (see turnWriter.park). It waits once in a drain for a process that cannot write its turns.
+func (r *replayer) awaitOthers(ctx context.Context, turns []*replayedTurn) {
+	wait := min(othersWait, r.patience)
+	if wait == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	follow := slices.Clone(turns)
+	for {
+		follow = slices.DeleteFunc(follow, func(t *replayedTurn) bool {
+			return t.answer == nil || r.waited[t.at.Group] || !r.m.peers.MayHoldEarlier(ctx, t.at.Group, t.rec.Turn, true)
+		})
+		if len(follow) == 0 {
+			return
+		}
+		if !sleep(ctx, othersLook) {
+			break
+		}
+	}
+	r.patience -= wait
+	for _, t := range follow {
+		r.waited[t.at.Group] = true
+	}
 }
 
 // isReady reports whether a turn can be written now. If it was moved behind the others, it returns neither true nor an error.
 func (r *replayer) isReady(t *replayedTurn) (bool, error) {
 	r.met[t.at.Name] = true
 	switch {
+	case t.superseded:
+		return true, nil
 	case r.m.outages.available(t.at.Group) != nil:
 		return false, r.passOver(t, errLeftAlone)
 	case r.isFresh(t.rec):
@@ -168,6 +219,8 @@ func (r *replayer) isFresh(rec *spooled) bool {
 func (r *replayer) stored(ctx context.Context, t *replayedTurn) error {
 	fault, _ := faultOf(t.err)
 	switch {
+	case t.superseded:
+		return nil
 	case t.err == nil:
 		r.m.outages.answered(t.at.Group)
 		r.wrote(t)
