@@ -166,7 +166,7 @@ func (a *assembly) fit(read, hooks context.Context) {
 	o := overflow{assembly: a}
 	o.fit(hooks)
 	if values.seen != nil {
-		a.l.evictions.find(read, a.l, a.all, pipeline.Pick(a.c.Items, a.v.Kept), a.entry)
+		a.l.evictions.find(read, a, pipeline.Pick(a.c.Items, a.v.Kept))
 	}
 	a.v.Outside += a.l.passedOver
 }
@@ -176,6 +176,19 @@ func (a *assembly) pin() {
 	if prefix := a.l.states.values.prefix; prefix != nil {
 		prefix.plan(a)
 	}
+}
+
+// withTargets returns items of the conversation for those that read their text: references as the stored items that they name, or as
+// they are if the store cannot be read.
+func (a *assembly) withTargets(ctx context.Context, items []wire.Item) []wire.Item {
+	read, cancel := context.WithTimeout(ctx, a.t.m.o.ReadWait)
+	defer cancel()
+	out, err := a.entry.History.WithTargets(read, items)
+	if err != nil {
+		a.t.m.o.Log.Warn("layers do not read what references name", "turn", a.t.ID, "error", err.Error())
+		return items
+	}
+	return out
 }
 
 // history returns the view's part of the conversation, with references resolved.

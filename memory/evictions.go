@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	"remora/memory/layer"
-	"remora/memory/session"
 	"remora/wire"
 )
 
@@ -17,12 +16,13 @@ type evictions struct {
 }
 
 // find finds the items of the conversation that are not sent. The session value of seen evictions must exist.
-func (v *evictions) find(ctx context.Context, l *turnLayers, all, sent []wire.Item, e *session.Entry) {
+func (v *evictions) find(ctx context.Context, a *assembly, sent []wire.Item) {
+	l, all := a.l, a.all
 	missing := layer.Missing(all, sent)
 	if len(missing) == 0 {
 		return
 	}
-	keys, err := e.History.ItemKeys(ctx, all)
+	keys, err := a.entry.History.ItemKeys(ctx, all)
 	if err != nil {
 		l.m.o.Log.Warn("layers do not learn what a view leaves out", "turn", l.ID, "error", err.Error())
 		return
@@ -32,7 +32,7 @@ func (v *evictions) find(ctx context.Context, l *turnLayers, all, sent []wire.It
 	for _, i := range fresh {
 		v.items = append(v.items, all[i])
 	}
-	v.items = l.detach(v.items) // slow layers get them after the request's body is reused
+	v.items = l.detach(a.withTargets(ctx, v.items)) // slow layers get them after the request's body is reused
 }
 
 // hand passes the evicted items to the layers, once, after an answered turn.

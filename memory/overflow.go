@@ -91,7 +91,7 @@ func (o *overflow) summarize(ctx context.Context, sum *storedValue[summary.State
 		ask = nil // the next request could not know what was summarised, and would ask again
 	}
 	began := t.m.o.Now()
-	more := summary.More{Items: o.c.Items[o.covered:end], Through: o.keys[end-1], Units: uint64(visible(&o.c, end))} //nolint:gosec // never negative
+	more := summary.More{Items: o.withTargets(ctx, o.c.Items[o.covered:end]), Through: o.keys[end-1], Units: uint64(visible(&o.c, end))} //nolint:gosec // never negative
 	shown, next, err := state.Extend(ctx, ask, more, t.started)
 	if next.Through != (wire.Hash{}) || !next.Retry.IsZero() {
 		sum.replace(next)

@@ -1,11 +1,15 @@
 package memory_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"remora/memory"
+	"remora/memory/layer"
 	"remora/memory/layers/historymanager"
 	"remora/memory/pipeline"
 	"remora/memory/tokens"
@@ -153,5 +157,48 @@ func TestReferencesCostWhatTheyName(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// evicted is a layer that records the items that views leave out.
+type evicted struct{ items []wire.Item }
+
+func (e *evicted) Evicted(_ context.Context, _ *layer.Turn, s layer.State, items []wire.Item) (layer.State, error) {
+	e.items = append(e.items, items...)
+	return s, nil
+}
+
+// TestLayersReadWhatReferencesName: what a view leaves out is summarised, evicted and listed with the text of the answer, also if the
+// client sent a reference to it.
+func TestLayersReadWhatReferencesName(t *testing.T) {
+	const all, answer = "u1 fc1 fo1 a1 u2 a2 u3 a3 u4 a4 u5", "the answer in the transcript"
+	read := make(map[bool]string)
+	for _, byReference := range []bool{false, true} {
+		model, gone, cut := &narrator{}, &evicted{}, &keeper{}
+		p, err := pipeline.New([]pipeline.Layer{
+			{ID: "e", Kind: "test", Scope: layer.Thread, Impl: gone}, {ID: "k", Kind: "test", Scope: layer.Thread, Impl: cut},
+		}, pipeline.Options{
+			Policy: view.Policy{Budget: 60, Overflow: view.OverflowSummarize},
+			Count:  func(_, text string) int { return len(text) / 16 }, CountItem: func(string, wire.Item) int { return 10 },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := newLab(t, memory.Options{Shape: memory.Shape{
+			Layers: p, Summarize: true, OverflowModel: model.Bind, Window: &view.Window{MaxItems: 8, EvictBatch: 2},
+		}})
+		l.resend(all, answer, byReference)
+		for _, items := range [][]wire.Item{gone.items, cut.lost} {
+			if len(items) == 0 {
+				t.Error("nothing was left out")
+			}
+			for _, it := range items {
+				read[byReference] += it.Text() + "\n"
+			}
+		}
+		read[byReference] += strings.Join(model.asked, "\n")
+	}
+	if diff := cmp.Diff(read[false], read[true]); diff != "" || !strings.Contains(read[true], answer) {
+		t.Errorf("in full, and by reference:\n%s", diff)
 	}
 }

@@ -116,12 +116,12 @@ func (w *windowCut) readLost(ctx context.Context) ([]wire.Item, error) {
 		}
 		lost = slices.Concat(earlier, lost)
 	}
-	return w.a.t.detach(lost), nil
+	return w.a.t.detach(w.a.withTargets(ctx, lost)), nil
 }
 
 // readShown returns the items of the view, with shortened results.
-func (w *windowCut) readShown(context.Context) ([]wire.Item, error) {
-	items := slices.Clone(w.view)
+func (w *windowCut) readShown(ctx context.Context) ([]wire.Item, error) {
+	items := slices.Clone(w.a.withTargets(ctx, w.view))
 	view.ShortenResults(items, w.a.t.shape.ToolResult)
 	if text := wire.Text(w.a.t.call.Request.Instructions()); text != "" {
 		items = append(items, wire.NewMessage(w.a.t.call.Request.Dialect, wire.System, text))

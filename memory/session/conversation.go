@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"remora/memory/view"
@@ -262,4 +263,64 @@ func (r *HistoryReader) ItemKeys(ctx context.Context, items []wire.Item) ([]wire
 		keys[i] = at
 	}
 	return keys, nil
+}
+
+// WithTargets returns items of a conversation with the stored items in the places of the request's references to them, as far as the
+// transcript has these at their place. It is the same slice if there are none.
+func (r *HistoryReader) WithTargets(ctx context.Context, items []wire.Item) ([]wire.Item, error) {
+	isTold := func(it wire.Item) bool {
+		ref, ok := r.place.in.refs[it.ID]
+		return it.Kind == wire.Reference && ok && ref.Kind != wire.Reasoning
+	}
+	if !slices.ContainsFunc(items, isTold) {
+		return items, nil
+	}
+	keys, err := r.ItemKeys(ctx, items)
+	if err != nil {
+		return nil, err
+	}
+	var at []int
+	var ends []position
+	for i, it := range items {
+		if isTold(it) {
+			at, ends = append(at, i), append(ends, position{Chain: keys[i]})
+		}
+	}
+	places, err := r.stored.lookup(ctx, ends)
+	if err != nil {
+		return nil, err
+	}
+
+	bySeq := make(map[uint64]int) // index in items
+	var first, last uint64
+	for i, p := range places {
+		if p == nil {
+			continue
+		}
+		if bySeq[p.Pos.Seq] = at[i]; first == 0 {
+			first, last = p.Pos.Seq, p.Pos.Seq
+		}
+		first, last = min(first, p.Pos.Seq), max(last, p.Pos.Seq)
+	}
+	if first == 0 {
+		return items, nil
+	}
+	out := slices.Clone(items)
+	for from := first; from <= last; from += maxPageItems {
+		page, err := r.stored.items(ctx, from, min(last, from+maxPageItems-1))
+		if err != nil {
+			return nil, err
+		}
+		for _, stored := range page {
+			if stored == nil {
+				continue
+			}
+			if i, ok := bySeq[stored.Pos.Seq]; ok {
+				if out[i], err = wire.ParseItem(stored.Dialect, stored.Raw); err != nil {
+					return nil, fmt.Errorf("item %d: %w: %w", stored.Pos.Seq, ErrCorrupt, err)
+				}
+			}
+		}
+	}
+	return out, nil
 }
