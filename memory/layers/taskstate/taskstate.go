@@ -16,6 +16,7 @@ import (
 
 	"remora/memory/layer"
 	"remora/memory/layer/schema"
+	"remora/wire"
 )
 
 // Bounds of the state; maxFileBytes, maxAllFiles, maxKey and maxData are in bytes. They keep it well below what the
@@ -31,7 +32,7 @@ const (
 	maxDepth       = 32 // nesting of a value
 )
 
-// outcomeKey is the member of data with the outcome of the last run. The model cannot set it.
+// outcomeKey is the member of data with the outcome of the task, until the user goes on. The model cannot set it.
 const outcomeKey = "__outcome"
 
 // Options are the layer's own keys.
@@ -41,11 +42,10 @@ type Options struct {
 	ReturnMode string `mapstructure:"return_mode"`
 }
 
-// Defaults returns the layer's slot, scope and budget.
+// Defaults returns the layer's slot, scope and budget. The block changes with every answer.
 func Defaults(Options) layer.Defaults {
 	return layer.Defaults{
-		ID: "durable-task-state", Slot: 110, Scope: layer.Thread, Budget: layer.Between(100, 800),
-		Timeouts: layer.Timeouts{Store: 30 * time.Second},
+		ID: "durable-task-state", Slot: 110, Scope: layer.Thread, Budget: layer.Between(100, 800), Placement: layer.AutoLive,
 	}
 }
 
@@ -155,7 +155,7 @@ func (*Layer) Init(_ context.Context, _ *layer.Turn, stored layer.State) (layer.
 func (*Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget int) (layer.Recalled, error) {
 	const tag = "task_state"
 	st := read(s)
-	body, err := st.pretty()
+	body, err := st.pretty(t.Now.Location())
 	if err != nil {
 		return layer.Recalled{}, err
 	}
@@ -164,17 +164,29 @@ func (*Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget int
 	}
 	for len(st.Checkpoints) > 0 && !layer.Fits(t.Count, layer.Block(tag, body), budget) {
 		st.Checkpoints = st.Checkpoints[(len(st.Checkpoints)+1)/2:]
-		if body, err = st.pretty(); err != nil {
+		if body, err = st.pretty(t.Now.Location()); err != nil {
 			return layer.Recalled{}, err
 		}
 	}
 	return layer.OneBlock(layer.BlockWithin(t.Count, tag, body, budget)), nil
 }
 
-// pretty is the state as JSON with two spaces of indentation.
-func (st state) pretty() (string, error) {
-	st.Marked, st.Base, st.Spawned, st.Given = 0, 0, nil, nil
-	raw, err := st.encode()
+// pretty returns what the model is shown of the state, as JSON with two spaces of indentation and times that it can read.
+func (st state) pretty(zone *time.Location) (string, error) {
+	type shown struct {
+		Timestamp string `json:"timestamp"`
+		Depth     int    `json:"depth"`
+		Outcome   string `json:"outcome,omitempty"`
+	}
+	checkpoints := make([]shown, len(st.Checkpoints))
+	for i, c := range st.Checkpoints {
+		checkpoints[i] = shown{time.UnixMilli(c.Timestamp).In(zone).Format(time.RFC3339), c.Depth, c.Outcome}
+	}
+	raw, err := layer.Encode(struct {
+		Checkpoints []shown                    `json:"checkpoints"`
+		Files       []string                   `json:"files"`
+		Data        map[string]json.RawMessage `json:"data"`
+	}{checkpoints, st.Files, st.Data})
 	if err != nil {
 		return "", err
 	}
@@ -197,6 +209,22 @@ func depth(t *layer.Turn) int {
 		return 1
 	}
 	return 0
+}
+
+// AppendItems clears the outcome of the task when the user goes on.
+func (*Layer) AppendItems(_ context.Context, _ *layer.Turn, s layer.State, items []wire.Item) (layer.Appended, error) {
+	out := layer.Appended{Items: items}
+	if !bytes.Contains(s, []byte(outcomeKey)) || !slices.ContainsFunc(items, func(it wire.Item) bool { return it.Role == wire.User }) {
+		return out, nil
+	}
+	st := read(s)
+	if _, ended := st.Data[outcomeKey]; !ended {
+		return out, nil
+	}
+	delete(st.Data, outcomeKey)
+	var err error
+	out.State, err = st.encode()
+	return out, err
 }
 
 // Store marks a checkpoint.

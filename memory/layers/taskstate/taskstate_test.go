@@ -1,7 +1,6 @@
 package taskstate_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -16,6 +15,8 @@ import (
 	"remora/memory/layer"
 	"remora/memory/layer/layertest"
 	"remora/memory/layers/taskstate"
+	"remora/wire"
+	"remora/wire/dialects"
 )
 
 func open(t *testing.T, o taskstate.Options) *taskstate.Layer {
@@ -29,7 +30,7 @@ func open(t *testing.T, o taskstate.Options) *taskstate.Layer {
 
 // at is a turn n seconds after the epoch.
 func at(n int) *layer.Turn {
-	return &layer.Turn{Count: layertest.Quarter, Now: time.Unix(int64(n), 0)}
+	return &layer.Turn{Count: layertest.Quarter, Now: time.Unix(int64(n), 0).UTC()}
 }
 
 // marks is a state with n checkpoints.
@@ -138,12 +139,12 @@ func TestRecall(t *testing.T) {
 	}
 	s := marks(t, 50)
 	whole := recall(s, 0)
-	for _, c := range []struct{ budget, want int }{{0, 50}, {10000, 50}, {800, 50}, {700, 25}, {200, 12}, {100, 3}} {
+	for _, c := range []struct{ budget, want int }{{0, 50}, {10000, 50}, {800, 25}, {700, 25}, {200, 6}, {100, 3}} {
 		text := recall(s, c.budget)
 		if n := strings.Count(text, "timestamp"); n != c.want || !strings.HasSuffix(text, "\n</task_state>") {
 			t.Errorf("budget %d: %d checkpoints, want %d (all: %d tokens)", c.budget, n, c.want, layertest.Quarter(whole))
 		}
-		if c.want < 50 && !strings.Contains(text, "49000") {
+		if c.want < 50 && !strings.Contains(text, "1970-01-01T00:00:49Z") {
 			t.Errorf("budget %d: the newest checkpoint is gone", c.budget)
 		}
 	}
@@ -152,19 +153,22 @@ func TestRecall(t *testing.T) {
 	}
 }
 
-// shown returns the recalled JSON of a state, without its spaces.
+// shown returns what the model is shown of a state, as it is stored.
 func shown(t *testing.T, s layer.State) string {
 	t.Helper()
-	got, err := open(t, taskstate.Options{}).Recall(t.Context(), at(0), s, 0)
+	var members struct {
+		Checkpoints json.RawMessage `json:"checkpoints"`
+		Files       json.RawMessage `json:"files"`
+		Data        json.RawMessage `json:"data"`
+	}
+	if err := json.Unmarshal(s, &members); err != nil {
+		t.Fatalf("%s: %v", s, err)
+	}
+	out, err := json.Marshal(members)
 	if err != nil {
 		t.Fatal(err)
 	}
-	body := strings.TrimSuffix(strings.TrimPrefix(got.Messages[0], "<task_state>"), "</task_state>")
-	var out bytes.Buffer
-	if err := json.Compact(&out, []byte(body)); err != nil {
-		t.Fatalf("%s: %v", body, err)
-	}
-	return out.String()
+	return string(out)
 }
 
 func TestReturn(t *testing.T) {
@@ -324,6 +328,27 @@ func TestRunsEndNoTask(t *testing.T) {
 		if got := decode(t, next); err != nil || got.Data["__outcome"] != string(want) || said != want {
 			t.Errorf("%s: %v, %s, %v", arguments, said, next, err)
 		}
+	}
+}
+
+// The outcome of a task is gone when the user goes on, and not before.
+func TestOutcomeUntilTheUserGoesOn(t *testing.T) {
+	l := open(t, taskstate.Options{})
+	s, _ := run(t, "setTaskData", nil, `{"key":"k","value":1}`)
+	s, err := l.Complete(t.Context(), at(1), s, layer.Outcome{Result: layer.Success})
+	if err != nil {
+		t.Fatal(err)
+	}
+	result := wire.NewToolResult(wire.Call{ID: "c", Family: "function"}, dialects.Chat, "ok")
+	if got, err := l.AppendItems(t.Context(), at(2), s, []wire.Item{result}); err != nil || got.State != nil {
+		t.Errorf("a result changed the state to %s, %v", got.State, err)
+	}
+	got, err := l.AppendItems(t.Context(), at(2), s, []wire.Item{wire.NewMessage(dialects.Chat, wire.User, "And now?")})
+	if want := `{"checkpoints":[],"files":[],"data":{"k":1}}`; err != nil || string(got.State) != want || len(got.Items) != 1 {
+		t.Errorf("have %s, %v, want %s", got.State, err, want)
+	}
+	if again, err := l.AppendItems(t.Context(), at(3), got.State, []wire.Item{wire.NewMessage(dialects.Chat, wire.User, "__outcome")}); err != nil || again.State != nil {
+		t.Errorf("nothing to clear: %s, %v", again.State, err)
 	}
 }
 
