@@ -80,9 +80,20 @@ type Backend interface {
 type Opener func(t *layer.Turn, own *Memories) Backend
 
 // BuiltIn is the memory in the layer's state, which is shared as the layer's scope says and bounded.
-func BuiltIn(_ *layer.Turn, own *Memories) Backend { return own }
+func BuiltIn(t *layer.Turn, own *Memories) Backend { return builtIn{own, t.Now} }
 
-// Memories are entries in the layer's state, oldest first. As a Backend they never fail.
+// builtIn never fails.
+type builtIn struct {
+	*Memories
+	now time.Time // which "yesterday" is relative to
+}
+
+// Recall returns at most topK entries that match the filters and share words with the query, the best first.
+func (b builtIn) Recall(_ context.Context, query string, topK int, f Filters) ([]Entry, error) {
+	return b.search(query, topK, f, b.now), nil
+}
+
+// Memories are entries in the layer's state, oldest first.
 type Memories []Entry
 
 // Store adds an entry, replacing one with the same type, content and ids.
@@ -109,23 +120,21 @@ func (m *Memories) Forget(_ context.Context, f Filters) (int, error) {
 // maxQuery is the number of bytes of a query that are read: the beginning of a longer message states its topic.
 const maxQuery = 8 << 10
 
-// Recall returns at most topK entries that match the filters and share words with the query, the best first.
-func (m *Memories) Recall(_ context.Context, query string, topK int, f Filters) ([]Entry, error) {
+// search returns at most topK entries that match the filters and share words with the query, the best first.
+func (m *Memories) search(query string, topK int, f Filters, now time.Time) (found []Entry) {
 	all := *m
 	if topK <= 0 || len(all) == 0 {
-		return nil, nil
+		return nil
 	}
 	ix := index.New()
 	for i, e := range all { // each in a session of its own: what stands beside a memory says nothing of it
 		ix.Add(index.Turn{Session: strconv.Itoa(i), Time: time.UnixMilli(e.At), Text: e.Content})
 	}
-	asked := index.Question{Text: layer.Head(query, maxQuery), Now: time.UnixMilli(all[len(all)-1].At)}
-
-	var found []Entry
+	asked := index.Question{Text: layer.Head(query, maxQuery), Now: now}
 	for _, h := range ix.Search(asked, len(all), nil) {
 		if e := all[h.Order]; h.Match > 0 && f.match(e) && len(found) < topK {
 			found = append(found, e)
 		}
 	}
-	return found, nil
+	return found
 }

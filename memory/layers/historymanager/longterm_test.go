@@ -44,12 +44,12 @@ func TestFilters(t *testing.T) {
 		{"all at once", Filters{User: "ann", Types: []Type{Fact}, After: start.Add(-time.Second)}, []string{"tea red"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if diff := cmp.Diff(c.want, contents(all.Recall(t.Context(), "tea", 10, c.f))); diff != "" {
+			if diff := cmp.Diff(c.want, contents(all.search("tea", 10, c.f, start), nil)); diff != "" {
 				t.Error(diff)
 			}
 			left := slices.Clone(all)
 			n, err := left.Forget(t.Context(), c.f)
-			if found, _ := left.Recall(t.Context(), "tea", 10, c.f); err != nil || n != len(c.want) || len(left) != len(all)-n || found != nil {
+			if found := left.search("tea", 10, c.f, start); err != nil || n != len(c.want) || len(left) != len(all)-n || found != nil {
 				t.Errorf("forgot %d, left %v: %v", n, left, err)
 			}
 		})
@@ -109,9 +109,28 @@ func TestRanking(t *testing.T) {
 		{"ann", 0, nil},
 		{strings.Repeat("x ", 1<<20) + "ann", 5, nil},
 	} {
-		if diff := cmp.Diff(c.want, contents(m.Recall(t.Context(), c.query, c.topK, Filters{}))); diff != "" {
+		if diff := cmp.Diff(c.want, contents(m.search(c.query, c.topK, Filters{}, start), nil)); diff != "" {
 			t.Errorf("%.40q: %s", c.query, diff)
 		}
+	}
+}
+
+// TestRecallByDate: "yesterday" is the day before the question, not before the newest memory.
+func TestRecallByDate(t *testing.T) {
+	day := func(n int) int64 { return start.AddDate(0, 0, n).UnixMilli() }
+	m := Memories{
+		{Type: Fact, Content: "The tea was green.", At: day(-3)}, {Type: Fact, Content: "The tea was black.", At: day(-2)}, {Type: Fact, Content: "The tea was white.", At: day(-1)},
+	}
+	tu := turn()
+	tu.Now = start
+	found, err := BuiltIn(tu, &m).Recall(t.Context(), "Which tea did I drink yesterday?", 1, Filters{})
+	if diff := cmp.Diff([]string{"The tea was white."}, contents(found, err)); diff != "" {
+		t.Error(diff)
+	}
+	tu.Now = start.AddDate(0, 0, -1)
+	found, err = BuiltIn(tu, &m).Recall(t.Context(), "Which tea did I drink yesterday?", 1, Filters{})
+	if diff := cmp.Diff([]string{"The tea was black."}, contents(found, err)); diff != "" {
+		t.Error(diff)
 	}
 }
 
@@ -179,11 +198,11 @@ func (e *elsewhere) Store(ctx context.Context, entry Entry) error {
 	return e.Memories.Store(ctx, entry)
 }
 
-func (e *elsewhere) Recall(ctx context.Context, query string, topK int, f Filters) ([]Entry, error) {
+func (e *elsewhere) Recall(_ context.Context, query string, topK int, f Filters) ([]Entry, error) {
 	if e.fails {
 		return nil, errElsewhere
 	}
-	return e.Memories.Recall(ctx, query, topK, f)
+	return e.search(query, topK, f, start), nil
 }
 
 func (e *elsewhere) Forget(ctx context.Context, f Filters) (int, error) {
