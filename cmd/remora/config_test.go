@@ -289,6 +289,13 @@ memory.layers[0].rules[0] (a).applies_to: want before_tool_call, after_model_cal
 memory.layers[0].rules[1] (b).model_check: needs the key model of the layer (MISSING_CALL_MODEL)
 memory.layers[0].rules[1] (b).model_check.mode: want one of sync, async
 memory.layers[0].rules[1] (b).model_check.prompt: want what the model is to look for`)
+	f("[{kind: temporal_memory, recall_mode: eventual}]",
+		"memory.layers[0].recall_mode: want atomic: temporal_memory shows other text for another message or at another time, not only when its state changes")
+	for _, layer := range []string{"{kind: http, url: 'http://x', hooks: [recall]", "{kind: working_memory", "{kind: temporal_memory, ground_date_time: false"} {
+		if _, err := loadFile(t, "memory: {layers: ["+layer+", recall_mode: eventual}]}"); err != nil {
+			t.Errorf("%s: %v", layer, err)
+		}
+	}
 	f("[{kind: history_window, in_flight: {a: b}}]", "memory.layers[0].in_flight: want text, have a mapping")
 }
 

@@ -174,6 +174,9 @@ func decodeLayer(path string, k layers.Kind, entry openEntry, l *layerConfig) pr
 		found.addErrors(path, err)
 	}
 	o.choose(path, d, &out, &found)
+	if out.Eventual && d.Placement.Live() && k.Name != "http" {
+		found.add(joinPath(path, "recall_mode"), "want atomic: %s shows other text for another message or at another time, not only when its state changes", k.Name)
+	}
 	if len(found) > 0 {
 		return found
 	}
