@@ -93,6 +93,9 @@ func (l *Layer) Has(hook string) bool {
 	return l.o.HasModel || hook != layer.HookAppendItems && hook != layer.HookStore && hook != layer.HookTools
 }
 
+// Stateless reports whether the layer shows the time alone, which needs nothing from the store (layer.Stateless).
+func (l *Layer) Stateless() bool { return !l.o.HasModel && !l.o.InjectLedger }
+
 // AppendItems buffers the texts of the user and of tools. It extracts no facts: the model would delay the request.
 func (l *Layer) AppendItems(_ context.Context, t *layer.Turn, s layer.State, items []wire.Item) (layer.Appended, error) {
 	st := read(s)

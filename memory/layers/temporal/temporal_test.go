@@ -171,6 +171,9 @@ func TestExtract(t *testing.T) {
 		if l.Has(layer.HookStore) || l.Has(layer.HookAppendItems) || !l.Has(layer.HookRecall) {
 			t.Error("want neither store nor on_item_append")
 		}
+		if !l.Stateless() || newLayer(t, Options{HasModel: true}).Stateless() || newLayer(t, Options{InjectLedger: true}).Stateless() {
+			t.Error("only the time alone needs no state")
+		}
 	})
 	l := newLayer(t, Options{TimeZone: "UTC", HasModel: true, BufferThreshold: 12})
 	t.Run("the whole buffer, as data, with the time", func(t *testing.T) {
