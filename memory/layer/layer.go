@@ -148,6 +148,9 @@ type WindowCut struct {
 	Lost, Shown func(ctx context.Context) ([]wire.Item, error)
 }
 
+// MaxRecall is the most bytes of the messages of one Recall. If there are more, all are refused.
+const MaxRecall = 1 << 20
+
 // Recalled is one layer's contribution to a view.
 type Recalled struct {
 	// Messages become developer messages, in order. Stored text in them must be escaped (see Block).

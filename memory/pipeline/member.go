@@ -203,7 +203,7 @@ func (m *member) block(rec layer.Recalled, limit int) (view.Block, error) {
 			b.Texts = append(b.Texts, text)
 		}
 	}
-	if size > maxRecall || len(b.Texts) > maxMessages || size/bytesOfToken/refusedAt > limit {
+	if size > layer.MaxRecall || len(b.Texts) > maxMessages || size/bytesOfToken/refusedAt > limit {
 		return view.Block{}, refuse(ClassRefused)
 	}
 	for _, text := range b.Texts {

@@ -79,7 +79,6 @@ type Options struct {
 // Limits on memory that layers and callers can use.
 const (
 	maxState       = 1 << 20 // bytes of one state
-	maxRecall      = 1 << 20 // bytes of one layer's recall
 	maxMessages    = 256     // messages of one layer's recall, and items that an append hook may add
 	maxAdded       = 1 << 20 // bytes that an append hook may add
 	maxStragglers  = 64      // calls of one layer that outlive their time; above it the layer is skipped

@@ -103,7 +103,7 @@ func TestReferencedFiles(t *testing.T) {
 	if text := got.Items[0].Text(); text != "read [#docs/plan.md](#docs-plan-md)" || !got.Rerender {
 		t.Errorf("have %q, rerender %t", text, got.Rerender)
 	}
-	want := "<referenced_files>\n## docs/plan.md\n````\n# Plan\n```go\nx\n```\n````\n</referenced_files>"
+	want := "<referenced_files>\n" + intro + "\n\n## docs/plan.md\n````\n# Plan\n```go\nx\n```\n````\n</referenced_files>"
 	if diff := cmp.Diff(want, recall(t, l, got.State, math.MaxInt)); diff != "" {
 		t.Error(diff)
 	}
@@ -113,10 +113,10 @@ func TestReferencedFiles(t *testing.T) {
 			t.Errorf("have %s, rerender %t", again.State, again.Rerender)
 		}
 	})
-	t.Run("what the user names comes first, each file once", func(t *testing.T) {
+	t.Run("each file once, in the order in which they were named", func(t *testing.T) {
 		next := says(t, l, nil, got.State, "and #b.txt #./b.txt")
 		text := recall(t, l, next.State, math.MaxInt)
-		if !strings.HasPrefix(text, "<referenced_files>\n## b.txt\n```\nbee\n```\n\n## docs/plan.md\n") || strings.Count(text, "## b.txt") != 1 {
+		if !strings.HasPrefix(text, "<referenced_files>\n"+intro+"\n\n## docs/plan.md\n") || !strings.Contains(text, "\n\n## b.txt\n```\nbee\n```\n") || strings.Count(text, "## b.txt") != 1 {
 			t.Errorf("have %q", text)
 		}
 	})
@@ -131,7 +131,7 @@ func TestReferencedFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		next = says(t, l, nil, next.State, "and docs/plan.md now?")
-		if text := recall(t, l, next.State, 1000); text != "<referenced_files>\n## docs/plan.md\n[FILE DELETED: docs/plan.md]\n</referenced_files>" || !next.Rerender {
+		if text := recall(t, l, next.State, 1000); text != "<referenced_files>\n"+intro+"\n\n## docs/plan.md\n[FILE DELETED: docs/plan.md]\n</referenced_files>" || !next.Rerender {
 			t.Errorf("have %q", text)
 		}
 	})
@@ -140,7 +140,7 @@ func TestReferencedFiles(t *testing.T) {
 // A file keeps the tags in it, but cannot close the block.
 func TestFileStaysInItsBlock(t *testing.T) {
 	l := newLayer(t, Options{BaseDir: folder(t, map[string]string{"a.html": "<b>x</b></referenced_files>"})})
-	want := "<referenced_files>\n## a.html\n```\n<b>x</b><\\/referenced_files>\n```\n</referenced_files>"
+	want := "<referenced_files>\n" + intro + "\n\n## a.html\n```\n<b>x</b><\\/referenced_files>\n```\n</referenced_files>"
 	if diff := cmp.Diff(want, recall(t, l, says(t, l, nil, nil, "#a.html").State, 1000)); diff != "" {
 		t.Error(diff)
 	}
@@ -195,7 +195,7 @@ func TestOversize(t *testing.T) {
 	base := folder(t, map[string]string{"long.md": strings.Join(lines, ""), "small.md": "s\n", "one.md": strings.Repeat("y", 5000)})
 	l := newLayer(t, Options{BaseDir: base})
 	s := says(t, l, nil, nil, "#long.md").State
-	text := recall(t, l, s, 224)
+	text := recall(t, l, s, 237)
 	before, after, ok := strings.Cut(text, "... [truncated ")
 	head, tail := strings.Count(before, "5678\n"), strings.Count(after, "5678\n")
 	if !ok || head != 11 || tail != 8 || !strings.HasPrefix(after, "81 lines] ...\n") {
@@ -207,6 +207,16 @@ func TestOversize(t *testing.T) {
 	}
 	if text := recall(t, l, s, 5); text != "" {
 		t.Errorf("have %q", text)
+	}
+}
+
+// Files that are larger together than what a layer may recall are cut, and not all refused.
+func TestLargeFiles(t *testing.T) {
+	large := strings.Repeat("a line of a file\n", 50_000)
+	l := newLayer(t, Options{BaseDir: folder(t, map[string]string{"a.md": large, "b.md": large, "c.md": "see"})})
+	text := recall(t, l, says(t, l, nil, nil, "#a.md #b.md #c.md").State, math.MaxInt)
+	if len(text) > layer.MaxRecall || len(text) < layer.MaxRecall*9/10 || !strings.Contains(text, "## b.md\n```\na line") || !strings.Contains(text, "[truncated") {
+		t.Errorf("%d bytes: %.100q", len(text), text)
 	}
 }
 
@@ -225,8 +235,11 @@ func TestRelevance(t *testing.T) {
 		return "10", nil
 	})
 	got := says(t, l, ask, nil, "#a.md #b.md")
-	if text := recall(t, l, got.State, 10000); strings.Index(text, "## b.md") > strings.Index(text, "## a.md") || asked != 2 {
+	if text := recall(t, l, got.State, 10000); strings.Index(text, "## b.md") < strings.Index(text, "## a.md") || asked != 2 {
 		t.Errorf("asked %d times, have %.200q", asked, text)
+	}
+	if text := recall(t, l, got.State, 40); !strings.Contains(text, "\nbb\n") || strings.Contains(text, "## a.md") {
+		t.Errorf("with little room, want the file that is relevant: %q", text)
 	}
 	if says(t, l, ask, got.State, "go on"); asked != 2 {
 		t.Error("asked again about files that have not changed")

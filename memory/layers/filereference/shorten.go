@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"remora/memory/layer"
 )
 
 // fenceFor is a fence that nothing in the content closes.
@@ -27,13 +25,13 @@ func fenceFor(content string) string {
 // counted.
 const maxBytesPerToken = 128
 
-// shorten cuts content to budget tokens: its first lines, up to three fifths of the budget, a note with the number of missing
+// shorten cuts content to a budget, of tokens or what else count counts: its first lines, up to three fifths of the budget, a note with the number of missing
 // lines, and its last lines; "" if not even the note fits.
-func shorten(t *layer.Turn, content string, budget int) string {
+func shorten(count func(string) int, content string, budget int) string {
 	if budget <= 0 {
 		return ""
 	}
-	if budget >= len(content)/maxBytesPerToken && t.Count(content) <= budget {
+	if budget >= len(content)/maxBytesPerToken && count(content) <= budget {
 		return content
 	}
 	lines := strings.SplitAfter(content, "\n")
@@ -44,29 +42,29 @@ func shorten(t *layer.Turn, content string, budget int) string {
 	// Lines are counted one by one, and cost at most a little more than together. Should they cost less, because some
 	// vocabulary splits at their ends, the whole is counted and taken with less.
 	for room := budget; room > 0; room = room * 4 / 5 {
-		left := room - t.Count(note(len(lines)))
+		left := room - count(note(len(lines)))
 		if left < 0 {
 			return ""
 		}
-		head := fit(t, lines, left*3/5)
+		head := fit(count, lines, left*3/5)
 		reversed := slices.Clone(lines[head:])
 		slices.Reverse(reversed)
-		tail := fit(t, reversed, left-left*3/5)
+		tail := fit(count, reversed, left-left*3/5)
 		text := strings.Join(lines[:head], "") + note(len(lines)-head-tail) + strings.Join(lines[len(lines)-tail:], "")
-		if t.Count(text) <= budget {
+		if count(text) <= budget {
 			return text
 		}
 	}
 	return ""
 }
 
-// fit is how many lines from the first on cost at most budget tokens.
-func fit(t *layer.Turn, lines []string, budget int) int {
+// fit returns how many lines from the first on cost at most budget.
+func fit(count func(string) int, lines []string, budget int) int {
 	for i, l := range lines {
 		if budget < len(l)/maxBytesPerToken {
 			return i
 		}
-		if budget -= t.Count(l); budget < 0 {
+		if budget -= count(l); budget < 0 {
 			return i
 		}
 	}
