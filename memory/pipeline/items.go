@@ -102,21 +102,32 @@ func (r *preparation) Project(ctx context.Context, history []wire.Item, beside f
 	return history
 }
 
-// indices returns the indices in all of some. It fails if some is not a subsequence of all.
+// indices returns the indices in all of some, the same items or equal ones. It fails if some is not a subsequence of all. Of equal
+// items that are not the same, some has the newest.
 func indices(some, all []wire.Item) ([]int, error) {
-	kept := make([]int, 0, min(len(some), len(all)))
-	at := 0
-	for _, it := range some {
-		for at < len(all) && !bytes.Equal(all[at].Raw, it.Raw) {
-			at++
+	for _, match := range []func(a, b []byte) bool{wire.SameBytes, bytes.Equal} {
+		if kept, ok := subsequence(some, all, match); ok {
+			return kept, nil
 		}
-		if at == len(all) {
-			return nil, refuse(ClassRefused)
-		}
-		kept = append(kept, at)
-		at++
 	}
-	return kept, nil
+	return nil, refuse(ClassRefused)
+}
+
+// subsequence matches the items of some with those of all, from the newest on.
+func subsequence(some, all []wire.Item, match func(a, b []byte) bool) (indices []int, ok bool) {
+	indices = make([]int, len(some))
+	at := len(all) - 1
+	for i, it := range slices.Backward(some) {
+		for at >= 0 && !match(all[at].Raw, it.Raw) {
+			at--
+		}
+		if at < 0 {
+			return nil, false
+		}
+		indices[i] = at
+		at--
+	}
+	return indices, true
 }
 
 // Pick returns the items of these indices.

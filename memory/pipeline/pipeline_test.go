@@ -535,6 +535,30 @@ func TestAppend(t *testing.T) {
 	}
 }
 
+// TestIndices: a layer's choice is found by the items themselves, and that of a layer which makes its items anew by the newest equal
+// ones.
+func TestIndices(t *testing.T) {
+	all := []wire.Item{user("ok"), user("a"), user("ok"), user("b"), user("ok")}
+	for _, c := range []struct {
+		some []wire.Item
+		want []int
+	}{
+		{nil, []int{}},
+		{all, []int{0, 1, 2, 3, 4}},
+		{[]wire.Item{user("ok"), user("b")}, []int{2, 3}},
+		{[]wire.Item{user("ok"), user("ok")}, []int{2, 4}},
+		{[]wire.Item{all[0], all[3]}, []int{0, 3}},
+		{[]wire.Item{user("b"), user("a")}, nil},
+		{[]wire.Item{all[3], all[1]}, nil},
+		{[]wire.Item{user("c")}, nil},
+	} {
+		got, err := indices(c.some, all)
+		if diff := cmp.Diff(c.want, got); diff != "" || (err == nil) != (c.want != nil) {
+			t.Errorf("%s: %v, %s", texts(c.some), err, diff)
+		}
+	}
+}
+
 // nothingBeside is the cost of a view that has nothing beside its history.
 func nothingBeside() int { return 0 }
 
