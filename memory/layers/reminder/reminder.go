@@ -72,12 +72,14 @@ func New(o Options) (*Layer, error) {
 type state struct {
 	Turns int `json:"turns"`
 	Calls int `json:"calls"`
+	// Before is Turns before the request with the last of them: one may have several.
+	Before int `json:"before,omitempty"`
 }
 
 // read decodes a stored state, and returns the empty state if it is not a count.
 func read(s layer.State) state {
 	return layer.Decode(s, func(st *state) bool {
-		return min(st.Turns, st.Calls) >= 0 && max(st.Turns, st.Calls) <= math.MaxInt32
+		return min(st.Turns, st.Calls, st.Before) >= 0 && st.Before <= st.Turns && max(st.Turns, st.Calls) <= math.MaxInt32
 	})
 }
 
@@ -94,6 +96,9 @@ func (*Layer) AppendItems(_ context.Context, _ *layer.Turn, s layer.State, items
 			st.Calls++
 		}
 	}
+	if st.Turns > before.Turns {
+		st.Before = before.Turns
+	}
 	if st == before {
 		return layer.Appended{Items: items}, nil
 	}
@@ -101,9 +106,10 @@ func (*Layer) AppendItems(_ context.Context, _ *layer.Turn, s layer.State, items
 	return layer.Appended{Items: items, State: next}, err
 }
 
-// due reports whether a reminder is shown.
+// due reports whether a reminder is shown. The first request of a session may have a whole history: only the last message counts.
 func (r Reminder) due(st state) bool {
-	return r.EveryUserTurns > 0 && st.Turns > 0 && st.Turns%r.EveryUserTurns == 0 ||
+	n := r.EveryUserTurns
+	return n > 0 && st.Turns > 0 && (st.Turns%n == 0 || st.Before > 0 && st.Turns/n > st.Before/n) ||
 		r.AfterToolCalls > 0 && st.Calls >= r.AfterToolCalls
 }
 

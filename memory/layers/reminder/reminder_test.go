@@ -39,6 +39,8 @@ func TestWhen(t *testing.T) {
 		{"u|t|t|t|u|t", ",,C,CB,T,T"},
 		{"u|tt|ttt|u", ",C,CB,T"},
 		{"uuuuuu", "TB"},
+		{"u|uu|u", ",TB,T"},
+		{"uuuuu|t", ","},
 		{"t", ""},
 		{"s|a", ","},
 	} {
