@@ -43,6 +43,7 @@ func Defaults(Options) layer.Defaults {
 type Layer struct {
 	// head and tail are the block around the place where it may be cut; head is empty where there is no content.
 	head, tail string
+	tag        string
 }
 
 var tagName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]{0,63}$`)
@@ -66,7 +67,7 @@ func New(o Options) (*Layer, error) {
 	}
 	// Tags in the operator's text stay; it only must not close its own block.
 	content = strings.ReplaceAll(content, "</"+o.Tag, `<\/`+o.Tag)
-	return &Layer{head: "<" + o.Tag + ">\n" + content, tail: "\n</" + o.Tag + ">"}, nil
+	return &Layer{head: "<" + o.Tag + ">\n" + content, tail: "\n</" + o.Tag + ">", tag: o.Tag}, nil
 }
 
 func (o Options) content() (string, error) {
@@ -164,7 +165,9 @@ func (l *Layer) Recall(_ context.Context, t *layer.Turn, _ layer.State, budget i
 	}
 	text := l.head
 	if budget > 0 {
-		text = text[:layer.Cut(t.Count, text, l.tail, budget)]
+		if text = text[:layer.Cut(t.Count, text, l.tail, budget)]; len(text) <= len("<"+l.tag+">\n") {
+			return layer.Recalled{NoRoom: true}, nil
+		}
 	}
 	return layer.OneBlock(text + l.tail), nil
 }
