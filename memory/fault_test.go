@@ -17,6 +17,7 @@ import (
 	"remora/memory"
 	"remora/memory/media"
 	"remora/memory/session"
+	"remora/wire/dialects"
 )
 
 // servers is a store of which some sessions are on a server of their own, named by the first letter of the session, and
@@ -242,6 +243,33 @@ func testSessionOutlivesItsStreams(t *testing.T, url string) {
 		time.Sleep(ttl + time.Second)
 		if err := l.m.Walk(t.Context(), scope, func(memory.Line) error { return nil }); !errors.Is(err, memory.ErrNoSession) {
 			t.Errorf("the session has not expired: %v", err)
+		}
+		l.m.Close()
+		if err := mem.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestServerOfAnIndexIsLost: a turn is stored, and the groups that lead to its session are on a server that is away for a moment.
+func TestServerOfAnIndexIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem, err := stores.Open("memory:", cache.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		response := session.ResponseGroup(scope.Tenant, "resp_1")
+		log, store := &journal{}, &partly{Store: mem}
+		store.lost.Store(&response)
+		l := &lab{t: t, store: store, m: memory.New(store, nil, memory.Options{Log: slog.New(slog.NewTextHandler(log, nil))})}
+		l.ask(dialects.Responses, "| u:1 -> a:1")
+		if out := log.String(); strings.Count(out, "\n") != 1 || !strings.Contains(out, "a server of the store failed") {
+			t.Errorf("log:\n%s", out)
+		}
+		store.lost.Store(nil)
+		time.Sleep(time.Minute)
+		if r, err := l.m.Response(t.Context(), scope.Tenant, "resp_1"); err != nil || r.Session != scope.Session {
+			t.Errorf("the answer is in session %q, %v", r.Session, err)
 		}
 		l.m.Close()
 		if err := mem.Close(); err != nil {

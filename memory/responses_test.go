@@ -457,17 +457,17 @@ func TestAnswerMadeInTheBackground(t *testing.T) {
 	}
 }
 
-// partly is a store that writes a session's other groups, but not the session, while that is lost.
+// partly is a store that writes all groups but one, which is lost; nil for none.
 type partly struct {
 	cache.Store
 
-	lost atomic.Bool
+	lost atomic.Pointer[cache.Group]
 }
 
 func (s *partly) Commit(ctx context.Context, b []cache.Batch) []cache.Outcome {
 	out := make([]cache.Outcome, len(b))
 	for i := range b {
-		if s.lost.Load() && b[i].Group == scope.Group() {
+		if lost := s.lost.Load(); lost != nil && b[i].Group == *lost {
 			out[i].Err = cache.OnShard("a", errors.New("connection refused"))
 			continue
 		}
@@ -503,7 +503,8 @@ func TestAnswerMadeInTheBackgroundIsFetchedAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, lost := range []bool{true, false} {
+	session := scope.Group()
+	for _, lost := range []*cache.Group{&session, nil} {
 		store.lost.Store(lost)
 		known, err := l.m.Response(t.Context(), scope.Tenant, "resp_1")
 		if err != nil {

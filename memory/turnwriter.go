@@ -219,10 +219,29 @@ func (w *turnWriter) commit(ctx context.Context, a *Answer) error {
 		if err == nil && a != nil && w.states != nil {
 			w.states.wrote(done)
 		}
+		if len(done.Missed) > 0 {
+			w.m.outages.failed(done.Err)
+			w.m.work.Go(func() { w.writeMissed(done.Missed) })
+		}
 		return err
 	}
 	w.m.forgetTurn(ctx, w.call.Scope)
 	return nil
+}
+
+// writeMissed writes batches again that a server of the store has not taken.
+func (w *turnWriter) writeMissed(batches []cache.Batch) {
+	if !sleep(w.m.life, w.m.o.RetryDelay) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(w.m.life, w.m.o.CommitWait)
+	defer cancel()
+	for _, out := range w.m.store.Commit(ctx, batches) {
+		if out.Err != nil {
+			w.m.o.Log.Warn("a session is not found by the id of an answer, or by its resource", "turn", w.ID, "error", out.Err.Error())
+			return
+		}
+	}
 }
 
 // valuePuts returns the session values to write with a resumed turn, unless a later turn was written first: the values

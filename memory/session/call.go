@@ -186,6 +186,8 @@ type Puts struct {
 type Done struct {
 	Version uint64          // the session's new version, 0 if the turn was already stored
 	Others  []cache.Outcome // of Puts.Others
+	Missed  []cache.Batch   // by which the session is found, and which could not be written: write them again
+	Err     error           // of the first of Missed
 }
 
 // Reread is the error of a commit that found a newer session and has read it again: retry the commit, with Puts for the present

@@ -105,10 +105,10 @@ func (c *turnCommit) batches() []cache.Batch {
 	}}
 }
 
-// write writes the commit, with p unless the answer is pending.
-func (c *turnCommit) write(ctx context.Context, p Puts) (cache.Outcome, []cache.Outcome) {
+// write writes the commit, with p unless the answer is pending. Its error is that of the session.
+func (c *turnCommit) write(ctx context.Context, p Puts) (done Done, err error) {
 	if out := c.writeAhead(ctx); out.Err != nil {
-		return out, nil
+		return Done{}, out.Err
 	}
 	batches := c.batches()
 	entries := c.e.log.Index.batches(c.e.call.Scope, c.e.state.head.isEmpty(), c.e.started)
@@ -128,7 +128,13 @@ func (c *turnCommit) write(ctx context.Context, p Puts) (cache.Outcome, []cache.
 	if len(entries) > 0 && out[own-2].Err == nil && out[own-1].Err == nil {
 		c.e.log.Index.written(c.e.call.Scope, c.e.started)
 	}
-	return out[0], out[own:]
+	done = Done{Version: out[0].Version, Others: out[own:]}
+	for i, out := range out[1:own] {
+		if out.Err != nil {
+			done.Missed, done.Err = append(done.Missed, batches[1+i]), cmp.Or(done.Err, out.Err)
+		}
+	}
+	return done, out[0].Err
 }
 
 // writeAhead writes the items of a very long turn that do not fit into its last batch. Until the last batch is written, the

@@ -259,17 +259,17 @@ func (e *Entry) Commit(ctx context.Context, a *Answer, p Puts) (Done, error) {
 	}
 
 	c := newTurnCommit(e, a)
-	own, others := c.write(ctx, p)
+	done, err := c.write(ctx, p)
 	switch {
-	case own.Err == nil:
-		e.written(c, own.Version, p)
-		return Done{own.Version, others}, nil
-	case errors.Is(own.Err, cache.ErrConflict):
+	case err == nil:
+		e.written(c, done.Version, p)
+		return done, nil
+	case errors.Is(err, cache.ErrConflict):
 		e.log.recent.drop(e.stored.group)
 		return Done{}, e.reload(ctx, a)
 	default:
 		e.log.recent.drop(e.stored.group)
-		return Done{}, own.Err
+		return Done{}, err
 	}
 }
 
