@@ -1032,6 +1032,21 @@ func TestRetryThatWaits(t *testing.T) {
 	}
 }
 
+// TestLostTurnIsNotWaitedFor: neither the store nor the disk took the answer of a turn that is listed as open.
+func TestLostTurnIsNotWaitedFor(t *testing.T) {
+	withReplicas(t, 2, func(r []*replica) {
+		a, b := r[0], r[1]
+		b.wantAnswer("u:1", "a:1", "u:1", memory.StatusOK)
+		turn := a.open("u:2")
+		a.link.fill(true)
+		a.spool.full = true
+		turn.Commit(answer(t, "a:2"))
+		a.link.fill(false)
+		time.Sleep(30 * time.Second)
+		b.wantAnswer("u:3", "a:3", "u:1 a:1 u:3", memory.StatusOK)
+	})
+}
+
 // TestUnreadAnswerThatWaits: the question of an answer that was too large to be read stays in the conversation, even if the turn
 // waits on disk.
 func TestUnreadAnswerThatWaits(t *testing.T) {

@@ -151,6 +151,10 @@ func (w *turnWriter) write(ctx context.Context, a *Answer) (stored bool) {
 			w.m.o.Lost(1)
 		}
 		w.m.o.Log.Error("turn lost: neither the store nor the spool took it", "turn", w.ID, "error", refused.Error())
+		if w.entry.Order.IsPending() {
+			scope, turn := w.call.Scope, w.ID
+			w.m.work.Go(func() { w.m.endLost(scope, turn) })
+		}
 		return false
 	}
 
@@ -161,6 +165,21 @@ func (w *turnWriter) write(ctx context.Context, a *Answer) (stored bool) {
 		w.m.heartbeat.AwaitBeat(told) //nolint:contextcheck // see told
 	}
 	return false
+}
+
+// endLost takes a lost turn off the list of open ones as soon as the store can be written, since other processes wait for those.
+func (m *Memory) endLost(s Scope, turn string) {
+	for sleep(m.life, m.o.RetryDelay) {
+		if m.outages.available(s.Group()) != nil {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(m.life, m.o.CommitWait)
+		err := m.log.SetAside(ctx, s, turn, nil)
+		cancel()
+		if err == nil || errors.Is(err, session.ErrNoSession) {
+			return
+		}
+	}
 }
 
 // store commits the turn to the transcript. The lock spares turns of this process conflicts with each other.

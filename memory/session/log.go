@@ -140,8 +140,9 @@ func (log *Log) Records(ctx context.Context, s Scope, list []Pending) ([][]byte,
 	return log.transcript(s).readyRecords(ctx, list)
 }
 
-// SetAside removes a ready turn whose record makes no sense from those that wait, so that no other turn waits for it. The record is
-// kept under another name. Its error is cache.ErrConflict if the session has changed: it may be tried again.
+// SetAside removes a turn from those that are not in the log, so that no other turn waits for it: a ready one whose record makes
+// no sense, which is kept under another name, or an open one whose answer was lost, without a record. Its error is cache.ErrConflict
+// if the session has changed: it may be tried again.
 func (log *Log) SetAside(ctx context.Context, s Scope, turn string, record []byte) error {
 	stored := log.transcript(s)
 	st, _, err := stored.head(ctx)
@@ -151,9 +152,12 @@ func (log *Log) SetAside(ctx context.Context, s Scope, turn string, record []byt
 	h := st.head.clone(0)
 	h.Pending.remove(turn)
 	log.recent.drop(stored.group)
+	puts := []cache.Put{{Name: headName, Data: h.encode()}}
+	if record != nil {
+		puts = append(puts, cache.Put{Name: asidePrefix + turn, Data: record})
+	}
 	return log.store.Commit(ctx, []cache.Batch{{
-		Group: stored.group, Expect: st.version, TTL: log.ttl, Deletes: []string{journalPrefix + turn},
-		Puts: []cache.Put{{Name: asidePrefix + turn, Data: record}, {Name: headName, Data: h.encode()}},
+		Group: stored.group, Expect: st.version, TTL: log.ttl, Deletes: []string{journalPrefix + turn}, Puts: puts,
 	}})[0].Err
 }
 
