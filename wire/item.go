@@ -265,6 +265,28 @@ func (it Item) Text() string {
 	return string(dst)
 }
 
+// Said is Text, for an answer of a model without the thoughts at its beginning: see WithoutThoughts.
+func (it Item) Said() string {
+	text := it.Text()
+	if it.Role == Assistant {
+		text = WithoutThoughts(text)
+	}
+	return text
+}
+
+// WithoutThoughts removes the thoughts that servers without a reasoning parser leave at the beginning of an answer, between <think>
+// and </think>. Some chat templates write the first tag themselves, so it may be missing; an answer that is cut off may lack the second.
+func WithoutThoughts(answer string) string {
+	const begin, end = "<think>", "</think>"
+	_, rest, ended := strings.Cut(answer, end)
+	if !strings.HasPrefix(strings.TrimLeft(answer, " \t\r\n"), begin) {
+		if _, rest, ended = strings.Cut(answer, "\n"+end+"\n"); !ended {
+			return answer
+		}
+	}
+	return strings.TrimLeft(rest, " \t\r\n")
+}
+
 // spoken are the members of a part that hold text.
 var spoken = [...]string{"text", "refusal", "stdout", "stderr"} //nolint:gochecknoglobals // a constant list
 

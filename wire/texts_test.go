@@ -76,3 +76,20 @@ func FuzzMapTexts(f *testing.F) {
 		}
 	})
 }
+
+// TestWithoutThoughts: local servers without a reasoning parser leave thoughts in the answer.
+func TestWithoutThoughts(t *testing.T) {
+	for answer, want := range map[string]string{
+		"<think>\nLena, maybe in Oslo.\n</think>\n\nIn Bergen.": "In Bergen.",
+		"\n<think></think>In Bergen.":                           "In Bergen.",
+		"Lena, maybe in Oslo.\n</think>\n\nIn Bergen.":          "In Bergen.", // the template has written the first tag
+		"<think>cut off":                  "",
+		"In Bergen.":                      "In Bergen.",
+		"The tag </think> ends thoughts.": "The tag </think> ends thoughts.",
+		"Write <think>so</think> before.": "Write <think>so</think> before.",
+	} {
+		if got := wire.WithoutThoughts(answer); got != want {
+			t.Errorf("%q: %q, want %q", answer, got, want)
+		}
+	}
+}

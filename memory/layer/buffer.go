@@ -68,7 +68,7 @@ func (b *Buffer) Add(t *Turn, items []wire.Item, limit int, hears func(by string
 			lost++
 			continue
 		}
-		if text := redact.Text(Head(it.Text(), most)); text != "" {
+		if text := redact.Text(Head(it.Said(), most)); text != "" {
 			text = strings.ToValidUTF8(text, "\uFFFD") // as it will be read again
 			h := Heard{by, text, Source{Digest(t.Thread), ItemName(it)}, t.Now.UnixMilli()}
 			texts = append(texts, h)

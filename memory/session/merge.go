@@ -360,16 +360,17 @@ func (in *incoming) follow(n int, behind []*storedItem) int {
 	return n
 }
 
-// isAnswer reports whether the item is a model's text, and the same as a client's but for white space around it.
+// isAnswer reports whether the item is a model's text, and the same as a client's but for white space around it, and
+// for thoughts: chat pages send back neither.
 func (it *storedItem) isAnswer(resent wire.Item) bool {
 	stored, err := wire.ParseItem(it.Dialect, it.Raw)
-	text := strings.TrimSpace(resent.Text())
+	text := strings.TrimSpace(resent.Said())
 	for _, a := range [...]wire.Item{stored, resent} {
 		if err != nil || a.Kind != wire.Message || a.Role != wire.Assistant || a.HasCalls() {
 			return false
 		}
 	}
-	return text != "" && text == strings.TrimSpace(stored.Text())
+	return text != "" && text == strings.TrimSpace(stored.Said())
 }
 
 // longest returns the longest of the request's histories that ends at a known place, as the item at its end and that place; nil

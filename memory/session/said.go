@@ -125,13 +125,13 @@ func (r *newsReader) said(ctx context.Context, it *storedItem) (said Said, ok bo
 	if err != nil || item.Kind != wire.Message || item.Role != wire.User && item.Role != wire.Assistant {
 		return Said{}, false, nil //nolint:nilerr // what cannot be read says nothing
 	}
-	text := item.Text()
+	text := item.Said()
 	if cut && strings.Contains(text, place) {
 		if err := r.joinMedia(ctx, []*storedItem{it}); err != nil {
 			return Said{}, false, err
 		}
 		item, err = wire.ParseItem(it.Dialect, it.Raw)
-		if text = item.Text(); err != nil {
+		if text = item.Said(); err != nil {
 			return Said{}, false, nil //nolint:nilerr // likewise
 		}
 	}

@@ -80,7 +80,7 @@ func saidIn(it wire.Item) string {
 	default:
 		return ""
 	}
-	text := opening(it.Text(), limit)
+	text := opening(it.Said(), limit)
 	if text == "" {
 		return ""
 	}

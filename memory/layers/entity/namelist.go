@@ -185,7 +185,7 @@ func read(raw []byte) []found {
 // texts yields the text of an item and the arguments of its calls; the second value is true for arguments.
 func texts(it wire.Item) iter.Seq2[string, bool] {
 	return func(yield func(text string, given bool) bool) {
-		if text := wire.PlainText(it.Text()); text != "" && !yield(text, false) {
+		if text := wire.PlainText(it.Said()); text != "" && !yield(text, false) {
 			return
 		}
 		for i := range it.Calls() {

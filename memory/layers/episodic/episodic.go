@@ -150,7 +150,7 @@ func (l *Layer) Store(_ context.Context, t *layer.Turn, s layer.State, r *layer.
 		}
 	}
 	if r.Done {
-		e.Answer = brief(r.Text)
+		e.Answer = brief(wire.WithoutThoughts(r.Text))
 	}
 	e.Last, e.Result = t.Now.UTC(), ""
 	all := slices.DeleteFunc(l.remembered(st, t.Now), func(o episode) bool { return o.Session == e.Session })
