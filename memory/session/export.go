@@ -148,11 +148,13 @@ func (x *exporter) walk(ctx context.Context) error {
 // itemLines writes the items by sequence number, and returns their turns.
 func (x *exporter) itemLines(ctx context.Context, h *head) (turns []string, err error) {
 	onHead := make(map[uint64]bool) // items on the line that ends with the head
-	for at, err := range x.backBy(ctx, h.Pos.Seq, exportPage, exportPage) {
+	for items, err := range x.pagesBack(ctx, h.Pos.Seq, exportPage, exportPage) {
 		if err != nil {
 			return nil, err
 		}
-		onHead[at.Pos.Seq] = true
+		for _, at := range items {
+			onHead[at.Pos.Seq] = true
+		}
 	}
 
 	seen := make(map[string]bool)

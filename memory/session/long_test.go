@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -259,5 +260,33 @@ func TestTurnsNeedNoCopy(t *testing.T) {
 		if o.copied > 0 || o.lasting < 2*count {
 			t.Errorf("large %t: %d values may be kept and %d have to be copied", large, o.lasting, o.copied)
 		}
+	}
+}
+
+// TestReadsOfALine: a line is read without the large strings of other lines, and a summary is found by pages.
+func TestReadsOfALine(t *testing.T) {
+	l := newLab(t)
+	long := strings.Repeat("long", 5000)
+	l.sees(HistoryAuto, "u:1", "a:1")
+	l.sees(HistoryAuto, "u:1 a:1 u:"+long, "a:"+long)
+	l.sees(HistoryAuto, "u:1 a:1 u:2", "a:2")
+	l.reads = nil
+	l.want("view", l.view(l.enter(HistoryServer, "u:3")), "u:1 a:1 u:2 a:2 u:3")
+	for _, names := range l.reads {
+		if slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, mediaPrefix) }) {
+			t.Error("large strings of another line are read")
+		}
+	}
+
+	history := "u:1 a:1 u:2 a:2"
+	for i, asked := range []string{"u:same", "u:same", "u:same", "u:same", "u:same", "u:same", "u:other", "u:same"} {
+		l.sees(HistoryAuto, history+" "+asked, fmt.Sprint("a:then", i))
+		history += " " + asked + fmt.Sprint(" a:then", i)
+	}
+	words := strings.Fields(history)
+	l.reads = nil
+	e := l.enter(HistoryAuto, "u:summary "+strings.Join(words[5:len(words)-2], " ")+" u:new")
+	if e.plan.relation != relTrim || e.plan.summary != 1 || len(l.reads) > 12 {
+		t.Errorf("%s with %d items of a summary, by %d reads", e.plan.relation, e.plan.summary, len(l.reads))
 	}
 }

@@ -238,20 +238,23 @@ func (m *merger) overlapFrom(ctx context.Context, i int, from *linePosition) (pl
 // summaryBefore goes back from item i, at seq, as far as the request equals the transcript, and returns the first equal item of
 // the request. The items before it are the client's own summary.
 func (m *merger) summaryBefore(ctx context.Context, i int, seq uint64) (int, error) {
-	at, err := m.stored.items(ctx, seq, seq)
-	for i > 0 && err == nil && at[0] != nil && at[0].Parent != 0 {
-		if at, err = m.stored.items(ctx, at[0].Parent, at[0].Parent); err != nil || at[0] == nil {
-			break
+	for items, err := range m.stored.pagesBack(ctx, seq, pageItems, maxPageItems) {
+		if err != nil {
+			return 0, err
 		}
-		if at[0].Flags&flagHidden != 0 || at[0].Flags&flagOffChain != 0 && m.in.marks[i-1].onChain {
-			continue
+		for _, at := range items {
+			switch {
+			case i == 0:
+				return 0, nil
+			case at.Pos.Seq == seq, at.Flags&flagHidden != 0, at.Flags&flagOffChain != 0 && m.in.marks[i-1].onChain:
+			case at.Content != m.in.marks[i-1].content:
+				return i, nil
+			default:
+				i--
+			}
 		}
-		if at[0].Content != m.in.marks[i-1].content {
-			break
-		}
-		i--
 	}
-	return i, err
+	return i, nil
 }
 
 // repetition finds the place of a request that repeats the client's last request on the head line: the client has not seen the

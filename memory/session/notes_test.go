@@ -28,7 +28,8 @@ type lab struct {
 	log *Log
 	n   int
 
-	puts []string // names, of all commits so far
+	puts  []string   // names, of all commits so far
+	reads [][]string // names, by round trip
 }
 
 func newLab(t *testing.T) *lab {
@@ -52,6 +53,15 @@ func (l *lab) Commit(ctx context.Context, batches []cache.Batch) []cache.Outcome
 		l.puts = append(l.puts, p.Name)
 	}
 	return l.Store.Commit(ctx, batches)
+}
+
+func (l *lab) Read(ctx context.Context, queries []cache.Query) ([]cache.Result, error) {
+	var names []string
+	for _, q := range queries {
+		names = append(names, q.Names...)
+	}
+	l.reads = append(l.reads, names)
+	return l.Store.Read(ctx, queries)
 }
 
 // wrote counts the values with a prefix that were written.

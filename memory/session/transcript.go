@@ -49,13 +49,7 @@ func (t transcript) items(ctx context.Context, first, last uint64) ([]*storedIte
 	if err != nil {
 		return nil, err
 	}
-	var cuts []*storedItem
-	for _, it := range items {
-		if it != nil && it.Flags&flagCut != 0 {
-			cuts = append(cuts, it)
-		}
-	}
-	return items, t.joinMedia(ctx, cuts)
+	return items, t.joinMedia(ctx, items)
 }
 
 // itemsWithoutMedia is items without their large strings, which are kept apart.
@@ -82,8 +76,14 @@ func (t transcript) itemsWithoutMedia(ctx context.Context, first, last uint64) (
 	return items, nil
 }
 
-// joinMedia inserts the large strings of items, which it reads in one round trip.
-func (t transcript) joinMedia(ctx context.Context, cuts []*storedItem) error {
+// joinMedia inserts the large strings of items, which it reads in one round trip, if there are any. Items may be nil.
+func (t transcript) joinMedia(ctx context.Context, items []*storedItem) error {
+	var cuts []*storedItem
+	for _, it := range items {
+		if it != nil && it.Flags&flagCut != 0 {
+			cuts = append(cuts, it)
+		}
+	}
 	if len(cuts) == 0 {
 		return nil
 	}
@@ -139,22 +139,47 @@ func (t transcript) back(ctx context.Context, next uint64) iter.Seq2[*storedItem
 // backBy is back, with how many items it reads at first and at most at once.
 func (t transcript) backBy(ctx context.Context, next, page, most uint64) iter.Seq2[*storedItem, error] {
 	return func(yield func(*storedItem, error) bool) {
-		for ; next != 0; page = min(page*2, most) {
-			first := next - min(next-1, page-1)
-			stored, err := t.items(ctx, first, next)
+		for items, err := range t.pagesBack(ctx, next, page, most) {
+			if err == nil {
+				err = t.joinMedia(ctx, items)
+			}
 			if err != nil {
 				yield(nil, err)
 				return
 			}
-			for next >= first {
-				at := stored[next-first]
-				if at == nil || at.Parent >= next {
-					yield(nil, fmt.Errorf("item %d: %w", next, ErrCorrupt))
+			for _, at := range items {
+				if !yield(at, nil) {
 					return
 				}
-				if next = at.Parent; !yield(at, nil) {
-					return
+			}
+		}
+	}
+}
+
+// pagesBack iterates a line like backBy, by the items that one read finds, without their large strings.
+func (t transcript) pagesBack(ctx context.Context, next, page, most uint64) iter.Seq2[[]*storedItem, error] {
+	return func(yield func([]*storedItem, error) bool) {
+		for ; next != 0; page = min(page*2, most) {
+			first := next - min(next-1, page-1)
+			stored, err := t.itemsWithoutMedia(ctx, first, next)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			var items []*storedItem // of the line
+			for next >= first && err == nil {
+				if at := stored[next-first]; at != nil && at.Parent < next {
+					items, next = append(items, at), at.Parent
+				} else {
+					err = fmt.Errorf("item %d: %w", next, ErrCorrupt)
 				}
+			}
+			if len(items) > 0 && !yield(items, nil) {
+				return
+			}
+			if err != nil {
+				yield(nil, err)
+				return
 			}
 		}
 	}
@@ -181,9 +206,12 @@ func (t transcript) line(ctx context.Context, end position, want uint64) (*store
 
 // isOn reports whether the line that ends at end has the item seq.
 func (t transcript) isOn(ctx context.Context, end position, seq uint64) (bool, error) {
-	for at, err := range t.back(ctx, end.Seq) {
-		if err != nil || at.Pos.Seq <= seq {
-			return err == nil && at.Pos.Seq == seq, err
+	for items, err := range t.pagesBack(ctx, end.Seq, pageItems, maxPageItems) {
+		if err != nil {
+			return false, err
+		}
+		if items[len(items)-1].Pos.Seq <= seq {
+			return slices.ContainsFunc(items, func(it *storedItem) bool { return it.Pos.Seq == seq }), nil
 		}
 	}
 	return seq == 0, nil
