@@ -39,36 +39,33 @@ func (m *merger) quotes(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	last := h.NextSeq - 1
-	stored, err := m.stored.items(ctx, last-min(last-1, quotedItems-1), last)
+	stored, err := m.stored.itemsWithoutMedia(ctx, last-min(last-1, quotedItems-1), last)
 	if err != nil {
 		return false, err
 	}
-	items := make([]wire.Item, len(stored))
+	var answers []string
 	var asked strings.Builder
-	for i, at := range stored {
+	for _, at := range slices.Backward(stored) {
 		if at == nil || at.Flags&flagHidden != 0 {
 			continue
 		}
-		if items[i], err = wire.ParseItem(at.Dialect, at.Raw); err != nil {
-			items[i] = wire.Item{}
+		it, ok, err := m.stored.message(ctx, at)
+		if err != nil {
+			return false, err
 		}
-		if items[i].Role == wire.User {
-			asked.WriteString(items[i].Text())
+		switch {
+		case !ok || !it.HasContent():
+		case it.Role == wire.User && asked.Len() < quotedBytes:
+			text := it.Text()
+			asked.WriteString(text[:min(len(text), quotedBytes)])
 			asked.WriteByte('\n')
+		case it.Role == wire.Assistant && len(answers) < quotedAnswers:
+			answers = append(answers, it.Text())
 		}
 	}
-	left := quotedAnswers
-	for i := len(items) - 1; i >= 0 && left > 0; i-- {
-		it := &items[i]
-		if it.Kind != wire.Message || it.Role != wire.Assistant || !it.HasContent() {
-			continue
-		}
-		left--
-		if sharesPassage(it.Text(), said.String(), asked.String()) {
-			return true, nil
-		}
-	}
-	return false, nil
+	return slices.ContainsFunc(answers, func(answer string) bool {
+		return sharesPassage(answer, said.String(), asked.String())
+	}), nil
 }
 
 // asksInWordsOfCall reports whether a user message of the request is a text from the arguments of an open call, or contains one

@@ -86,7 +86,7 @@ func (r *newsReader) since(ctx context.Context, before Reading) (News, error) {
 	}
 
 	for _, it := range l.stored {
-		if it == nil || it.Flags&(flagOffChain|flagSummary|flagSide|flagHidden) != 0 {
+		if it == nil || it.Flags&unsaid != 0 {
 			continue
 		}
 		behind := it.Line == h.Line && it.Pos.Seq > h.Pos.Seq && (it.Parent == h.Pos.Seq || it.Parent > h.Pos.Seq && l.on[it.Parent])
@@ -97,11 +97,7 @@ func (r *newsReader) since(ctx context.Context, before Reading) (News, error) {
 			continue
 		}
 
-		said, ok, err := r.said(ctx, it)
-		if err != nil {
-			return News{}, err
-		}
-		if ok {
+		if said, ok := l.said[it.Pos.Seq]; ok {
 			said.unanswered = behind
 			n.Said = append(n.Said, said)
 		}
@@ -111,33 +107,40 @@ func (r *newsReader) since(ctx context.Context, before Reading) (News, error) {
 	return n, err
 }
 
-// said reads the text of an item; nothing if it is not a message of a user or a model. Separately stored images and files are
-// not read; long texts are.
+// said reads a message of a user or a model; nothing from another item.
 func (r *newsReader) said(ctx context.Context, it *storedItem) (said Said, ok bool, err error) {
+	item, ok, err := r.message(ctx, it)
+	if err != nil || !ok || item.Role != wire.User && item.Role != wire.Assistant {
+		return Said{}, false, err
+	}
+	return Said{
+		Seq: it.Pos.Seq, Content: it.Content, Role: item.Role, Name: wire.Text(wire.Member(item.Raw, "name")), Text: ends(item.Said()), turn: it.Turn,
+	}, true, nil
+}
+
+// message parses a message that was read without its large strings, with a long text, but without pictures and files. It returns
+// false for another item, and for one that cannot be parsed.
+func (t transcript) message(ctx context.Context, it *storedItem) (item wire.Item, ok bool, err error) {
 	const place = "\uFFFC" // of a large string
 	raw, cut := it.Raw, it.Flags&flagCut != 0
 	if cut {
 		if raw, err = media.Without(it.Raw, place); err != nil {
-			return Said{}, false, fmt.Errorf("item %d: %w: %w", it.Pos.Seq, ErrCorrupt, err)
+			return wire.Item{}, false, fmt.Errorf("item %d: %w: %w", it.Pos.Seq, ErrCorrupt, err)
 		}
 	}
-	item, err := wire.ParseItem(it.Dialect, raw)
-	if err != nil || item.Kind != wire.Message || item.Role != wire.User && item.Role != wire.Assistant {
-		return Said{}, false, nil //nolint:nilerr // what cannot be read says nothing
+	item, err = wire.ParseItem(it.Dialect, raw)
+	if err != nil || item.Kind != wire.Message {
+		return wire.Item{}, false, nil //nolint:nilerr // what cannot be read says nothing
 	}
-	text := item.Said()
-	if cut && strings.Contains(text, place) {
-		if err := r.joinMedia(ctx, []*storedItem{it}); err != nil {
-			return Said{}, false, err
-		}
-		item, err = wire.ParseItem(it.Dialect, it.Raw)
-		if text = item.Said(); err != nil {
-			return Said{}, false, nil //nolint:nilerr // likewise
-		}
+	if !cut || !strings.Contains(item.Text(), place) {
+		return item, true, nil
 	}
-	said = Said{Seq: it.Pos.Seq, Content: it.Content, Role: item.Role, Name: wire.Text(wire.Member(item.Raw, "name")), Text: ends(text), turn: it.Turn}
-	it.Raw = nil // a page of long texts is not to be held at once
-	return said, true, nil
+	whole := *it
+	if err := t.joinMedia(ctx, []*storedItem{&whole}); err != nil {
+		return wire.Item{}, false, err
+	}
+	item, err = wire.ParseItem(it.Dialect, whole.Raw)
+	return item, err == nil, nil //nolint:nilerr // likewise
 }
 
 // ends is a text, or its beginning and its end where it is long. It is cut between lines, or else between words: half of a secret, or
@@ -157,20 +160,39 @@ func ends(text string) string {
 	return strings.ToValidUTF8(head+"\n\n"+tail, "")
 }
 
+// unsaid are the flags of items that are not read for recall.
+const unsaid = flagOffChain | flagSummary | flagSide | flagHidden
+
 // newestItems are the newest items of a session.
 type newestItems struct {
-	stored []*storedItem
+	stored []*storedItem // without their bytes
+	said   map[uint64]Said
 	on     map[uint64]bool // those on the conversation
 	joins  uint64          // the item before these at which the conversation goes on
 }
 
 // newest reads the items from seq first on.
 func (r *newsReader) newest(ctx context.Context, h *head, first uint64) (newestItems, error) {
-	l := newestItems{on: map[uint64]bool{}}
+	l := newestItems{said: map[uint64]Said{}, on: map[uint64]bool{}}
 	for at := first; at < h.NextSeq; at += exportPage {
 		page, err := r.itemsWithoutMedia(ctx, at, min(h.NextSeq-1, at+exportPage-1))
 		if err != nil {
 			return newestItems{}, err
+		}
+		for _, it := range page {
+			if it == nil {
+				continue
+			}
+			if it.Flags&unsaid == 0 {
+				said, ok, err := r.said(ctx, it)
+				if err != nil {
+					return newestItems{}, err
+				}
+				if ok {
+					l.said[it.Pos.Seq] = said
+				}
+			}
+			it.Raw = nil // a page of long texts is not to be held at once
 		}
 		l.stored = append(l.stored, page...)
 	}
