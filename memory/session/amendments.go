@@ -27,7 +27,8 @@ type Amendment struct {
 	// At is the chain hash of the visible item before it; zero is before the first.
 	At wire.Hash
 	// Next is the chain hash of the visible item that it led to. The hidden items are shown only if that item follows,
-	// so that a regenerated answer does not get the steps of the first one. If Next is zero, they are always shown.
+	// so that a regenerated answer does not get the steps of the first one. If Next is zero, they are always shown; so are the
+	// steps of a turn whose last call failed.
 	Next wire.Hash
 	// Replaces: the visible item that ends at At is not shown to the model.
 	Replaces bool

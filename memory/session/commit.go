@@ -26,6 +26,7 @@ type turnCommit struct {
 	version uint64      // the expected version of the session
 
 	deletes []string
+	ready   bool     // a record of the turn waited
 	input   position // the end of the input
 	stored  []string // names of the input's values, while the answer is pending
 	added   []uint64 // sequence numbers of its items
@@ -71,9 +72,7 @@ func newTurnCommit(e *Entry, a *Answer) *turnCommit {
 	c.putSystemPrompt()
 	c.amend()
 	c.blocks = putBlocks(&c.itemWriter, c.head, e.Notes.Blocks)
-	if e.Order.update(c.head, c.open) {
-		c.deletes = append(slices.Clip(c.deletes), journalPrefix+e.id)
-	}
+	c.ready = e.Order.update(c.head, c.open)
 
 	record := c.record(a)
 	c.put(turnPrefix+e.id, record.AppendTo(make([]byte, 0, record.Size())))
@@ -85,7 +84,10 @@ func (c *turnCommit) batches() []cache.Batch {
 	ttl := c.e.log.ttl
 	session := cache.Batch{
 		Group: c.e.stored.group, Expect: c.version,
-		Puts: c.take(len(c.puts)), Deletes: c.deletes, TTL: ttl, Listed: c.e.state.head.isEmpty(),
+		Puts: c.take(len(c.puts)), Deletes: slices.Clip(c.deletes), TTL: ttl, Listed: c.e.state.head.isEmpty(),
+	}
+	if c.ready {
+		session.Deletes = append(session.Deletes, journalPrefix+c.e.id)
 	}
 	if c.reply == "" {
 		return []cache.Batch{session}
@@ -147,6 +149,9 @@ func (c *turnCommit) writeAhead(ctx context.Context) (out cache.Outcome) {
 		}
 		reserved := c.e.state.head.clone(0)
 		reserved.NextSeq = c.head.NextSeq
+		if c.e.moved {
+			reserved.Tails.drop(c.e.journaled.end.Seq) // see retract
+		}
 		items := c.take(n)
 		puts := append(items, cache.Put{Name: headName, Data: reserved.encode()}) // a copy, as items has no room
 		out = c.e.log.store.Commit(ctx, []cache.Batch{{

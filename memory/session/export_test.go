@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -125,5 +127,52 @@ func TestExportOfASessionInUse(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestImportOfASharedBeginning: the conversation begins with a message that a title request has quoted first.
+func TestImportOfASharedBeginning(t *testing.T) {
+	l := newLab(t)
+	l.sees(HistoryAuto, "s:Generate_a_short_title_for_this_conversation u:1", "a:Title")
+	l.sees(HistoryAuto, "s:be u:1", "a:1")
+	to := newLab(t)
+	if err := to.log.Import(t.Context(), scope, strings.NewReader(l.export(scope))); err != nil {
+		t.Fatal(err)
+	}
+	name := chainName(l.enter(HistoryClient, "u:1").in.ends[0].Chain)
+	want, err := decodeLinePosition(l.values(name)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := decodeLinePosition(to.values(name)[0]); err != nil || got != want {
+		t.Errorf("its place is %+v, %v, want %+v", got, err, want)
+	}
+}
+
+// refusing is a store that refuses writes of some owners.
+type refusing struct {
+	cache.Store
+	owner string
+}
+
+func (s *refusing) Commit(ctx context.Context, batches []cache.Batch) []cache.Outcome {
+	if s.owner != "" && strings.HasPrefix(batches[0].Group.Owner, s.owner) {
+		return cache.AllFailed(len(batches), errGone)
+	}
+	return s.Store.Commit(ctx, batches)
+}
+
+// TestImportThatCannotBeListed can be repeated.
+func TestImportThatCannotBeListed(t *testing.T) {
+	l := newLab(t)
+	l.sees(HistoryAuto, "u:1", "a:1")
+	to := newLab(t)
+	store := &refusing{Store: to.Store, owner: sessionsOwner}
+	log := New(store, 0)
+	for _, want := range []error{errGone, nil, ErrSessionExists} {
+		if err := log.Import(t.Context(), scope, strings.NewReader(l.export(scope))); !errors.Is(err, want) {
+			t.Errorf("%v, want %v", err, want)
+		}
+		store.owner = ""
 	}
 }

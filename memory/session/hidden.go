@@ -19,7 +19,7 @@ type Hidden struct {
 	Dialect  uint8       `json:"dialect"`        // its code
 	Seen     []wire.Hash `json:"seen,omitempty"` // see Amendment
 	// Led: the items led to the answer (tools of a layer, a refused answer). They are not shown with another answer to the same
-	// request.
+	// request. If the turn has no answer, since its last call failed, they are shown with any: the tools of layers have run.
 	Led bool `json:"led,omitempty"`
 }
 

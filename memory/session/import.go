@@ -52,10 +52,13 @@ func (im *importer) read(ctx context.Context, r io.Reader) error {
 	if err := im.whole(); err != nil {
 		return fmt.Errorf("import: %w", err)
 	}
-	if err := im.write(ctx); err != nil {
+	if err := im.clear(ctx); err != nil {
 		return err
 	}
-	return im.list(ctx)
+	if err := im.list(ctx); err != nil { // first: an entry without a session is harmless
+		return err
+	}
+	return im.write(ctx)
 }
 
 func (im *importer) line(l Line) error {
@@ -194,11 +197,21 @@ func (im *importer) turn(record json.RawMessage) error {
 	}
 	im.turns[t.ID] = &t
 	im.put(turnPrefix+t.ID, record)
+	im.claim(&t)
 	if t.ResponseID != "" && rulesOf(t.Dialect).Previous != "" && len(t.Output) > 0 && len(t.Output[0]) > 0 {
 		end := im.at[t.Output[0][len(t.Output[0])-1]]
 		im.put(idName(replyPrefix, t.ResponseID), linePosition{Pos: end.Pos, Line: end.Line, Side: t.Side != ""}.encode())
 	}
 	return nil
+}
+
+// claim indexes the place before a turn's items for their line if they begin it: see plan.claims.
+func (im *importer) claim(t *turnrecord.Record) {
+	at, own := im.at[t.Parent], slices.Concat(append([][]uint64{t.Input}, t.Output...)...)
+	if t.Parent == 0 || t.Alone || t.Side != "" || len(own) == 0 || im.at[own[0]].Line == at.Line {
+		return
+	}
+	im.put(chainName(at.Pos.Chain), linePosition{Pos: at.Pos, Line: im.at[own[0]].Line}.encode())
 }
 
 // whole returns an error for the first item or turn that the session refers to and the file lacks.
@@ -273,9 +286,6 @@ func (im *importer) list(ctx context.Context) error {
 // write stores the collected values. The head is written last: until then there is no session. If a write fails, the values
 // written so far are deleted.
 func (im *importer) write(ctx context.Context) error {
-	if err := im.clear(ctx); err != nil {
-		return err
-	}
 	// If the export lacks a block of the head's list, the next turn with it must write it.
 	im.head.Blocks = slices.DeleteFunc(im.head.Blocks, func(b wire.Hash) bool { return !slices.Contains(im.blocks, b) })
 	puts := append(im.puts, cache.Put{Name: headName, Data: im.head.encode()})

@@ -290,3 +290,29 @@ func TestReadsOfALine(t *testing.T) {
 		t.Errorf("%s with %d items of a summary, by %d reads", e.plan.relation, e.plan.summary, len(l.reads))
 	}
 }
+
+// TestLongTurnThatMoves: a very long turn moves behind a faster one, and the store fails before its end. The head names no end that
+// was deleted.
+func TestLongTurnThatMoves(t *testing.T) {
+	l := newLab(t)
+	l.sees(HistoryServer, "u:1", "a:1")
+	e := l.enter(HistoryServer, strings.ReplaceAll(longTalk(2*maxBatchItems), "a:", "u:a"))
+	l.view(e)
+	l.commit(e, "")
+	l.sees(HistoryServer, "u:2", "a:2")
+	p := &portions{Store: l.Store, fail: 3} // behind the conflict and the first batch
+	l.Store = p
+	a := &Answer{HTTPStatus: 200, Reply: wire.Reply{Choices: [][]wire.Item{sayAll(t, "a:end")}, Complete: true}}
+	if err := commit(e, a); !errors.Is(err, errGone) {
+		t.Fatal(err, p.items)
+	}
+	st, _, err := l.log.transcript(scope).head(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, end := range st.head.Tails {
+		if _, err := l.log.transcript(scope).item(t.Context(), end.Pos.Seq); err != nil {
+			t.Error(err)
+		}
+	}
+}

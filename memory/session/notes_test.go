@@ -449,6 +449,19 @@ func TestHiddenItemsOfResumedTurns(t *testing.T) {
 	l.want("another answer", l.sees(HistoryAuto, "u:1 a:3 u:4", "a:4"), "u:1 a:3 u:4")
 }
 
+// TestStepsOfAFailedTurn: the client asks again, and the model goes on from the tools that have run.
+func TestStepsOfAFailedTurn(t *testing.T) {
+	l := newLab(t)
+	e := l.enter(HistoryAuto, "u:1")
+	l.view(e)
+	l.amend(e, Hidden{Behind: 1, Led: true}, "c:x r:x")
+	if err := commit(e, &Answer{HTTPStatus: 500}); err != nil {
+		t.Fatal(err)
+	}
+	l.want("again", l.sees(HistoryAuto, "u:1", "a:1"), "u:1 c:x r:x")
+	l.want("next", l.sees(HistoryAuto, "u:1 a:1 u:2", "a:2"), "u:1 c:x r:x a:1 u:2")
+}
+
 // What can't be kept is refused as a whole.
 func TestAmendRefuses(t *testing.T) {
 	l := newLab(t)
