@@ -64,6 +64,7 @@ func (s sources) load() (Config, error) {
 			c.Memory.layers.check(c.upstreams()),
 			c.Telemetry.Validate(),
 			c.Memory.checkIndex(),
+			c.Memory.layers.checkSummaries(c.Memory.Policy.Overflow),
 			oneOf("memory.on_store_error", c.Memory.OnStoreError, memory.OnStoreErrorOpen, memory.OnStoreErrorClosed),
 		)
 		found.addErrors("models", c.Models.Validate(c.providerNames())...)

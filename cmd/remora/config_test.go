@@ -210,6 +210,21 @@ func TestPolicyProblems(t *testing.T) {
 	f("{tool_result_max_tokens: 5}", "memory.policy.tool_result_max_tokens: want 0 (no limit) or at least 32 tokens, have 5")
 }
 
+// TestOneSummary: the policy and a layer do not both summarise.
+func TestOneSummary(t *testing.T) {
+	t.Parallel()
+	for manager, want := range map[string]string{
+		"": "<nil>",
+		", strategy: sliding_window_with_summary": "memory.policy.overflow: want another one than summarize, since memory.layers[0] summarises what views leave out",
+		", enable_summarization: true":            "memory.policy.overflow: want another one than summarize, since memory.layers[0] summarises what views leave out",
+	} {
+		_, err := loadFile(t, "memory: {policy: {overflow: summarize}, layers: [{kind: history_manager"+manager+"}]}")
+		if got := fmt.Sprint(err); got != want {
+			t.Errorf("%s:\ngot  %v\nwant %s", manager, got, want)
+		}
+	}
+}
+
 // TestMinHistoryTurns: policies that prune by turns keep three by default.
 func TestMinHistoryTurns(t *testing.T) {
 	t.Parallel()

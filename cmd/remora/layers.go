@@ -245,6 +245,17 @@ func (l layerConfig) check(upstreams []providers.Options) error {
 	return errors.Join(errs...)
 }
 
+// checkSummaries refuses a policy that summarises beside a layer that does: the model would get two summaries of the same messages.
+func (l layerConfig) checkSummaries(overflow string) error {
+	for _, c := range l.list {
+		manager, ok := c.Impl.(layer.Selective)
+		if overflow == view.OverflowSummarize && c.Kind == "history_manager" && ok && manager.Has(layer.HookEvicted) {
+			return fmt.Errorf("memory.policy.overflow: want another one than %s, since %s summarises what views leave out", overflow, c.path)
+		}
+	}
+	return nil
+}
+
 // checkEmbeddings checks the embedding model of a layer.
 func (c *configuredLayer) checkEmbeddings(upstreams []providers.Options) error {
 	path := joinPath(c.path, "embeddings")
