@@ -21,8 +21,8 @@ func Most(n int, fits func(n int) bool) int {
 	return sort.Search(n-1, func(i int) bool { return !fits(i + 1) })
 }
 
-// FitLines recalls a block with as many of n lines as fit a budget together. block makes the one with the best lines, which are as
-// many as it is told, at least one. kept is how many they are.
+// FitLines recalls a block with as many of n lines as fit a budget together. block(n) renders the best n lines, n >= 1; kept is how
+// many fit.
 func FitLines(t *Turn, n, budget int, block func(n int) string) (r Recalled, kept int) {
 	if n == 0 {
 		return Recalled{}, 0

@@ -141,7 +141,7 @@ const maxCuts = 4
 
 // state is the stored state: the latest cuts, newest first.
 type state struct {
-	Cuts []contents `json:"ledgers"`
+	Cuts []contents `json:"cuts"`
 }
 
 // contents are the lines and names of one cut, best first.

@@ -2,7 +2,7 @@
 // into the model's context, the rest is summarised, and summaries and other memories are recalled when a request is
 // about them.
 //
-// All strategies produce a valid request: the current round stays, calls stay with their results, no text is cut inside
+// All strategies produce a valid request: the current run stays, calls stay with their results, no text is cut inside
 // a character, and everything beside the history is charged once.
 package historymanager
 

@@ -164,7 +164,7 @@ func (l *Layer) Store(_ context.Context, t *layer.Turn, s layer.State, r *layer.
 func (l *Layer) written(was layer.State, st state) (layer.State, error) {
 	next, err := layer.Encode(st)
 	if err == nil {
-		l.states.Put(was, next, st.shared())
+		l.states.Put(was, next, st.clipped())
 	}
 	return next, err
 }

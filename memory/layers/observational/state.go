@@ -79,7 +79,7 @@ func decode(b []byte) state {
 	st := layer.Decode(b, func(st *state) bool {
 		return sound(st.Observations) && st.Tokens >= 0 && st.Version >= 0 && st.Lost >= 0
 	})
-	return st.shared()
+	return st.clipped()
 }
 
 // sound reports whether all observations have a known speaker.
@@ -89,8 +89,8 @@ func sound(all []observation) bool {
 	})
 }
 
-// shared clips the list, so that appending to the returned state copies it.
-func (st state) shared() state {
+// clipped clips the list, so that appending to the returned state copies it.
+func (st state) clipped() state {
 	st.Observations = slices.Clip(st.Observations)
 	return st
 }

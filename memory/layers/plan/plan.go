@@ -127,7 +127,7 @@ func (st *state) sane() bool {
 			return false
 		}
 	}
-	if st.Tree != nil && (st.Tree[0] != '{' || characters(st.Tree) > maxTree || nodes(st.Tree) > maxTreeDepth) {
+	if st.Tree != nil && (st.Tree[0] != '{' || characters(st.Tree) > maxTree || treeDepth(st.Tree) > maxTreeDepth) {
 		return false
 	}
 	return slices.Contains([]string{idle, planning, executing, completed, failed}, st.Phase) &&

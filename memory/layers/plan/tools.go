@@ -120,7 +120,7 @@ func setTree(t *layer.Turn, st *state, a arguments) (string, bool) {
 		return "document: want a JSON object.", false
 	case characters(tree) > maxTree:
 		return tooLong("document", maxTree), false
-	case nodes(tree) > maxTreeDepth:
+	case treeDepth(tree) > maxTreeDepth:
 		return fmt.Sprintf("document: want at most %d levels of steps.", maxTreeDepth), false
 	}
 	st.Tree = tree
@@ -214,9 +214,9 @@ func compact(raw []byte) json.RawMessage {
 	return out.Bytes()
 }
 
-// nodes returns the depth of nested objects in a JSON document. Lists between them do not count, unless there are too many for
+// treeDepth returns the depth of nested objects in a JSON document. Lists between them do not count, unless there are too many for
 // a tree of steps.
-func nodes(document []byte) int {
+func treeDepth(document []byte) int {
 	deepest, open, lists := 0, 0, 0
 	dec := jsontext.NewDecoder(bytes.NewReader(document), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	for {

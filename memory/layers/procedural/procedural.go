@@ -146,7 +146,7 @@ func (l *Layer) AppendItems(_ context.Context, t *layer.Turn, s layer.State, ite
 		}
 		if p := l.match(layer.Head(it.Text(), maxMessage)); p != nil {
 			now = state{Procedure: p.Name, Left: l.o.Lasts}
-			t.Note("matched", 1)
+			t.Note("procedure", p.Name)
 		}
 	}
 	if now == before {
