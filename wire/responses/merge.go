@@ -73,10 +73,7 @@ type seen struct {
 }
 
 func see(b *merge.Block) seen {
-	var e seen
-	if read, _ := b.Effect.(*event); read != nil { // else it was too large to be read
-		e.event = *read
-	}
+	e := seen{event: *b.Effect.(*event)} //nolint:forcetypeassert // of this dialect's Stream
 	e.typ = string(e.Type)
 	if e.id = wire.Text(wire.Member(e.Item, "id")); e.id == "" {
 		e.id = wire.Text(e.ItemID)
@@ -118,7 +115,7 @@ func (r *merger) itemEvent(b *merge.Block, h seen) {
 	}
 	if h.Item != nil {
 		r.learn(it, h.Item)
-		if h.typ == "response.output_item.done" && it.verdict != merge.Hidden {
+		if h.typ == "response.output_item.done" {
 			it.done = bytes.Clone(h.Item)
 			r.s.Hold(len(it.done))
 		}
@@ -129,9 +126,8 @@ func (r *merger) itemEvent(b *merge.Block, h seen) {
 		return
 	}
 	switch {
-	case it.known && it.verdict == merge.Hidden:
-		r.ours = true
-	case it.known && it.verdict != merge.Passed:
+	case it.verdict == merge.Hidden:
+	case it.verdict != merge.Passed:
 		r.hold(b, it)
 	default:
 		r.send(b, it)
@@ -145,7 +141,7 @@ func (r *merger) harmless(h seen) bool {
 		return false
 	}
 	r.learn(it, h.Item)
-	return it.known && it.verdict == merge.Passed
+	return it.verdict == merge.Passed
 }
 
 // isInput reports whether only calls have events of this type.
@@ -166,7 +162,7 @@ func (r *merger) about(h seen) *item {
 		return nil
 	}
 	for _, it := range slices.Backward(r.items) {
-		if it.index == n && n >= 0 || n < 0 && it.id == h.id {
+		if it.index == n || n < 0 && it.id == h.id {
 			return it
 		}
 	}
@@ -194,11 +190,8 @@ func (r *merger) learn(it *item, raw []byte) {
 	if it.calls {
 		return
 	}
-	parsed, err := wire.ParseItem(Dialect, raw)
-	if err != nil {
-		return
-	}
-	it.known = true
+	parsed := wire.NewDecoder(Dialect).Item(raw)
+	it.known, it.late = true, false
 	if parsed.ID != "" {
 		it.id = parsed.ID
 	}
@@ -207,14 +200,12 @@ func (r *merger) learn(it *item, raw []byte) {
 		it.verdict = r.s.Verdict(it.call)
 		r.ours = r.ours || it.verdict == merge.Hidden
 	}
-	if it.late {
-		r.flush()
-	}
+	r.flush()
 }
 
 func (r *merger) Release() {
 	for _, it := range r.items {
-		if it.verdict == merge.Held || !it.known && it.late {
+		if it.verdict == merge.Held || it.late {
 			it.known, it.verdict = true, r.s.Verdict(it.call)
 			r.ours = r.ours || it.verdict == merge.Hidden // the terminal event may list what no other event has
 		}
@@ -264,7 +255,7 @@ func (r *merger) send(b *merge.Block, of *item) {
 func (r *merger) number(raw []byte) []byte {
 	n, err := strconv.Atoi(string(raw))
 	switch {
-	case err != nil || n < 0:
+	case err != nil:
 		return raw
 	case r.ours || r.later():
 		n = r.seq
@@ -303,11 +294,11 @@ func (r *merger) identity(p wire.Child) []byte {
 	if name != "id" && name != "created_at" {
 		return p.Value
 	}
-	if r.later() && r.head[name] != nil {
-		return r.head[name]
-	}
-	if !r.later() && r.head[name] == nil && len(p.Value) <= 4096 {
+	switch {
+	case !r.later():
 		r.head[name] = bytes.Clone(p.Value)
+	case r.head[name] != nil:
+		return r.head[name]
 	}
 	return p.Value
 }
@@ -325,7 +316,7 @@ func (r *merger) Next() {
 func (r *merger) list(raw []byte) {
 	i := 0
 	for p := range wire.Children(raw) {
-		if p.Name != nil || i == wire.MaxIndex {
+		if i == wire.MaxIndex {
 			break
 		}
 		it := r.match(i, p.Value)
@@ -344,7 +335,7 @@ func (r *merger) match(i int, raw []byte) *item {
 	k := slices.IndexFunc(r.items, func(it *item) bool { return it.final == nil && id != "" && it.id == id })
 	if k < 0 {
 		k = slices.IndexFunc(r.items, func(it *item) bool {
-			return it.final == nil && it.index == i && (it.id == "" || id == "" || it.id == id)
+			return it.final == nil && it.index == i && (it.id == "" || id == "")
 		})
 	}
 	if k < 0 {
@@ -438,8 +429,8 @@ func (merging) Bodies(w *merge.Bodies) []byte {
 	var seen []output
 	for i, body := range w.All() {
 		for p := range wire.Children(wire.Member(body, "output")) {
-			it, err := wire.ParseItem(Dialect, p.Value)
-			if err == nil && it.HasJudged() && w.Hides(i, it.Parts[0].Call) {
+			it := wire.NewDecoder(Dialect).Item(p.Value)
+			if it.HasJudged() && w.Hides(i, it.Parts[0].Call) {
 				continue
 			}
 			seen = append(seen, output{raw: p.Value})
