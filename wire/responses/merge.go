@@ -88,7 +88,7 @@ func (r *merger) Event(b *merge.Block) {
 		r.s.Terminate(b)
 		r.list(wire.Member(see(b).Response, "output")) // of the copy that is kept: h aliases bytes that are overwritten
 	case !wire.IsObject(b.Data):
-		if !r.s.Guards() || h.Item == nil || r.harmless(h) {
+		if !r.s.Guards() || r.harmless(h) {
 			r.s.Pass(b)
 		}
 	case h.Index != nil || h.Item != nil || isInput(h.typ):
@@ -140,7 +140,9 @@ func (r *merger) harmless(h seen) bool {
 	if it == nil {
 		return false
 	}
-	r.learn(it, h.Item)
+	if h.Item != nil {
+		r.learn(it, h.Item)
+	}
 	return it.verdict == merge.Passed
 }
 
