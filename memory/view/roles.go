@@ -276,7 +276,7 @@ type shaping struct {
 // sentItem is a message of the view.
 type sentItem struct {
 	wire.Item
-	added   bool // it has nothing of the history: it is a layer's, or an answer of this turn
+	added   bool // a layer's, an answer of this turn, or what upstream has not seen of the continued one: nothing that is repaired
 	own     int  // how many of the client's items it holds
 	changed bool
 }
