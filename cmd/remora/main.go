@@ -67,8 +67,28 @@ func newCommand(p console) *cobra.Command {
 	cmd.Flags().BoolVar(&s.checks, "check", false, "print all problems of the configuration and exit, as remora check does")
 	cmd.AddCommand(newServeCommand(p), newCheckCommand(p), newDemoCommand(p), newUpstreamCommand(p), newTranscriptCommand(p),
 		newForgetCommand(p), newStoreCommand(p), newVersionCommand(p))
+	cmd.SetHelpCommand(newHelpCommand())
+	cmd.InitDefaultHelpCmd() // adds it, so that its name can be suggested
 	suggest(cmd)
 	return cmd
+}
+
+// newHelpCommand replaces cobra's command, which exits with 0 for an unknown name.
+func newHelpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "help [COMMAND]", Short: "Help about any command",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			of, rest, err := cmd.Root().Find(args)
+			if err != nil {
+				return err
+			}
+			if len(rest) > 0 {
+				return of.ValidateArgs(rest)
+			}
+			of.InitDefaultHelpFlag()
+			return of.Help()
+		},
+	}
 }
 
 // suggest adds the closest known name to the errors for unknown subcommands and flags.
