@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -27,7 +28,7 @@ func (p console) check(c Config, err error) error {
 	found.addErrors("", c.Server.LoadCertificate(), c.Store.checkFiles())
 	for _, w := range c.warnings() {
 		if !found.covers(w.path) { // else a consequence of the problem
-			_, _ = fmt.Fprintf(p.stderr, "warning: %s: %s\n", w.path, w.text)
+			_, _ = fmt.Fprintln(p.stderr, "warning: "+w.line())
 		}
 	}
 	if err := found.err(); err != nil {
@@ -48,13 +49,19 @@ func (c *Config) warnings() problems {
 	return found
 }
 
-// mistakes lists settings that work but are probably a mistake, such as base URLs without a path: few servers serve their API
-// there.
+// mistakes lists settings that work but are probably a mistake, such as base URLs without a path, where few servers serve their
+// API, or with the path of an endpoint.
 func (c *Config) mistakes() (found problems) {
 	found.addErrors("", c.admin(nil, nil).Validate())
 	for i, p := range c.upstreams() {
 		if p.BaseURL != "" && withVersion(p.BaseURL) != p.BaseURL {
 			found.add(fmt.Sprintf("providers[%d].base_url", i), "has no path; most servers want %s", withVersion(p.BaseURL))
+		}
+		for _, endpoint := range []string{"/chat/completions", "/responses", "/completions", "/embeddings", "/models"} {
+			if base, ok := strings.CutSuffix(strings.TrimRight(p.BaseURL, "/"), endpoint); ok {
+				found.add(fmt.Sprintf("providers[%d].base_url", i), "is the URL of an endpoint; clients add its path to theirs, so want %s", base)
+				break
+			}
 		}
 	}
 	return found

@@ -29,9 +29,18 @@ func (p *problems) add(path, format string, args ...any) {
 func (p problems) Error() string {
 	lines := make([]string, len(p))
 	for i, one := range p {
-		lines[i] = one.path + ": " + one.text
+		lines[i] = one.line()
 	}
 	return strings.Join(lines, "\n")
+}
+
+// line returns the problem for a terminal: keys and values may hold control characters.
+func (p problem) line() string {
+	text := strings.Split(p.text, "\n")
+	for i := range text {
+		text[i] = printable(text[i])
+	}
+	return printable(p.path) + ": " + strings.Join(text, "\n")
 }
 
 // err returns p as an error, nil if there are no problems.
