@@ -66,7 +66,13 @@ func TestEncryptionBegins(t *testing.T) {
 	up := startUpstream(t)
 	for _, accept := range []bool{false, true} {
 		d := &workspace{t: t, dir: t.TempDir()}
-		d.start(encryptedConfig(up, "bolt:remora.db", ""))
+		d.start(encryptedConfig(up, "bolt:new.db", secretOne))
+		if log := d.proxy.Log(); strings.Contains(log, "encryption begins") {
+			t.Errorf("of a new store:\n%s", log)
+		}
+		d.proxy.Stop()
+		d.configure(encryptedConfig(up, "bolt:remora.db", ""))
+		d.proxy.Restart()
 		d.ask("k", chat("user: SAY One."))
 		d.proxy.Stop()
 		d.configure(strings.Replace(encryptedConfig(up, "bolt:remora.db", secretOne), "encryption: {", fmt.Sprintf("encryption: {accept_plaintext: %v, ", accept), 1))

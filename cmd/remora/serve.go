@@ -189,11 +189,14 @@ func (l *live) open(ctx context.Context) (upstreams *providers.Set, err error) {
 		return nil, err
 	}
 
-	st, err := openStorage(ctx, c.Store, l.log)
+	st, err := openStorage(c.Store, l.log)
 	if err != nil {
 		return nil, err
 	}
 	l.closers = append(l.closers, st.close) // closed after memory, which writes to it until its end
+	if err := st.check(ctx); err != nil {
+		return nil, err
+	}
 	st.warnOfEviction(ctx)
 	st.measure(l.measured)
 	var socket net.Listener

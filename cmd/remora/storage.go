@@ -25,11 +25,12 @@ import (
 // storage is the store, and the spool that holds turns while the store is unavailable. Both are encrypted if configured.
 type storage struct {
 	cache.Store
-	raw   cache.Store  // without encryption
-	queue memory.Spool // nil without a spool
-	spool *spool.Queue
-	tel   *telemetry.Telemetry // nil without metrics
-	log   *slog.Logger
+	guarded *encrypted.Guarded // checks the keys
+	raw     cache.Store        // without encryption
+	queue   memory.Spool       // nil without a spool
+	spool   *spool.Queue
+	tel     *telemetry.Telemetry // nil without metrics
+	log     *slog.Logger
 }
 
 // storeWait bounds the wait for the store at the start, after which the proxy serves without it.
@@ -42,13 +43,14 @@ const (
 	leastOpTimeout   = 2 * time.Second
 )
 
-// openStorage opens the store, and the spool if one is configured.
-func openStorage(ctx context.Context, o storeOptions, log *slog.Logger) (*storage, error) {
+// openStorage opens the store, and the spool if one is configured. It contacts no server: see [storage.check].
+func openStorage(o storeOptions, log *slog.Logger) (*storage, error) {
 	sealer, err := encrypted.New(o.Encryption)
 	if err != nil {
 		return nil, err
 	}
 	warnOfEmptyFile(o.URL.Reveal(), log)
+	isNew := isNewStore(o.URL.Reveal())
 	longest := max(o.CommitWait, o.ReadWait)
 	store, err := stores.Open(o.URL.Reveal(), cache.Options{
 		Now: time.Now, TLS: o.TLS, DialTimeout: max(leastDialTimeout, longest), OpTimeout: max(leastOpTimeout, longest),
@@ -58,7 +60,7 @@ func openStorage(ctx context.Context, o storeOptions, log *slog.Logger) (*storag
 	}
 
 	guarded := sealer.Guard(store)
-	s := &storage{Store: guarded, raw: store, log: log}
+	s := &storage{Store: sealer.Store(guarded), guarded: guarded, raw: store, log: log}
 	if o.Spool.Dir != "" {
 		if s.spool, err = spool.Open(o.Spool.Dir, o.Spool.MaxBytes); err != nil {
 			return nil, errors.Join(fmt.Errorf("open store.spool.dir %s: %w", o.Spool.Dir, err), s.close())
@@ -75,27 +77,23 @@ func openStorage(ctx context.Context, o storeOptions, log *slog.Logger) (*storag
 		s.queue = sealer.Queue(s.spool)
 	}
 
-	if !o.Encryption.AcceptPlaintext {
+	if !o.Encryption.AcceptPlaintext && !isNew {
 		guarded.OnBegin = func() {
-			log.Warn("encryption begins with this start; what was stored before is not read, see store.encryption.accept_plaintext")
+			log.Warn("encryption begins with this start; what was stored before, if anything, is not read, see store.encryption.accept_plaintext")
 		}
 	}
-	if err := pingStore(ctx, guarded, log); err != nil {
-		return nil, errors.Join(err, s.close())
-	}
-	guarded.OnMismatch = func(err error) { // only for a store that did not answer at the start
-		log.Error("store is not used: it was written with other keys than those configured", "error", err.Error())
-	}
-	s.Store = sealer.Store(guarded)
 	return s, nil
 }
 
-// pingStore checks the store at the start instead of at the first request. It only fails for a store that was written with other
-// keys: a proxy serves without its store. A store that does not answer now is checked before its first use.
-func pingStore(ctx context.Context, store *encrypted.Guarded, log *slog.Logger) error {
+// check checks the store at the start of a proxy instead of at the first request. It only fails for a store that was written with
+// other keys: a proxy serves without its store. A store that does not answer now is checked before its first use.
+func (s *storage) check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, storeWait)
 	defer cancel()
-	err := store.Ping(ctx)
+	log, err := s.log, s.guarded.Ping(ctx)
+	s.guarded.OnMismatch = func(err error) {
+		log.Error("store is not used: it was written with other keys than those configured", "error", err.Error())
+	}
 	if errors.Is(err, encrypted.ErrMismatch) {
 		return err
 	}
@@ -122,6 +120,15 @@ func warnOfEmptyFile(url string, log *slog.Logger) {
 	if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Size() == 0 {
 		log.Warn("the file of store.url is empty and begins as a new store; if it held sessions, stop and restore a backup", "file", path)
 	}
+}
+
+// isNewStore reports whether the store of a URL is known to hold nothing yet. It must be asked before the store is opened.
+func isNewStore(url string) bool {
+	if path := stores.File(url); path != "" {
+		info, err := os.Stat(path)
+		return errors.Is(err, os.ErrNotExist) || err == nil && info.Size() == 0
+	}
+	return !stores.Shared(url) // in the memory of this process
 }
 
 // warnOfEviction logs that Redis deletes sessions when its memory is full.

@@ -231,7 +231,7 @@ func (f *transcriptFlags) openStore(ctx context.Context, p console, c Config, a 
 		c.Store.Spool.Dir = "" // left to the proxy
 	}
 
-	store, err := openStorage(ctx, c.Store, log)
+	store, err := openStorage(c.Store, log)
 	if err != nil {
 		return err
 	}
@@ -392,8 +392,11 @@ func (a archive) runImport(ctx context.Context) error {
 	if err := dec.Decode(&first); err != nil && !errors.Is(err, io.EOF) {
 		return explainImport(fmt.Errorf("import line 1: %w", err))
 	}
-	var line struct{ Session, Message json.RawMessage }
+	var line struct{ Session, Message, Role, Content json.RawMessage }
 	_ = json.Unmarshal(first, &line) // the import below reports an invalid line
+	if line.Session == nil && line.Message == nil && (line.Role != nil || line.Content != nil) {
+		return errors.New(`import line 1: want {"message": {"role": ..., "content": ...}, "time": ...} for each message, have a message alone`)
+	}
 	r := io.MultiReader(bytes.NewReader(first), dec.Buffered(), a.in)
 	if line.Message == nil && !bytes.HasPrefix(line.Session, []byte(`"`)) {
 		if a.Session == "" {

@@ -180,6 +180,23 @@ func TestStoreIsWaitedFor(t *testing.T) {
 	}
 }
 
+// TestCommandsOnAStoreThatHangs: a command says why it failed, and nothing about calls, which it does not serve.
+func TestCommandsOnAStoreThatHangs(t *testing.T) {
+	t.Parallel()
+	up := startUpstream(t)
+	redis := kit.StartRedis(t)
+	d := &workspace{t: t, dir: t.TempDir()}
+	d.start(d.configFor(redis.URL(), up.URL()))
+	d.proxy.Stop()
+	redis.Pause()
+	defer redis.Resume()
+	for _, args := range [][]string{{"--session", "s"}, {"list"}} {
+		if _, text := d.run(1, "", args...); !strings.Contains(text, "deadline exceeded") || strings.Contains(text, "calls are served") {
+			t.Errorf("%q: %s", args, text)
+		}
+	}
+}
+
 // TestSlowStoreIsLogged: a store that answers pings and is too slow for a request leaves a line in the log.
 func TestSlowStoreIsLogged(t *testing.T) {
 	t.Parallel()
