@@ -97,7 +97,7 @@ deps: $(HELM_TOOLS)/helm $(HELM_TOOLS)/kubeconform ## what the tests need beside
 .PHONY: generate
 generate: ## write what lists layer kinds (config.yaml, docs/layers.md), the chart's copy of config.yaml and its schema's keys
 	go test -trimpath -count=1 -run='^TestListsOfKinds$$' ./memory/layers -update
-	go test -trimpath -count=1 -run='^TestChartsSchema$$' ./cmd/remora -update
+	go test -trimpath -count=1 -run='^TestCharts(Schema|Variables)$$' ./cmd/remora -update
 
 .PHONY: test
 test: deps ## the whole suite, with the race detector and in random order

@@ -184,6 +184,26 @@ func TestRefusesWhatWouldNotWork(t *testing.T) {
 	f("config.server.listen: the chart sets it", "config.server.listen=:80")
 	f("config.server.shutdown_delay: the chart sets it; see the values admin, preStopSeconds", "config.server.shutdown_delay=20s")
 	f("secretEnv.REMORA_STORE_URL: use store.url", "secretEnv.REMORA_STORE_URL=redis://h")
+	f("secretEnv.REMORA_SERVER_LISTEN: the chart's Service needs :8080", "secretEnv.REMORA_SERVER_LISTEN=:9")
+	f("env[0]: REMORA_SERVER_TLS_KEY: use tls.secretName", "env[0].name=REMORA_SERVER_TLS_KEY", "env[0].value=x")
+	f("secretEnv.REMORA_FOO: want a key of the configuration after REMORA_", "secretEnv.REMORA_FOO=x")
+	f("env[0]: REMORA_FOO: want a key", "env[0].name=REMORA_FOO", "env[0].value=x")
+	f("secretEnv.1BAD: want the name of a variable", "secretEnv.1BAD=x")
+	f("dataSizeLimit: want five quarters of config.store.spool.max_bytes (1GiB) or more, have 100Mi", "dataSizeLimit=100Mi")
+	f("dataSizeLimit: want five quarters", "config.store.spool.max_bytes=10 GB")
+	f("dataSizeLimit: want five quarters", "config.store.spool.max_bytes=10000000000")
+	f("dataSizeLimit: want five quarters", "secretEnv.REMORA_STORE_SPOOL_MAX_BYTES=2GiB")
+	f("persistence.size: want five quarters", "persistence.enabled=true", "persistence.size=1Gi")
+	f("config.store.spool.dir: want a folder below /data", "config.store.spool.dir=/x")
+	f("config.store.spool.dir: want a folder below /data", "config.store.spool.dir=/database/x", "extraVolumeMounts[0].mountPath=/databas")
+	f("config.store.spool.dir: want a folder below /data", "env[0].name=REMORA_STORE_SPOOL_DIR", "env[0].value=/x")
+	f("podLabels: the chart sets app.kubernetes.io/name itself", `podLabels.app\.kubernetes\.io/name=x`)
+	f("serviceMonitor.labels: the chart sets helm.sh/chart itself", `serviceMonitor.labels.helm\.sh/chart=x`)
+	f("podAnnotations: the chart sets checksum/config itself", "podAnnotations.checksum/config=x")
+	f("store.url: want redis://", "store.url=postgres://h")
+	f("store.url: special characters of the password have to be percent-encoded", "store.url=redis://:a/b@h")
+	f("special characters of the password percent-encoded", "store.url=redis://:a?b@h/0")
+	f("store.url: want [user:password@]host[:port]", "store.url=redis://:hush@h:0")
 	f("admin.token, admin.existingSecret: want one of them", "admin.token=a-token-of-sixteen", "admin.existingSecret=b")
 	f("autoscaling.maxReplicas: want minReplicas", "redis.enabled=true", "autoscaling.enabled=true", "autoscaling.maxReplicas=1")
 	f("polcy", "config.memory.polcy.token_budget=1")
@@ -269,7 +289,9 @@ func TestSchemaTakesWhatTheProxyTakes(t *testing.T) {
 		"config.models.refresh=0", "config.models.refresh=1h", "config.models.refresh=90m", "config.models.refresh=24h0m", "config.telemetry.metrics.interval=1s", "config.telemetry.metrics.interval=1500ms",
 		"config.memory.layers[0].kind=working_memory", "config.memory.layers[0].kind=${KIND}", "config.telemetry.metrics.endpoint=http://10.0.0.1:4318",
 		"store.url=redis://u:p%40ss@h", "store.url=rediss://:a%2Cb@h:1/0?db=1", "store.url=redis+sentinel://a:1\\,b/m", "store.url=redis://10.0.0.1:6379", "store.url=redis://[::1]:6379", "store.url=redis://${HOST}:${PORT}",
-		"config.store.tls.ca_file=/etc/ca.pem",
+		"config.store.tls.ca_file=/etc/ca.pem", "config.store.spool.max_bytes=1600MiB", "config.store.spool.max_bytes=${MAX}",
+		"config.store.spool.dir=/data/elsewhere", "config.store.spool.dir=spool", "config.store.spool.dir=${DIR}", "config.store.spool.dir=",
+		"store.url=redis://h/0?client_name=a@b", "secretEnv.REMORA_MEMORY_POLICY_OVERFLOW=truncate", "podLabels.team=a",
 	} {
 		if _, err := render(t, "--set-string", set); err != nil && !strings.Contains(set, "65536") {
 			t.Errorf("%s: %v", set, err)
@@ -332,9 +354,46 @@ func TestOneNodesVolumeIsGivenUpFirst(t *testing.T) {
 	}
 }
 
-// The notes name the base URL once /v1 is in it. Helm shows notes only with a cluster, so a manifest has them here.
+// The notes name the base URL once /v1 is in it.
 func TestNotesNameTheBaseURL(t *testing.T) {
 	t.Parallel()
+	notes := notesOf(t)
+	for _, path := range []string{"/", "/v1", "/v1/"} {
+		if text := notes("ingress.enabled=true,ingress.hosts[0].host=h,ingress.hosts[0].path=" + path); !strings.Contains(text, `  http://h/v1\n`) {
+			t.Errorf("%s: %s", path, text)
+		}
+	}
+}
+
+// The notes name what the network policy keeps pods from. Other policies may allow it, so it is no error.
+func TestNotesNameClosedPorts(t *testing.T) {
+	t.Parallel()
+	notes := notesOf(t)
+	for _, c := range []struct{ set, want string }{
+		{"store.url=redis://r:6379", "port 6379, which store.url needs"},
+		{"store.url=redis://:a@r", "port 6379, which store.url needs"},
+		{"store.url=rediss+sentinel://u:p@a\\,b:1234/my", "port 26379, which store.url needs"},
+		{"store.url=rediss+sentinel://u:p@a\\,b:1234/my", "port 1234, which store.url needs"},
+		{"config.providers[0].kind=compatible,config.providers[0].base_url=http://vllm:8000/v1", "port 8000, which config.providers[0].base_url needs"},
+		{"config.telemetry.traces.endpoint=http://collector:4318", "port 4318, which config.telemetry.traces.endpoint needs"},
+		{"store.existingSecret=s", "must have the port of the Redis of store.existingSecret"},
+		{"store.existingSecret=s,networkPolicy.egressPorts={443,6379}", ""},
+		{"store.url=redis://r,networkPolicy.egressPorts={443,6379}", ""},
+		{"store.url=redis://${HOST}", ""},
+		{"store.url=redis://r,networkPolicy.egress[0].ports[0].port=6379", ""},
+		{"config.providers[0].kind=compatible,config.providers[0].base_url=https://h/v1", ""},
+		{"redis.enabled=true", ""},
+	} {
+		text := notes("networkPolicy.enabled=true," + c.set)
+		if c.want == "" && strings.Contains(text, "The network policy keeps") || !strings.Contains(text, c.want) {
+			t.Errorf("%s: %s, want %q", c.set, text, c.want)
+		}
+	}
+}
+
+// notesOf returns a function that renders the notes. Helm shows them only with a cluster, so a manifest has them here.
+func notesOf(t *testing.T) func(set string) string {
+	t.Helper()
 	dir := t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS(chart)); err != nil {
 		t.Fatal(err)
@@ -347,11 +406,15 @@ func TestNotesNameTheBaseURL(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, path := range []string{"/", "/v1", "/v1/"} {
-		out, err := renderChart(t, dir, "--set", "ingress.enabled=true", "--set", "ingress.hosts[0].host=h", "--set", "ingress.hosts[0].path="+path)
-		if err != nil || !bytes.Contains(out, []byte(`  http://h/v1\n`)) {
-			t.Errorf("%s: %v\n%s", path, err, out)
+	return func(set string) string {
+		t.Helper()
+		out, err := renderChart(t, dir, "--set", set)
+		if err != nil {
+			t.Fatalf("%s: %v", set, err)
 		}
+		_, text, _ := strings.Cut(string(out), "\nnotes: ")
+		text, _, _ = strings.Cut(text, "\n")
+		return text
 	}
 }
 

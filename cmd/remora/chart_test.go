@@ -6,10 +6,12 @@ import (
 	"flag"
 	"os"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write the keys of the configuration into the chart's schema")
+var update = flag.Bool("update", false, "write the keys of the configuration into the chart")
 
 // TestChartsSchema: the schema of the chart's value `config` has the keys of the configuration and no others, and the kinds of
 // layers and providers. With -update, as in `make generate`, it writes them; what the schema says of other values is written by
@@ -50,6 +52,26 @@ func TestChartsSchema(t *testing.T) {
 		}
 	default:
 		t.Errorf("%s has other keys than the configuration: make generate", file)
+	}
+}
+
+// TestChartsVariables: the chart knows the variables of the configuration's keys. With -update it gets the list.
+func TestChartsVariables(t *testing.T) {
+	t.Parallel()
+	const file = "../../helm/remora/files/variables.txt"
+	var names []string
+	for path := range schemaOf(reflect.TypeFor[Config]()).leaves() {
+		names = append(names, envName(path))
+	}
+	slices.Sort(names)
+	want := strings.Join(names, "\n") + "\n"
+	if *update {
+		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if have, err := os.ReadFile(file); err != nil || string(have) != want {
+		t.Errorf("%s has other variables than the configuration, %v: make generate", file, err)
 	}
 }
 

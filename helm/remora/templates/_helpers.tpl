@@ -121,8 +121,19 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if gt (len $stores) 1 }}{{ fail (printf "%s: want one of them" (join ", " $stores)) }}{{ end -}}
 {{- if and $v.admin.token $v.admin.existingSecret }}{{ fail "admin.token, admin.existingSecret: want one of them" }}{{ end -}}
 {{- if and $v.trustedCA.configMap $v.trustedCA.secret }}{{ fail "trustedCA.configMap, trustedCA.secret: want one of them" }}{{ end -}}
-{{- if hasKey $v.secretEnv "REMORA_STORE_URL" }}{{ fail "secretEnv.REMORA_STORE_URL: use store.url" }}{{ end -}}
-{{- if hasKey $v.secretEnv "REMORA_SERVER_ADMIN_TOKEN" }}{{ fail "secretEnv.REMORA_SERVER_ADMIN_TOKEN: use admin.token" }}{{ end -}}
+{{- with include "remora.urlProblem" $v.store.url }}{{ fail (printf "store.url: %s" .) }}{{ end -}}
+{{- include "remora.validateVariables" . -}}
+{{- include "remora.validateSpool" . -}}
+{{- $own := merge (include "remora.labels" . | fromYaml) (dict "app.kubernetes.io/component" "") -}}
+{{- range $key, $_ := $v.podLabels -}}
+{{- if hasKey $own $key }}{{ fail (printf "podLabels: the chart sets %s itself" $key) }}{{ end -}}
+{{- end -}}
+{{- range $key, $_ := $v.serviceMonitor.labels -}}
+{{- if hasKey $own $key }}{{ fail (printf "serviceMonitor.labels: the chart sets %s itself" $key) }}{{ end -}}
+{{- end -}}
+{{- range list "checksum/config" "checksum/secret" "kubectl.kubernetes.io/default-container" -}}
+{{- if hasKey $v.podAnnotations . }}{{ fail (printf "podAnnotations: the chart sets %s itself" .) }}{{ end -}}
+{{- end -}}
 {{- $many := or $v.autoscaling.enabled (gt (int $v.replicaCount) 1) -}}
 {{- if and $many (eq (include "remora.storeKind" .) "bolt") -}}
 {{- fail "replicaCount, autoscaling.enabled: several replicas need a Redis: store.url, store.existingSecret or redis.enabled" -}}
@@ -135,6 +146,91 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- if and $v.autoscaling.enabled (not $v.autoscaling.targetCPU) (not $v.autoscaling.targetMemory) -}}
 {{- fail "autoscaling.targetCPU, autoscaling.targetMemory: want one of them above 0" -}}
+{{- end -}}
+{{- end }}
+
+{{- /* What is wrong with the URL of the store, without a part of it: it may hold a password. */}}
+{{- define "remora.urlProblem" -}}
+{{- $name := `[^\s/?#@:,]*[^\s/?#@:.0-9,][^\s/?#@:,]*` -}}
+{{- $byte := `(25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])` -}}
+{{- $port := `([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])` -}}
+{{- $host := printf `(%s|(%s\.){3}%s|\[[0-9a-fA-F:.]+\])(:%s)?` $name $byte $byte $port -}}
+{{- if or (not .) (contains "${" .) -}}
+{{- else if not (regexMatch `^rediss?(\+(sentinel|cluster))?://` .) -}}
+want redis://, redis+sentinel:// or redis+cluster://, with rediss for TLS
+{{- else if regexMatch `^[^:]*://[^@/?]*/[^?]*@` . -}}
+special characters of the password have to be percent-encoded: / is %2F, ? is %3F, # is %23
+{{- else if not (regexMatch (printf `^[^:]*://([^/?]*@)?%s(,%s)*([/?].*)?$` $host $host) .) -}}
+want [user:password@]host[:port] after the slashes, with a port from 1 to 65535, and special characters of the password percent-encoded
+{{- end -}}
+{{- end }}
+
+{{- /* Fails for variables that the proxy would refuse, and for those that the chart sets. */}}
+{{- define "remora.validateVariables" -}}
+{{- $own := dict "STORE_URL" "use store.url or store.existingSecret" "SERVER_ADMIN_TOKEN" "use admin.token or admin.existingSecret" -}}
+{{- $own = merge $own (dict "SERVER_SHUTDOWN_DELAY" "use preStopSeconds" "SERVER_SHUTDOWN_GRACE" "use shutdownGraceSeconds") -}}
+{{- $own = merge $own (dict "SERVER_TLS_CERT" "use tls.secretName" "SERVER_TLS_KEY" "use tls.secretName") -}}
+{{- $own = merge $own (dict "SERVER_LISTEN" "the chart's Service needs :8080" "SERVER_ADMIN_LISTEN" "the chart's probes need :9090") -}}
+{{- $known := .Files.Lines "files/variables.txt" -}}
+{{- $config := toYaml .Values.config -}}
+{{- $at := dict -}}
+{{- range $name, $_ := .Values.secretEnv -}}
+{{- if not (regexMatch `^[A-Za-z_][A-Za-z0-9_]*$` $name) -}}
+{{- fail (printf "secretEnv.%s: want the name of a variable: letters, digits and _, and no digit first" $name) -}}
+{{- end -}}
+{{- $_ := set $at $name (printf "secretEnv.%s" $name) -}}
+{{- end -}}
+{{- range $i, $e := .Values.env }}{{ $_ := set $at $e.name (printf "env[%d]: %s" $i $e.name) }}{{ end -}}
+{{- range $name, $path := $at -}}
+{{- with get $own (trimPrefix "REMORA_" $name) }}{{ fail (printf "%s: %s" $path .) }}{{ end -}}
+{{- if and (hasPrefix "REMORA_" $name) (not (has $name $known)) (not (contains (printf "${%s}" $name) $config)) -}}
+{{- fail (printf "%s: want a key of the configuration after REMORA_, such as REMORA_SESSION_KEY; the proxy refuses others" $path) -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- /* Fails for a spool that cannot be written, or does not fit. Variables count more than the file. */}}
+{{- define "remora.validateSpool" -}}
+{{- $v := .Values -}}
+{{- $spool := merge (dict) (default dict (default dict ($v.config).store).spool) (dict "dir" "/data/spool" "max_bytes" "1GiB") -}}
+{{- range $v.env -}}
+{{- if and (eq .name "REMORA_STORE_SPOOL_DIR") .value }}{{ $_ := set $spool "dir" .value }}{{ end -}}
+{{- if and (eq .name "REMORA_STORE_SPOOL_MAX_BYTES") .value }}{{ $_ := set $spool "max_bytes" .value }}{{ end -}}
+{{- end -}}
+{{- with $v.secretEnv.REMORA_STORE_SPOOL_DIR }}{{ $_ := set $spool "dir" . }}{{ end -}}
+{{- with $v.secretEnv.REMORA_STORE_SPOOL_MAX_BYTES }}{{ $_ := set $spool "max_bytes" . }}{{ end -}}
+{{- $dir := $spool.dir | default "" -}}
+{{- $mounts := list "/data" -}}
+{{- range $v.extraVolumeMounts }}{{ $mounts = append $mounts (.mountPath | trimSuffix "/") }}{{ end -}}
+{{- $mounted := not (hasPrefix "/" $dir) -}}
+{{- range $mounts }}{{ if hasPrefix (printf "%s/" .) (printf "%s/" $dir) }}{{ $mounted = true }}{{ end }}{{ end -}}
+{{- if and (not $mounted) (not (contains "${" $dir)) -}}
+{{- fail "config.store.spool.dir: want a folder below /data or one of extraVolumeMounts; all else of the container is read-only" -}}
+{{- end -}}
+{{- $inData := or (not (hasPrefix "/" $dir)) (hasPrefix "/data/" (printf "%s/" $dir)) -}}
+{{- if and $dir $inData (not $v.persistence.existingClaim) (not (contains "${" (toString $spool.max_bytes))) -}}
+{{- $key := ternary "persistence.size" "dataSizeLimit" $v.persistence.enabled -}}
+{{- $size := ternary $v.persistence.size $v.dataSizeLimit $v.persistence.enabled -}}
+{{- $need := div (mul 5 (include "remora.bytes" $spool.max_bytes | int64)) 4 -}}
+{{- if lt (include "remora.bytes" $size | int64) $need -}}
+{{- fail (printf "%s: want five quarters of config.store.spool.max_bytes (%v) or more, have %s" $key $spool.max_bytes $size) -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- /* The bytes of a Kubernetes quantity, or of a size of config.yaml. */}}
+{{- define "remora.bytes" -}}
+{{- $s := kindIs "string" . | ternary (toString .) (printf "%d" (int64 .)) -}}
+{{- $units := dict "" 1 "B" 1 "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 -}}
+{{- mulf (regexFind "^[0-9.]+" $s | float64) (get $units (regexFind "[A-Za-z]*$" $s | trimSuffix "B" | replace "K" "k" | replace "ki" "Ki")) | int64 -}}
+{{- end }}
+
+{{- /* The ports of the hosts of a URL, divided by spaces. */}}
+{{- define "remora.ports" -}}
+{{- $port := "80" -}}
+{{- if contains "+sentinel:" . }}{{ $port = "26379" }}{{ else if hasPrefix "redis" . }}{{ $port = "6379" }}{{ else if hasPrefix "https:" . }}{{ $port = "443" }}{{ end -}}
+{{- range splitList "," (regexReplaceAll `[/?].*$` (regexReplaceAll `^[^:]*://([^/?]*@)?` . "") "") -}}
+{{ regexFind ":[0-9]+$" . | trimPrefix ":" | default $port }}{{ " " }}
 {{- end -}}
 {{- end }}
 
