@@ -84,7 +84,7 @@ func tunnel(nc net.Conn, req *http.Request) error {
 	}
 	_ = resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("forward proxy refused the tunnel with status %d", resp.StatusCode)
+		return fmt.Errorf("forward proxy refused CONNECT with status %d", resp.StatusCode)
 	}
 	return nil
 }
