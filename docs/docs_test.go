@@ -131,6 +131,7 @@ var snippets = []struct{ page, language, by string }{ //nolint:gochecknoglobals 
 	{"operations.md", "yaml", "TestExamples"},
 	{"operations.md", "sh", "TestReadmeCommands"},
 	{"redis.md", "yaml", "TestExamples"},
+	{"redis.md", "", "TestDocumentedAccount"},
 	{"sessions.md", "", "TestSessionsPage"},
 	{"sessions.md", "sh", "TestSessionsPage"},
 	{"troubleshooting.md", "sh", "TestReadmeCommands"},
@@ -165,7 +166,7 @@ func TestSnippetsAreRun(t *testing.T) {
 	}
 
 	tests := map[string]bool{}
-	for _, file := range []string{"docs_test.go", "../cmd/remora/readme_test.go", "../memory/layers/http/docs_test.go", "../helm/config_test.go", "../examples/examples_test.go"} {
+	for _, file := range []string{"docs_test.go", "../cmd/remora/readme_test.go", "../cmd/remora/store_test.go", "../memory/layers/http/docs_test.go", "../helm/config_test.go", "../examples/examples_test.go"} {
 		for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)`).FindAllStringSubmatch(readFile(t, file), -1) {
 			tests[m[1]] = true
 		}
