@@ -311,6 +311,15 @@ memory.layers[0].rules[1] (b).model_check.prompt: want what the model is to look
 			t.Errorf("%s: %v", layer, err)
 		}
 	}
+	f("[{kind: working_memory, schema: '{', scope: x, max_bytes: many, budget: {min: 5, max: 1}}]",
+		`memory.layers[0].budget.min: want at most budget.max, which is 1, have 5
+memory.layers[0].max_bytes: want a whole number, or a size such as 64MiB, have "many"
+memory.layers[0].schema: want a JSON schema as JSON text
+memory.layers[0].scope: want one of execution, thread, resource, global, have "x"`)
+	f("[{kind: observational_memory, observer: model, model: {model: 5}}]", "memory.layers[0].model.model: want text, have a number: put it in quotes")
+	f("[{kind: steering, max_retries: many, rules: [{id: a, applies_to: [before_tool_call], when: 'tool.nam', action: deny}]}]",
+		`memory.layers[0].max_retries: want a whole number, or a size such as 64MiB, have "many"
+memory.layers[0].rules[0] (a).when: for before_tool_call: line 1, column 1: undeclared reference to 'tool'; there are tool.name, tool.arguments, tool.input, session, resource and model`)
 	f("[{kind: history_window, in_flight: {a: b}}]", "memory.layers[0].in_flight: want text, have a mapping")
 }
 

@@ -163,7 +163,7 @@ func decodeLayer(path string, k layers.Kind, entry openEntry, l *layerConfig) pr
 
 	found = append(found, decodeEntry(path, common, &o)...)
 	out := configuredLayer{path: path, model: o.Model, Layer: pipeline.Layer{
-		ID: o.ID, Name: o.Name, Kind: k.Name, Slot: o.Slot, Budget: d.Budget, Timeouts: o.Timeouts,
+		ID: o.ID, Name: o.Name, Kind: k.Name, Slot: o.Slot, Scope: d.Scope, Budget: d.Budget, Timeouts: o.Timeouts,
 	}}
 	if len(o.Name) > maxLayerName || !utf8.ValidString(o.Name) {
 		found.add(joinPath(path, "name"), "want text of at most %d bytes", maxLayerName)
@@ -177,14 +177,16 @@ func decodeLayer(path string, k layers.Kind, entry openEntry, l *layerConfig) pr
 	if out.Eventual && d.Placement.Live() && k.Name != "http" {
 		found.add(joinPath(path, "recall_mode"), "want atomic: %s shows other text for another message or at another time, not only when its state changes", k.Name)
 	}
-	if len(found) > 0 {
+	decoded := len(found) == 0
+	hasModel := o.Model.Model != "" || found.covers(joinPath(path, "model"))
+	impl, err := k.New(options, hasModel, out.Scope) // also after problems: it may have others
+	found.addErrors(path, err)
+	if !decoded {
 		return found
 	}
 	if recall, ok := options.(*semanticrecall.Options); ok {
 		out.embeddings = recall.Embeddings
 	}
-	impl, err := k.New(options, o.Model.Model != "", out.Scope)
-	found.addErrors(path, err)
 	out.Impl = impl
 	l.list = append(l.list, out)
 	return found
