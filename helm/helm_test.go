@@ -204,6 +204,8 @@ func TestRefusesWhatWouldNotWork(t *testing.T) {
 	f("store.url: special characters of the password have to be percent-encoded", "store.url=redis://:a/b@h")
 	f("special characters of the password percent-encoded", "store.url=redis://:a?b@h/0")
 	f("store.url: want [user:password@]host[:port]", "store.url=redis://:hush@h:0")
+	f("config.telemetry.traces.endpoint: want a URL such as http://host:4318/path", "config.telemetry.traces.endpoint=collector:4318")
+	f("config.providers[0].base_url: want a URL", "config.providers[0].base_url=ftp://h")
 	f("admin.token, admin.existingSecret: want one of them", "admin.token=a-token-of-sixteen", "admin.existingSecret=b")
 	f("autoscaling.maxReplicas: want minReplicas", "redis.enabled=true", "autoscaling.enabled=true", "autoscaling.maxReplicas=1")
 	f("polcy", "config.memory.polcy.token_budget=1")
@@ -310,7 +312,7 @@ func TestOrdinaryConfigurationsRender(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, config := range []string{"config:", "config: {store: , server: , session: }", "config: {store: {spool: }}"} {
+	for _, config := range []string{"config:", "config: {store: , server: , session: }", "config: {store: {spool: }}", "config: {telemetry: , providers: }"} {
 		got, err := renderValues(t, "admin: {token: a-token-of-sixteen}\n"+config+"\n")
 		if err != nil {
 			t.Errorf("%s: %v", config, err)
@@ -319,8 +321,10 @@ func TestOrdinaryConfigurationsRender(t *testing.T) {
 		}
 	}
 	const layer = `{kind: http, url: "http://search", tools: [{name: look, parameters: {type: object, properties: {city: {type: string}}}}]}`
-	if _, err := renderValues(t, "config: {memory: {layers: ["+layer+"]}}\n"); err != nil {
-		t.Error(err)
+	for _, config := range []string{"memory: {layers: [" + layer + "]}", "telemetry: {traces: , metrics: {}}"} {
+		if _, err := renderValues(t, "config: {"+config+"}\n"); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

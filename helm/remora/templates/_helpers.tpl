@@ -121,7 +121,10 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if gt (len $stores) 1 }}{{ fail (printf "%s: want one of them" (join ", " $stores)) }}{{ end -}}
 {{- if and $v.admin.token $v.admin.existingSecret }}{{ fail "admin.token, admin.existingSecret: want one of them" }}{{ end -}}
 {{- if and $v.trustedCA.configMap $v.trustedCA.secret }}{{ fail "trustedCA.configMap, trustedCA.secret: want one of them" }}{{ end -}}
-{{- with include "remora.urlProblem" $v.store.url }}{{ fail (printf "store.url: %s" .) }}{{ end -}}
+{{- with include "remora.storeProblem" $v.store.url }}{{ fail (printf "store.url: %s" .) }}{{ end -}}
+{{- range $key, $url := include "remora.urls" . | fromYaml -}}
+{{- with include "remora.endpointProblem" $url }}{{ fail (printf "%s: %s" $key .) }}{{ end -}}
+{{- end -}}
 {{- include "remora.validateVariables" . -}}
 {{- include "remora.validateSpool" . -}}
 {{- $own := merge (include "remora.labels" . | fromYaml) (dict "app.kubernetes.io/component" "") -}}
@@ -150,11 +153,8 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 
 {{- /* What is wrong with the URL of the store, without a part of it: it may hold a password. */}}
-{{- define "remora.urlProblem" -}}
-{{- $name := `[^\s/?#@:,]*[^\s/?#@:.0-9,][^\s/?#@:,]*` -}}
-{{- $byte := `(25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])` -}}
-{{- $port := `([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])` -}}
-{{- $host := printf `(%s|(%s\.){3}%s|\[[0-9a-fA-F:.]+\])(:%s)?` $name $byte $byte $port -}}
+{{- define "remora.storeProblem" -}}
+{{- $host := include "remora.hostPattern" . -}}
 {{- if or (not .) (contains "${" .) -}}
 {{- else if not (regexMatch `^rediss?(\+(sentinel|cluster))?://` .) -}}
 want redis://, redis+sentinel:// or redis+cluster://, with rediss for TLS
@@ -163,6 +163,32 @@ special characters of the password have to be percent-encoded: / is %2F, ? is %3
 {{- else if not (regexMatch (printf `^[^:]*://([^/?]*@)?%s(,%s)*([/?].*)?$` $host $host) .) -}}
 want [user:password@]host[:port] after the slashes, with a port from 1 to 65535, and special characters of the password percent-encoded
 {{- end -}}
+{{- end }}
+
+{{- /* What is wrong with the URL of an upstream or a collector. */}}
+{{- define "remora.endpointProblem" -}}
+{{- if and . (not (contains "${" .)) (not (regexMatch (printf `^https?://%s(/\S*)?$` (include "remora.hostPattern" .)) .)) -}}
+want a URL such as http://host:4318/path, with a name or an IP address, and a port from 1 to 65535 or none
+{{- end -}}
+{{- end }}
+
+{{- /* A regular expression for a host, with or without a port. */}}
+{{- define "remora.hostPattern" -}}
+{{- $name := `[^\s/?#@:,]*[^\s/?#@:.0-9,][^\s/?#@:,]*` -}}
+{{- $byte := `(25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])` -}}
+{{- $port := `([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])` -}}
+{{- printf `(%s|(%s\.){3}%s|\[[0-9a-fA-F:.]+\])(:%s)?` $name $byte $byte $port -}}
+{{- end }}
+
+{{- /* The URLs that pods connect to, by their values; empty ones too. */}}
+{{- define "remora.urls" -}}
+{{- $config := default dict .Values.config -}}
+{{- $urls := dict -}}
+{{- range $i, $p := $config.providers }}{{ $_ := set $urls (printf "config.providers[%d].base_url" $i) (default "" $p.base_url) }}{{ end -}}
+{{- range list "traces" "metrics" -}}
+{{- $_ := set $urls (printf "config.telemetry.%s.endpoint" .) (default "" (get (default dict $config.telemetry) . | default dict).endpoint) -}}
+{{- end -}}
+{{- toYaml $urls -}}
 {{- end }}
 
 {{- /* Fails for variables that the proxy would refuse, and for those that the chart sets. */}}
