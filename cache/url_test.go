@@ -30,7 +30,7 @@ func TestOpenRejects(t *testing.T) {
 	f(secret+":x@host", "unknown scheme")
 	f("redis:host", "two slashes")
 	f("redis://u:"+secret+"@host:port", "not a valid host and port")
-	f("redis://u:"+secret+"/x@host:6379", "not a valid host and port")
+	f("redis://u:"+secret+"/x@host:6379", "/ is %2F")
 	f("redis://u:"+secret+"@a,b", "several hosts")
 	f("redis://host/"+secret, "database number")
 	f("redis://host/0?"+secret+"=1", "options after the question mark")
