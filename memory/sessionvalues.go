@@ -2,6 +2,7 @@ package memory
 
 import (
 	"bytes"
+	"slices"
 
 	"remora/cache"
 	"remora/memory/layer"
@@ -77,6 +78,7 @@ type sessionValue interface {
 
 // newSessionValues returns the session values of a shape. known caches the prefixes of this process.
 func newSessionValues(s *Shape, known *layer.Decoded[view.Prefix]) (v sessionValues) {
+	v.all = make([]namedValue, 0, 5)
 	add := func(name string, one sessionValue) { v.all = append(v.all, namedValue{name, one}) }
 	if s.Summarize {
 		v.summary = &storedValue[summary.State]{decode: summary.Decode}
@@ -103,6 +105,7 @@ func newSessionValues(s *Shape, known *layer.Decoded[view.Prefix]) (v sessionVal
 
 // names returns names with those of the values behind them.
 func (v *sessionValues) names(names []string) []string {
+	names = slices.Grow(names, len(v.all))
 	for _, one := range v.all {
 		names = append(names, one.name)
 	}

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strconv"
@@ -80,7 +81,7 @@ func (l *turnLayers) tools() [][]byte {
 		return nil
 	}
 	r := l.call.Request
-	if n, err := strconv.Atoi(r.Text("n")); err == nil && n > 1 || r.Text("tool_choice") == "none" {
+	if n, _ := strconv.Atoi(cmp.Or(r.Text("n"), "1")); n > 1 || r.Text("tool_choice") == "none" {
 		return nil // of several answers none could be continued
 	}
 	if r.InConversation() {
@@ -139,8 +140,9 @@ func bytesOf(items []wire.Item) (n int) {
 
 // note adds the layers' results to the turn record.
 func (l *turnLayers) note(e *session.Entry) {
-	var notes []turnrecord.LayerNote
-	for _, r := range l.run.Report() {
+	reports := l.run.Report()
+	notes := make([]turnrecord.LayerNote, 0, len(reports)+1)
+	for _, r := range reports {
 		n := turnrecord.LayerNote{ID: r.ID, Name: r.Name, Ms: r.Time.Milliseconds(), Notes: r.Notes}
 		if r.Failed != "" {
 			n.Error = r.Failed + ": " + string(r.Class)

@@ -92,14 +92,18 @@ func (m *Store) Commit(ctx context.Context, batches []cache.Batch) []cache.Outco
 		var room [8][]byte // as many puts as most batches have
 		values := room[:0]
 		for _, p := range b.Puts {
-			values = append(values, append([]byte{}, p.Data...))
+			data := p.Data
+			if !p.Lasting {
+				data = append([]byte{}, data...)
+			}
+			values = append(values, data)
 		}
 		out[i] = m.commit(b, values)
 	}
 	return out
 }
 
-// commit writes a batch. values are its puts' own copies of their data.
+// commit writes a batch. values are the data of its puts, which are not modified any more.
 func (m *Store) commit(b cache.Batch, values [][]byte) cache.Outcome {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -37,7 +37,7 @@ type search struct {
 
 // NewTurn returns the past for a turn's layers. With nil embeddings it is searched only by words.
 func NewTurn(p *Past, s session.Scope, e *Embeddings, c pipeline.Credential) *Turn {
-	return &Turn{past: p, scope: s, embeddings: e, credential: c, asked: make(map[string]*asked)}
+	return &Turn{past: p, scope: s, embeddings: e, credential: c}
 }
 
 // ReachBeyond records that the view lacks a part of the session. It may be called on nil.
@@ -130,6 +130,9 @@ func (t *Turn) ask(question string) *asked {
 		return a
 	}
 	a := &asked{done: make(chan struct{})}
+	if t.asked == nil {
+		t.asked = make(map[string]*asked)
+	}
 	t.asked[question] = a
 	if e.Table != nil {
 		a.vector = index.Quantise(e.Table(question))

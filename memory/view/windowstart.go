@@ -22,7 +22,7 @@ const maxStored = 256
 
 // DecodeWindowStart decodes the result of Encode. Anything else is the zero WindowStart: a new cut is made.
 func DecodeWindowStart(b []byte) (c WindowStart) {
-	if len(b) > maxStored || json.Unmarshal(b, &c) != nil {
+	if len(b) == 0 || len(b) > maxStored || json.Unmarshal(b, &c) != nil {
 		return WindowStart{}
 	}
 	return c
