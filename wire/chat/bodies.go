@@ -23,13 +23,15 @@ func (merging) Bodies(w *merge.Bodies) []byte {
 		if string(p.Name) != "choices" {
 			return p.Value
 		}
-		return wire.Edit(p.Value, func(_ int, e wire.Child) ([]byte, bool) { return wire.WithValue(p.Value, e, m.choice(e.Value)), true })
+		return wire.Edit(p.Value, func(i int, e wire.Child) ([]byte, bool) {
+			return wire.WithValue(p.Value, e, m.choice(e.Value, i)), true
+		})
 	}, "id", "created", "model", "system_fingerprint")
 }
 
-// choice returns what the client gets of a choice of the last answer.
-func (m *joining) choice(last []byte) []byte {
-	if at := wire.IndexOr(wire.Member(last, "index"), 0); at != 0 {
+// choice returns what the client gets of a choice of the last answer, which stands at a position of its list.
+func (m *joining) choice(last []byte, position int) []byte {
+	if at := wire.IndexOr(wire.Member(last, "index"), position); at != 0 {
 		if first := choiceOf(m.All()[0], at); first != nil {
 			return first // as in a stream, it ended with the first answer
 		}
@@ -62,12 +64,14 @@ func (m *joining) logprobs(last []byte) []byte {
 	return all.object()
 }
 
-// choiceOf returns the choice of an index, nil if there is none.
+// choiceOf returns the choice of an index, nil if there is none. Choices are read as in readChoices.
 func choiceOf(body []byte, number int) []byte {
+	position := 0
 	for p := range wire.Children(wire.Member(body, "choices")) {
-		if wire.IndexOr(wire.Member(p.Value, "index"), 0) == number {
+		if wire.IndexOr(wire.Member(p.Value, "index"), position) == number {
 			return p.Value
 		}
+		position++
 	}
 	return nil
 }

@@ -94,22 +94,19 @@ func (w *writing) top(p wire.Child) []byte {
 func (w *writing) choice(raw []byte) ([]byte, bool) {
 	s := wire.NewScanner(raw)
 	members := readChoice(&s)
-	i, ok := wire.Index(members.index, 0)
-	if ok && i == 0 {
+	i := wire.IndexOr(members.index, 0) // -1 is no choice, and nothing in it was read
+	if i == 0 {
 		return w.mine(raw, members), true
 	}
 	answer, over := w.ended[i]
-	if !w.k.rest || ok && over && answer < w.s.Answer() {
+	if !w.k.rest || over && answer < w.s.Answer() {
 		w.removed = true // it would be said twice
 		return nil, false
 	}
 	w.left = true
-	if !ok {
-		return raw, true
-	}
 	return wire.Edit(raw, func(_ int, p wire.Child) ([]byte, bool) {
 		switch string(p.Name) {
-		case "delta":
+		case "delta", "message":
 			return wire.WithValue(raw, p, wire.Edit(p.Value, func(_ int, m wire.Child) ([]byte, bool) {
 				return p.Value[m.Start:m.End], w.other(i, m)
 			})), true
@@ -122,17 +119,20 @@ func (w *writing) choice(raw []byte) ([]byte, bool) {
 	}), true
 }
 
-// other reports whether the client gets a member of the delta of another choice than 0.
+// other reports whether the client gets a member of the delta or message of another choice than 0.
 func (w *writing) other(choice int, m wire.Child) bool {
 	switch string(m.Name) {
 	case "role":
 		return w.role(choice)
 	case "tool_calls", "function_call":
-		if w.s.Judges() && !merge.Empty(m.Value) {
-			w.s.DropUnjudged()
-			w.removed = true
-			return false
+		if merge.Empty(m.Value) || !w.s.Judges() && (choice > 0 || !w.s.Guards()) {
+			break
 		}
+		if w.s.Judges() {
+			w.s.DropUnjudged()
+		}
+		w.removed = true
+		return false
 	}
 	return true
 }

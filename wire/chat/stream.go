@@ -60,7 +60,7 @@ type effect struct {
 	// Choices is how many choices the chunk holds, First how many of them are the first one.
 	Choices, First int
 	// Of the first choice: it has a role, it says something beside its calls, it ends; its message counts as a delta; it has
-	// another message, which was not read.
+	// another message or delta, which was not read.
 	Role, Says, Ends, Whole, Repeats bool
 	// Failed: there is an error. Usage: there is a usage object.
 	Failed, Usage bool
@@ -120,6 +120,7 @@ func (f *fold) choice(m *wire.Meta, raw choiceMembers) {
 	i := wire.IndexOr(raw.index, 0)
 	if i == 0 {
 		f.effect.First++
+		f.effect.Repeats = f.effect.Repeats || raw.twice
 	}
 	if i < 0 {
 		return
@@ -148,7 +149,10 @@ func (f *fold) choice(m *wire.Meta, raw choiceMembers) {
 }
 
 // choiceMembers are the raw members of a choice, nil for one that it lacks.
-type choiceMembers struct{ index, delta, message, finish, failure []byte }
+type choiceMembers struct {
+	index, delta, message, finish, failure []byte
+	twice                                  bool // there are several deltas or messages
+}
 
 // readChoice reads a choice. Of members of one name the last one counts.
 func readChoice(s *wire.Scanner) (c choiceMembers) {
@@ -157,8 +161,10 @@ func readChoice(s *wire.Scanner) (c choiceMembers) {
 		case "index":
 			c.index = s.Raw()
 		case "delta":
+			c.twice = c.twice || c.delta != nil
 			c.delta = s.Raw()
 		case "message":
+			c.twice = c.twice || c.message != nil
 			c.message = s.Raw()
 		case "finish_reason":
 			c.finish = s.Raw()
@@ -636,13 +642,14 @@ type wholeChoice struct {
 	items  []wire.Item
 }
 
-// readChoices appends the elements of a list of choices.
+// readChoices appends the elements of a list of choices. One without an index has that of its position.
 func readChoices(choices []wholeChoice, s *wire.Scanner) []wholeChoice {
 	dec := wire.NewDecoder(Dialect)
+	position := 0
 	for range s.Each() {
 		raw := readChoice(s)
-		c := wholeChoice{index: wire.IndexOr(raw.index, len(choices)), finish: wire.Text(raw.finish)}
-		if c.index < 0 || len(choices) == wire.MaxIndex {
+		c := wholeChoice{index: wire.IndexOr(raw.index, position), finish: wire.Text(raw.finish)}
+		if position++; c.index < 0 || len(choices) == wire.MaxIndex {
 			continue
 		}
 		if len(raw.message) > 0 && raw.message[0] == '{' {

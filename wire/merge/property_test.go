@@ -255,6 +255,10 @@ func TestWhole(t *testing.T) {
 	f(dialects.Chat, `{"id":"a","choices":[{"message":{"content":"a","tool_calls":[{"id":"2","function":{"name":"f"}}]},"logprobs":null,"finish_reason":"tool_calls"},{"index":1,"message":{"content":"B"}}]}`,
 		hidden,
 		`{"id":"b","choices":[{"message":{"content":null,"tool_calls":[{"id":"2","function":{"name":"f"}}]},"logprobs":null,"finish_reason":"tool_calls"},{"index":1,"message":{"content":"B"}}]}`)
+	// Without an index, choices have that of their position.
+	f(dialects.Chat, `{"id":"a","choices":[{"message":{"content":"ab"}},{"message":{"content":"B"}}]}`,
+		`{"id":"a","choices":[{"message":{"content":"a","tool_calls":[{"id":"1","function":{"name":"mem_x"}}]}},{"message":{"content":"B"}}]}`,
+		`{"id":"b","choices":[{"message":{"content":"b"}},{"message":{"content":"again"}}]}`)
 	f(dialects.Chat, `{"choices":[{"message":{"content":null,"tool_calls":[{"id":"2","function":{"name":"f"}}]},"finish_reason":"tool_calls"}]}`,
 		`{"choices":[{"message":{"content":null,"tool_calls":[{"id":"1","custom":{"name":"mem_x"}},{"id":"2","function":{"name":"f"}}]},"finish_reason":"tool_calls"}]}`)
 	f(dialects.Chat, `{"choices":[{"message":{"content":null,"function_call":{"name":"f"}},"finish_reason":"function_call"}]}`,
