@@ -486,8 +486,8 @@ func TestInputThatADeadProcessLeft(t *testing.T) {
 	})
 }
 
-// TestProcessThatCannotReachTheStore: others say degraded as soon as it is silent, and the turns that it kept follow when it is
-// back.
+// TestProcessThatCannotReachTheStore: others say degraded as soon as it is silent, without a wait, and the turns that it kept follow
+// when it is back.
 func TestProcessThatCannotReachTheStore(t *testing.T) {
 	withReplicas(t, 2, func(r []*replica) {
 		a, b := r[0], r[1]
@@ -495,7 +495,11 @@ func TestProcessThatCannotReachTheStore(t *testing.T) {
 		a.link.cut(true)
 		a.wantAnswer("u:2", "a:2", "u:2", memory.StatusDegraded)
 		time.Sleep(5 * time.Second)
+		began := time.Now()
 		b.wantAnswer("u:3", "a:3", "u:1 a:1 u:3", memory.StatusDegraded)
+		if took := time.Since(began); took > 0 {
+			t.Errorf("it took %s", took)
+		}
 		a.link.cut(false)
 		time.Sleep(10 * time.Second)
 		b.wantAnswer("u:4", "a:4", "u:1 a:1 u:3 a:3 u:2 a:2 u:4", memory.StatusOK)
@@ -538,6 +542,52 @@ func TestLongOutageDelaysNoCall(t *testing.T) {
 			})
 		})
 	}
+}
+
+// unlisted is a store that takes no commit with an entry in an index, as a Redis whose account may not use ZADD.
+type unlisted struct {
+	*link
+
+	refuses atomic.Bool
+}
+
+func (s *unlisted) Commit(ctx context.Context, b []cache.Batch) []cache.Outcome {
+	if s.refuses.Load() && slices.ContainsFunc(b, func(b cache.Batch) bool { return b.Listed }) {
+		return cache.AllFailed(len(b), &cache.Error{Fault: cache.FaultStore, Err: cache.ErrDenied})
+	}
+	return s.link.Commit(ctx, b)
+}
+
+// TestProcessThatCannotAnnounceItself: its calls do not wait for others, which cannot announce their turns either, and do not look at
+// them again and again.
+func TestProcessThatCannotAnnounceItself(t *testing.T) {
+	withReplicas(t, 1, func(r []*replica) {
+		way := &unlisted{link: &link{Store: r[0].store}}
+		one := &replica{startProcess(t, r[0].store, way, &queue{}), way.link}
+		defer one.m.Close()
+		time.Sleep(3500 * time.Millisecond)
+		scopes := make([]memory.Scope, 10)
+		for i := range scopes {
+			scopes[i] = named(fmt.Sprint("s", i))
+			one.turnOf(memory.Call{Scope: scopes[i]}, "u:1", "a:1")
+		}
+		way.refuses.Store(true)
+		time.Sleep(5 * time.Second)
+		for _, s := range scopes {
+			one.link.took()
+			began := time.Now()
+			turn := one.begin(memory.Call{Scope: s}, "u:2")
+			if took, reads := time.Since(began), len(one.link.took()); took > 0 || reads > 4 || turn.Summary.Status != memory.StatusDegraded {
+				t.Errorf("a call is %s after %s and %d reads", turn.Summary.Status, took, reads)
+			}
+			turn.Commit(answer(t, "a:2"))
+		}
+		way.refuses.Store(false)
+		time.Sleep(30 * time.Second)
+		for _, s := range scopes {
+			one.wantLine(s, "u:1 a:1 u:2 a:2")
+		}
+	})
 }
 
 // TestSteadyClientAfterAnOutage: a session whose client does not pause is served with memory again soon after the outage.

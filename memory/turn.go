@@ -227,13 +227,14 @@ func (t *Turn) find(ctx context.Context, want session.Want) (extra session.Extra
 	}
 
 	for pause := firstLook; ; pause = min(2*pause, lastLook) {
-		if !t.m.peers.MayHaveMore(ctx, w.entry) && !held {
+		open := t.m.peers.MayHaveMore(ctx, w.entry)
+		if !open && !held {
 			whole, err := t.showReady(ctx, w.entry)
 			if whole || err != nil {
 				return extra, err
 			}
 		}
-		if !sleep(ctx, pause) {
+		if !open && held && t.m.peers.AreCutOff() || !sleep(ctx, pause) {
 			break
 		}
 		more, hold, err := t.enter(ctx, want)

@@ -342,6 +342,13 @@ func (p *Peers) forget(id uint64) {
 	delete(p.others, id)
 }
 
+// AreCutOff reports whether this process, or maybe another one, is cut off from the store: no moment later will tell what it holds.
+func (p *Peers) AreCutOff() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.heartbeat.isCutOff() || p.mayBeCutOff()
+}
+
 // mayBeCutOff reports whether another process may be cut off from the store. The caller holds the lock.
 func (p *Peers) mayBeCutOff() bool {
 	for _, o := range p.others {
