@@ -56,14 +56,14 @@ func (d *distillers) end(key distilling) {
 // for a later turn. The caller must call done once it has written the states.
 func (r *lifecycle) distil(ctx context.Context) (done func()) {
 	var mine []distilling
-	r.together(func(m *member) bool {
+	r.together(func(m *layerRun) bool {
 		key := distilling{r.tenant, m.cell}
 		if m.distil == nil || !r.p.distillers.begin(key, m.turn.Now) {
 			return false
 		}
 		mine = append(mine, key)
 		return true
-	}, func(m *member) {
+	}, func(m *layerRun) {
 		if err := m.distilState(ctx); err != nil {
 			r.p.distillers.rest(distilling{r.tenant, m.cell}, m.turn.Now)
 		}
@@ -77,7 +77,7 @@ func (r *lifecycle) distil(ctx context.Context) (done func()) {
 
 // distilState asks the layer's model about its state. If the state changes meanwhile, the model is not asked again: only the change
 // is made again.
-func (m *member) distilState(ctx context.Context) error {
+func (m *layerRun) distilState(ctx context.Context) error {
 	s, _ := m.held.load()
 	change, err := call(ctx, m, layer.HookStore, func(ctx context.Context) (func(context.Context, layer.State) (layer.State, error), error) {
 		return m.distil.Distil(ctx, m.turn, s)

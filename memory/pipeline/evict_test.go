@@ -62,7 +62,7 @@ func TestEvict(t *testing.T) {
 
 func TestNotes(t *testing.T) {
 	r := start(t, Options{}, at("a", 1, says("x")))
-	note := r.members[0].turn.Note
+	note := r.layers[0].turn.Note
 	note("text", "a")
 	note("text", "b")
 	note("number", 0.5)

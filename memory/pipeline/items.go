@@ -13,7 +13,7 @@ import (
 // before returned. It ends early when nothing is left. A hook that fails is left out. Items that no hook
 // touched are the same values.
 func (r *preparation) Append(ctx context.Context, items []wire.Item) []wire.Item {
-	for _, m := range r.members {
+	for _, m := range r.layers {
 		if m.off || m.appender == nil {
 			continue
 		}
@@ -65,7 +65,7 @@ func checkAppended(given, out []wire.Item) error {
 
 // Projects reports whether layers from a slot on choose history.
 func (r *preparation) Projects(from int) bool {
-	return r.any(func(m *member) bool { return m.project != nil && m.Slot >= from })
+	return r.any(func(m *layerRun) bool { return m.project != nil && m.Slot >= from })
 }
 
 // Project passes the history through the projection hooks, in slot order. It is called after Recall, so that they know the cost
@@ -74,7 +74,7 @@ func (r *preparation) Projects(from int) bool {
 // layers from one slot on and below another are called.
 func (r *preparation) Project(ctx context.Context, history []wire.Item, beside func() int, from, below int) []wire.Item {
 	var copies []wire.Item // of history; made for the first hook
-	for _, m := range r.members {
+	for _, m := range r.layers {
 		if m.off || m.project == nil || m.Slot < from || m.Slot >= below {
 			continue
 		}

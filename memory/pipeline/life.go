@@ -11,7 +11,7 @@ import (
 )
 
 // lifecycle is the hooks for an answer, and for the beginning and end of a session's work.
-type lifecycle struct{ *roster }
+type lifecycle struct{ *layerSet }
 
 // Store updates the states of fast layers after a complete answer, concurrently. Do not call it for an answer that upstream
 // refused or that was cut.
@@ -31,7 +31,7 @@ func (r *lifecycle) Settle(ctx context.Context, resp *layer.Response) (done func
 
 // Settles reports whether Settle has anything to do.
 func (r *lifecycle) Settles() bool {
-	return r.any(func(m *member) bool { return m.store != nil && m.slow || m.distil != nil })
+	return r.any(func(m *layerRun) bool { return m.store != nil && m.slow || m.distil != nil })
 }
 
 // Evict passes newly evicted items of the conversation to the fast layers. It is called after Store.
@@ -46,25 +46,25 @@ func (r *lifecycle) SettleEvicted(ctx context.Context, items []wire.Item) {
 
 // EvictsLater reports whether SettleEvicted has anything to do.
 func (r *lifecycle) EvictsLater() bool {
-	return r.any(func(m *member) bool { return m.evicted != nil && m.slow })
+	return r.any(func(m *layerRun) bool { return m.evicted != nil && m.slow })
 }
 
 // Concludes reports whether a layer wants the unseen items at the end of the work.
 func (r *lifecycle) Concludes() bool {
-	return r.any(func(m *member) bool { return m.evicted != nil && m.complete != nil })
+	return r.any(func(m *layerRun) bool { return m.evicted != nil && m.complete != nil })
 }
 
 // CompletesLater reports whether a layer must be notified of an end after the client is served: it calls a model or another
 // service then.
 func (r *lifecycle) CompletesLater() bool {
-	return r.any(func(m *member) bool { return m.complete != nil && m.slow })
+	return r.any(func(m *layerRun) bool { return m.complete != nil && m.slow })
 }
 
 func (r *lifecycle) evictAll(ctx context.Context, items []wire.Item, slow bool) {
 	if len(items) == 0 {
 		return
 	}
-	r.together(func(m *member) bool { return m.evicted != nil && m.slow == slow }, func(m *member) {
+	r.together(func(m *layerRun) bool { return m.evicted != nil && m.slow == slow }, func(m *layerRun) {
 		m.lenient(ctx, layer.HookEvicted, func(ctx context.Context, s layer.State) (layer.State, error) {
 			return m.evicted.Evicted(ctx, m.turn, s, slices.Clone(items))
 		})
@@ -75,7 +75,7 @@ func (r *lifecycle) storeAll(ctx context.Context, resp *layer.Response, slow boo
 	if r.Empty() {
 		return
 	}
-	r.together(func(m *member) bool { return m.store != nil && m.slow == slow }, func(m *member) {
+	r.together(func(m *layerRun) bool { return m.store != nil && m.slow == slow }, func(m *layerRun) {
 		turn := *m.turn // hooks that have outlived their time may still read that one
 		turn.Unshown = m.unshown
 		m.lenient(ctx, layer.HookStore, func(ctx context.Context, s layer.State) (layer.State, error) {
@@ -85,9 +85,9 @@ func (r *lifecycle) storeAll(ctx context.Context, resp *layer.Response, slow boo
 }
 
 // together calls hooks of several layers concurrently. Those of inline layers run in this goroutine.
-func (r *lifecycle) together(which func(*member) bool, call func(*member)) {
+func (r *lifecycle) together(which func(*layerRun) bool, call func(*layerRun)) {
 	var wg sync.WaitGroup
-	for _, m := range r.members {
+	for _, m := range r.layers {
 		switch {
 		case m.off || !which(m):
 		case m.inline:
@@ -108,14 +108,14 @@ func (r *lifecycle) Complete(ctx context.Context, of layer.Outcome) {
 	o := of
 	o.Execution = cmp.Or(o.Execution, r.turn.Execution)
 	o.Thread = cmp.Or(o.Thread, r.turn.Thread)
-	for _, m := range r.members {
+	for _, m := range r.layers {
 		if !m.off && m.complete != nil {
 			m.lenient(ctx, layer.HookComplete, func(ctx context.Context, s layer.State) (layer.State, error) {
 				return m.complete.Complete(ctx, m.turn, s, o)
 			})
 		}
 	}
-	for _, m := range r.members {
+	for _, m := range r.layers {
 		if m.cell.Scope == layer.Execution {
 			r.p.executions.Drop(executionKey{r.tenant, o.Execution, m.ID})
 		}
@@ -126,7 +126,7 @@ func (r *lifecycle) Complete(ctx context.Context, of layer.Outcome) {
 // turn that names the parent and the states under Cells of that. The initial state passes the layer's init. A layer without
 // one, with a state shared with the parent, or with a state already, does not change.
 func (r *lifecycle) Spawn(ctx context.Context, parent layer.Turn, states map[Cell]layer.State) {
-	for _, m := range r.members {
+	for _, m := range r.layers {
 		cell := m.unit.cell(&parent)
 		if m.off || m.spawn == nil || cell == m.cell || m.stored != nil {
 			continue
@@ -146,7 +146,7 @@ func (r *lifecycle) Spawn(ctx context.Context, parent layer.Turn, states map[Cel
 }
 
 // stateOf returns the state of another session or execution.
-func (r *lifecycle) stateOf(m *member, cell Cell, execution string, states map[Cell]layer.State) layer.State {
+func (r *lifecycle) stateOf(m *layerRun, cell Cell, execution string, states map[Cell]layer.State) layer.State {
 	if cell.Scope != layer.Execution {
 		return states[cell]
 	}
@@ -162,7 +162,7 @@ func (r *lifecycle) stateOf(m *member, cell Cell, execution string, states map[C
 // the child and the child's states by its Cells. It skips layers whose child has no state, or shares it with the
 // parent.
 func (r *lifecycle) Return(ctx context.Context, child layer.Turn, states map[Cell]layer.State, o layer.Outcome) {
-	for _, m := range r.members {
+	for _, m := range r.layers {
 		cell := m.unit.cell(&child)
 		if m.off || m.giveBack == nil || cell == m.cell {
 			continue
@@ -179,12 +179,12 @@ func (r *lifecycle) Return(ctx context.Context, child layer.Turn, states map[Cel
 
 // Forgets reports whether a layer keeps data of several sessions and can forget one of them.
 func (r *lifecycle) Forgets() bool {
-	return slices.ContainsFunc(r.members, func(m *member) bool { return m.forget != nil && m.cell.Scope >= layer.Resource })
+	return slices.ContainsFunc(r.layers, func(m *layerRun) bool { return m.forget != nil && m.cell.Scope >= layer.Resource })
 }
 
 // Forget removes from shared states the data that came only from deleted sessions.
 func (r *lifecycle) Forget(ctx context.Context, gone func(digest string) bool) {
-	for _, m := range r.members {
+	for _, m := range r.layers {
 		if m.off || m.forget == nil || m.cell.Scope < layer.Resource {
 			continue
 		}
@@ -199,7 +199,7 @@ func (r *lifecycle) Forget(ctx context.Context, gone func(digest string) bool) {
 
 // Dispose is called when the session is deleted, last layer first. The caller deletes the states.
 func (r *lifecycle) Dispose(ctx context.Context) {
-	for _, m := range slices.Backward(r.members) {
+	for _, m := range slices.Backward(r.layers) {
 		if !m.off && m.dispose != nil {
 			s, _ := m.held.load()
 			_, _ = call(ctx, m, layer.HookDispose, func(ctx context.Context) (struct{}, error) {
@@ -207,7 +207,7 @@ func (r *lifecycle) Dispose(ctx context.Context) {
 			})
 		}
 	}
-	for _, m := range r.members {
+	for _, m := range r.layers {
 		if m.cell.Scope == layer.Execution {
 			r.p.executions.Drop(r.executionKey(m.unit))
 		}

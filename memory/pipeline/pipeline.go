@@ -231,11 +231,11 @@ func (p *Pipeline) Begin(ctx context.Context, tenant string, t layer.Turn, state
 	}
 	r.turn.Ask = nil
 	r.turn.Complete = func(result layer.Result) { r.completed.Store(&result) }
-	r.members = make([]*member, len(p.layers))
+	r.layers = make([]*layerRun, len(p.layers))
 	for i, u := range p.layers {
-		r.members[i] = r.join(u, states, cred)
+		r.layers[i] = r.add(u, states, cred)
 	}
-	for _, m := range r.members {
+	for _, m := range r.layers {
 		if err := m.initState(ctx, m.stored); err != nil && !m.InitMayFail {
 			return nil, &InitError{m.ID, classOf(err), err}
 		}

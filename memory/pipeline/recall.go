@@ -25,7 +25,7 @@ type recalled struct {
 
 // preparation is the hooks that are called before a request is sent.
 type preparation struct {
-	*roster
+	*layerSet
 	system int // tokens of the system prompt, once Recall is called
 }
 
@@ -59,13 +59,13 @@ func (r *preparation) Recall(ctx context.Context, system int, held ...string) []
 // expectsBlocks determines the layers to call, and reports whether any may return a block.
 func (r *preparation) expectsBlocks(held []string) bool {
 	expects := false
-	for _, m := range r.members {
+	for _, m := range r.layers {
 		if m.recall == nil || m.off {
 			continue
 		}
 		quiet := m.quiet(m.turn)
 		r.mu.Lock()
-		m.said, m.asked, m.failed = view.Block{}, m.rerender || !slices.Contains(held, m.ID), false
+		m.block, m.asked, m.failed = view.Block{}, m.rerender || !slices.Contains(held, m.ID), false
 		expects = expects || m.asked && !quiet
 		r.mu.Unlock()
 	}
@@ -73,11 +73,11 @@ func (r *preparation) expectsBlocks(held []string) bool {
 }
 
 // eventual reports whether what a layer said before will do, if its state is the same.
-func (r *preparation) eventual(m *member) bool { return m.Eventual && !r.p.o.AtomicOnly }
+func (r *preparation) eventual(m *layerRun) bool { return m.Eventual && !r.p.o.AtomicOnly }
 
 // OfView reports whether a layer must be called again after the view is chosen.
 func (r *preparation) OfView() bool {
-	return r.any(func(m *member) bool { return m.ofView && m.recall != nil })
+	return r.any(func(m *layerRun) bool { return m.ofView && m.recall != nil })
 }
 
 // ViewOf describes the part of the conversation that the model sees.
@@ -104,7 +104,7 @@ func (r *preparation) RecallOfView(ctx context.Context, of ViewOf) []view.Block 
 		}
 		if s.m.quiet(&turn) {
 			r.mu.Lock()
-			s.m.said = view.Block{}
+			s.m.block = view.Block{}
 			r.mu.Unlock()
 		} else {
 			r.recall(ctx, s, &turn)
@@ -117,9 +117,9 @@ func (r *preparation) RecallOfView(ctx context.Context, of ViewOf) []view.Block 
 func (r *preparation) blocks() (said []view.Block) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, m := range r.members {
-		if len(m.said.Texts) > 0 {
-			said = append(said, m.said)
+	for _, m := range r.layers {
+		if len(m.block.Texts) > 0 {
+			said = append(said, m.block)
 		}
 	}
 	return said
@@ -132,10 +132,10 @@ func (r *preparation) Said() []view.Said {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	list := make([]view.Said, 0, len(r.members))
-	for _, m := range r.members {
+	list := make([]view.Said, 0, len(r.layers))
+	for _, m := range r.layers {
 		if m.recall != nil {
-			said := view.Said{Block: m.said, Placement: m.Placement, Fresh: m.Fresh}
+			said := view.Said{Block: m.block, Placement: m.Placement, Fresh: m.Fresh}
 			said.Layer, said.Slot = m.ID, m.Slot
 			said.Quiet = m.silent
 			said.Held = m.off || !m.asked || m.failed
@@ -153,7 +153,7 @@ func (r *preparation) LeftOut(blocks []view.Block) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, b := range blocks {
-		for _, m := range r.members {
+		for _, m := range r.layers {
 			m.unshown = m.unshown || m.ID == b.Layer
 		}
 	}
@@ -161,16 +161,16 @@ func (r *preparation) LeftOut(blocks []view.Block) {
 
 // share is a layer's budget for recall.
 type share struct {
-	m      *member
+	m      *layerRun
 	tokens int
 }
 
 // shares divides the budget among the layers with a recall hook.
 func (r *preparation) shares() []share {
 	in := allocation{Total: r.p.o.Policy.Budget, Reserve: r.p.o.Policy.Reserve, System: float64(r.system)}
-	in.Layers = make([]layer.Budget, 0, len(r.members))
-	shares := make([]share, 0, len(r.members))
-	for _, m := range r.members {
+	in.Layers = make([]layer.Budget, 0, len(r.layers))
+	shares := make([]share, 0, len(r.layers))
+	for _, m := range r.layers {
 		if !m.off && m.recall != nil {
 			shares = append(shares, share{m: m})
 			in.Layers = append(in.Layers, m.Budget)
@@ -208,7 +208,7 @@ func (r *preparation) recall(ctx context.Context, of share, turn *layer.Turn) {
 		s, _ := m.held.load()
 		if old, ok := r.p.recalls.Find(key); ok && old.of == sha256.Sum256(s) && old.block.Tokens <= of.tokens {
 			r.mu.Lock()
-			m.said = old.block
+			m.block = old.block
 			r.mu.Unlock()
 			return
 		}
@@ -219,11 +219,11 @@ func (r *preparation) recall(ctx context.Context, of share, turn *layer.Turn) {
 			return recalled{}, s, err
 		}
 		next := unlessNil(rec.State, s)
-		block, err := m.block(rec, limit)
+		block, err := m.checked(rec, limit)
 		return recalled{sha256.Sum256(next), block, rec.NoRoom && len(block.Texts) == 0}, next, err
 	})
 	r.mu.Lock()
-	m.said, m.failed, m.report.NoRoom = got.block, err != nil, err == nil && got.noRoom
+	m.block, m.failed, m.report.NoRoom = got.block, err != nil, err == nil && got.noRoom
 	r.mu.Unlock()
 	switch {
 	case !cached || err != nil:

@@ -9,17 +9,17 @@ import (
 
 // review is the hooks that judge tool calls and answers.
 type review struct {
-	*roster
+	*layerSet
 }
 
 // ReviewsCalls reports whether tool calls must be held back until ReviewCall has judged them.
 func (r *review) ReviewsCalls() bool {
-	return r.any(func(m *member) bool { return m.reviewCall != nil })
+	return r.any(func(m *layerRun) bool { return m.reviewCall != nil })
 }
 
 // HoldsResponse reports whether answers must be held back until ReviewResponse has judged them.
 func (r *review) HoldsResponse() bool {
-	return r.any(func(m *member) bool { return m.reviewAll != nil && !m.async })
+	return r.any(func(m *layerRun) bool { return m.reviewAll != nil && !m.async })
 }
 
 // ReviewCall asks the reviewers of tool calls, in slot order, until one denies. The strongest decision counts. A
@@ -29,7 +29,7 @@ func (r *review) ReviewCall(ctx context.Context, c layer.ToolCall) layer.Verdict
 	if r.Empty() {
 		return all.verdict()
 	}
-	for _, m := range r.members {
+	for _, m := range r.layers {
 		if m.off || m.reviewCall == nil {
 			continue
 		}
@@ -44,7 +44,7 @@ func (r *review) ReviewCall(ctx context.Context, c layer.ToolCall) layer.Verdict
 }
 
 // judge returns a reviewer's verdict, not ok if it fails.
-func (*review) judge(ctx context.Context, m *member, hook string, ask func(context.Context, layer.State) (layer.Verdict, error)) (v layer.Verdict, ok bool) {
+func (*review) judge(ctx context.Context, m *layerRun, hook string, ask func(context.Context, layer.State) (layer.Verdict, error)) (v layer.Verdict, ok bool) {
 	v, err := update(ctx, m, hook, func(ctx context.Context, s layer.State) (layer.Verdict, layer.State, error) {
 		v, err := ask(ctx, s)
 		return v, unlessNil(v.State, s), err
@@ -56,7 +56,7 @@ func (*review) judge(ctx context.Context, m *member, hook string, ask func(conte
 // do not decide. A reviewer that fails decides nothing.
 func (r *review) ReviewResponse(ctx context.Context, resp *layer.Response) layer.Verdict {
 	var all decision
-	for _, m := range r.members {
+	for _, m := range r.layers {
 		if m.off || m.reviewAll == nil {
 			continue
 		}

@@ -10,7 +10,7 @@ import (
 
 // Run is one request's run of the layers. Its methods, except Rebase, may be called from several goroutines.
 type Run struct {
-	*roster
+	*layerSet
 	preparation // what is sent: Append, Recall, Project
 	Sizer       // what of it fits: Fit
 	toolbox     // tools that layers offer: Definitions, RunTool
@@ -18,15 +18,15 @@ type Run struct {
 	lifecycle   // after the answer: Store, Evict, Complete, Spawn, Dispose
 	states      // of the layers: Changes, Written, Rebase
 
-	own roster // that all of them have
+	own layerSet // that all of them have
 }
 
 // newRun returns a run that no layer has joined yet.
 func newRun(p *Pipeline, tenant string, t layer.Turn) *Run {
-	r := &Run{own: roster{p: p, tenant: tenant, turn: t}, Sizer: Sizer{&p.o, p.free, t.Model}}
-	r.roster = &r.own
-	r.preparation, r.toolbox, r.review = preparation{roster: r.roster}, toolbox{r.roster}, review{r.roster}
-	r.lifecycle, r.states = lifecycle{r.roster}, states{r.roster}
+	r := &Run{own: layerSet{p: p, tenant: tenant, turn: t}, Sizer: Sizer{&p.o, p.free, t.Model}}
+	r.layerSet = &r.own
+	r.preparation, r.toolbox, r.review = preparation{layerSet: r.layerSet}, toolbox{r.layerSet}, review{r.layerSet}
+	r.lifecycle, r.states = lifecycle{r.layerSet}, states{r.layerSet}
 	return r
 }
 
@@ -81,8 +81,8 @@ func (r *Run) Report() []Report {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	reports := make([]Report, len(r.members))
-	for i, m := range r.members {
+	reports := make([]Report, len(r.layers))
+	for i, m := range r.layers {
 		reports[i] = m.report
 		reports[i].Notes = maps.Clone(m.report.Notes)
 	}

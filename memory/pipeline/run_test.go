@@ -623,7 +623,7 @@ func TestParallelCalls(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if s, _ := r.members[0].held.load(); string(s) != "200" {
+		if s, _ := r.layers[0].held.load(); string(s) != "200" {
 			t.Errorf("scope %d: %s", scope, s)
 		}
 	}

@@ -69,7 +69,7 @@ type step[T any] func(ctx context.Context, s layer.State) (T, layer.State, error
 
 // update calls a hook and keeps the returned state. If a concurrent call within the request or the execution changed the state
 // meanwhile, the hook is called again.
-func update[T any](ctx context.Context, m *member, hook string, fn step[T]) (T, error) {
+func update[T any](ctx context.Context, m *layerRun, hook string, fn step[T]) (T, error) {
 	type result struct {
 		out  T
 		next layer.State
@@ -113,7 +113,7 @@ func checkState(old, next layer.State) error {
 }
 
 // states reads and merges the layers' states of a request.
-type states struct{ *roster }
+type states struct{ *layerSet }
 
 // Changes lists the states that hooks have changed since Begin or the last Written. A change by init alone does not count: init
 // repeats it.
@@ -124,7 +124,7 @@ func (r *states) Changes() []Change {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var changes []Change
-	for _, m := range r.members {
+	for _, m := range r.layers {
 		m.listed = len(m.journal)
 		if s, _ := m.held.load(); m.listed > 0 && !same(s, m.stored) {
 			changes = append(changes, Change{m.cell, s})
@@ -140,8 +140,8 @@ func (r *states) Changes() []Change {
 func (r *states) States() map[Cell]layer.State {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	states := make(map[Cell]layer.State, len(r.members))
-	for _, m := range r.members {
+	states := make(map[Cell]layer.State, len(r.layers))
+	for _, m := range r.layers {
 		if m.cell.Scope != layer.Execution {
 			states[m.cell], _ = m.held.load()
 		}
@@ -156,7 +156,7 @@ func (r *states) Written(lost ...Cell) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, m := range r.members {
+	for _, m := range r.layers {
 		if !slices.Contains(lost, m.cell) {
 			m.stored, m.journal = m.next, m.journal[m.listed:]
 		}
@@ -169,7 +169,7 @@ func (r *states) Written(lost ...Cell) {
 // ignored. A hook that fails now loses its change. If the stored state is the one that the hooks began with, none is called. In
 // both cases Changes lists these cells again. Do not call other methods of the run concurrently.
 func (r *states) Rebase(ctx context.Context, fresh map[Cell]layer.State) {
-	for _, m := range r.members {
+	for _, m := range r.layers {
 		s, ok := fresh[m.cell]
 		if !ok || m.off || m.cell.Scope == layer.Execution {
 			continue

@@ -48,7 +48,7 @@ func newTool(id string, offered layer.Tool) (*tool, error) {
 }
 
 // toolbox is the tools that the layers of a request offer the model.
-type toolbox struct{ *roster }
+type toolbox struct{ *layerSet }
 
 // Definitions returns the tools for the model in a dialect, in slot order, without those that the client offers under
 // the same name. They are shared and must not be changed.
@@ -63,7 +63,7 @@ func (r *toolbox) Definitions(d wire.Dialect) [][]byte {
 }
 
 // find returns the tool with a name in any form, and its layer; nil if the name is the client's, or the layer is off.
-func (r *toolbox) find(name string) (*tool, *member) {
+func (r *toolbox) find(name string) (*tool, *layerRun) {
 	t := r.p.byName[name]
 	if t == nil {
 		t = r.p.bareNames[name]
@@ -71,7 +71,7 @@ func (r *toolbox) find(name string) (*tool, *member) {
 	if t == nil || slices.Contains(r.turn.Tools, t.name) || slices.Contains(r.turn.Tools, name) {
 		return nil, nil
 	}
-	for _, m := range r.members {
+	for _, m := range r.layers {
 		if m.ID == t.layer && !m.off {
 			return t, m
 		}

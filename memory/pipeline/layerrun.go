@@ -11,35 +11,35 @@ import (
 	"remora/memory/view"
 )
 
-// roster is the layers of one request, in slot order, with the data for their hooks.
-type roster struct {
-	p       *Pipeline
-	tenant  string
-	turn    layer.Turn
-	members []*member
+// layerSet is the layers of one request, in slot order, with the data for their hooks.
+type layerSet struct {
+	p      *Pipeline
+	tenant string
+	turn   layer.Turn
+	layers []*layerRun
 
 	completed atomic.Pointer[layer.Result] // how the work of the session ended, by a tool
 
-	mu sync.Mutex // guards what members and the parts of a run collect
+	mu sync.Mutex // guards what layers and the parts of a run collect
 }
 
 // Empty reports whether there is no layer to call. Then the run only fits the view to its budget.
-func (r *roster) Empty() bool { return len(r.members) == 0 }
+func (r *layerSet) Empty() bool { return len(r.layers) == 0 }
 
 // any reports whether an enabled layer satisfies the condition.
-func (r *roster) any(is func(*member) bool) bool {
-	return slices.ContainsFunc(r.members, func(m *member) bool { return !m.off && is(m) })
+func (r *layerSet) any(is func(*layerRun) bool) bool {
+	return slices.ContainsFunc(r.layers, func(m *layerRun) bool { return !m.off && is(m) })
 }
 
-func (r *roster) executionKey(u *unit) executionKey {
+func (r *layerSet) executionKey(u *unit) executionKey {
 	return executionKey{r.tenant, r.turn.Execution, u.ID}
 }
 
-// join makes a layer a member.
-func (r *roster) join(u *unit, states map[Cell]layer.State, cred Credential) *member {
-	m := &member{unit: u, of: r, own: r.turn, cell: u.cell(&r.turn), report: Report{ID: u.ID, Name: u.Name}}
+// add makes the run of a layer.
+func (r *layerSet) add(u *unit, states map[Cell]layer.State, cred Credential) *layerRun {
+	m := &layerRun{unit: u, of: r, own: r.turn, cell: u.cell(&r.turn), report: Report{ID: u.ID, Name: u.Name}}
 	m.turn = &m.own
-	m.own.Note, m.own.Layer = m.jot, u.ID
+	m.own.Note, m.own.Layer = m.addNote, u.ID
 	if u.Model != nil {
 		m.own.Ask = remembering{u.Model(cred)}
 	}
@@ -56,10 +56,10 @@ func (r *roster) join(u *unit, states map[Cell]layer.State, cred Credential) *me
 	return m
 }
 
-// member is a layer within a run.
-type member struct {
+// layerRun is a layer within a run.
+type layerRun struct {
 	*unit
-	of    *roster
+	of    *layerSet
 	turn  *layer.Turn
 	cell  Cell
 	held  *held
@@ -67,13 +67,13 @@ type member struct {
 	first held       // what held is at first, but for scope Execution
 	off   bool       // its init failed: all its hooks are skipped
 
-	// guarded by roster.mu
+	// guarded by layerSet.mu
 	stored  layer.State // in the store
 	next    layer.State // as last listed by Changes
 	journal []replay    // of what is not written
 	listed  int         // how much of the journal Changes has seen
 	report  Report
-	said    view.Block // in the last recall
+	block   view.Block // of the last recall
 	asked   bool       // by it
 	failed  bool       // and returned an error, the last time in the request
 	silent  bool       // it was not, since the layer was quiet
@@ -84,7 +84,7 @@ type member struct {
 
 // quiet reports whether the layer's recall can be skipped (layer.Quieter). If Quiet panics, recall runs: its panics are
 // handled.
-func (m *member) quiet(turn *layer.Turn) (quiet bool) {
+func (m *layerRun) quiet(turn *layer.Turn) (quiet bool) {
 	if m.quieter == nil {
 		return false
 	}
@@ -102,7 +102,7 @@ func (m *member) quiet(turn *layer.Turn) (quiet bool) {
 }
 
 // initState runs init on a stored state. A layer whose init fails is off for the run.
-func (m *member) initState(ctx context.Context, stored layer.State) error {
+func (m *layerRun) initState(ctx context.Context, stored layer.State) error {
 	if m.init == nil {
 		return nil
 	}
@@ -128,7 +128,7 @@ func (m *member) initState(ctx context.Context, stored layer.State) error {
 }
 
 // note adds a call to the layer's report, logs its failure, and tells the observer. stack is that of a panic.
-func (m *member) note(ctx context.Context, e Event, stack []byte) {
+func (m *layerRun) note(ctx context.Context, e Event, stack []byte) {
 	if e.Layer = m.ID; e.Class != ClassNone {
 		m.of.p.o.complain(ctx, e, stack)
 	}
@@ -143,8 +143,8 @@ func (m *member) note(ctx context.Context, e Event, stack []byte) {
 	}
 }
 
-// jot records a named value of the turn, if a record can contain it.
-func (m *member) jot(name string, value any) {
+// addNote records a named value of the turn, if a record can contain it.
+func (m *layerRun) addNote(name string, value any) {
 	switch v := value.(type) {
 	case string:
 		if len(v) > longestNote {
@@ -170,7 +170,7 @@ func (m *member) jot(name string, value any) {
 }
 
 // keep sets the state to next, and records the step for replay.
-func (m *member) keep(version uint64, next layer.State, how replay) bool {
+func (m *layerRun) keep(version uint64, next layer.State, how replay) bool {
 	if len(next) == 0 {
 		next = nil
 	}
@@ -187,8 +187,8 @@ func (m *member) keep(version uint64, next layer.State, how replay) bool {
 	return true
 }
 
-// block checks a recalled block.
-func (m *member) block(rec layer.Recalled, limit int) (view.Block, error) {
+// checked returns a recalled block, if it keeps the limits.
+func (m *layerRun) checked(rec layer.Recalled, limit int) (view.Block, error) {
 	const (
 		refusedAt    = 4  // times the budget
 		bytesOfToken = 32 // at most, in text that people write
@@ -219,7 +219,7 @@ func (m *member) block(rec layer.Recalled, limit int) (view.Block, error) {
 }
 
 // lenient runs a hook that returns only a state. The state is kept even with an error.
-func (m *member) lenient(ctx context.Context, hook string, fn func(context.Context, layer.State) (layer.State, error)) {
+func (m *layerRun) lenient(ctx context.Context, hook string, fn func(context.Context, layer.State) (layer.State, error)) {
 	var mu sync.Mutex // a call that was given up may still be running when this has returned
 	var fault error
 	m.each(ctx, hook, func(ctx context.Context, s layer.State) (layer.State, error) {
@@ -240,7 +240,7 @@ func (m *member) lenient(ctx context.Context, hook string, fn func(context.Conte
 }
 
 // each runs a hook that returns only a state. call has logged, traced and reported failures.
-func (m *member) each(ctx context.Context, hook string, fn func(context.Context, layer.State) (layer.State, error)) {
+func (m *layerRun) each(ctx context.Context, hook string, fn func(context.Context, layer.State) (layer.State, error)) {
 	_, _ = update(ctx, m, hook, func(ctx context.Context, s layer.State) (struct{}, layer.State, error) {
 		next, err := fn(ctx, s)
 		return struct{}{}, next, err
