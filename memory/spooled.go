@@ -27,6 +27,7 @@ type spooled struct {
 	Dialect   uint8               `json:"dialect"` // its code
 	History   History             `json:"history"`
 	Retry     bool                `json:"retry,omitempty"`
+	Resends   bool                `json:"resends,omitempty"`
 	Side      []byte              `json:"side,omitempty"`
 	Standing  uint8               `json:"standing,omitempty"`
 	Rule      string              `json:"rule,omitempty"`
@@ -72,7 +73,7 @@ func newSpooled(w *turnWriter, a *Answer) (rec *spooled, seen []byte) {
 		Execution: []byte(sc.Execution), Parent: []byte(sc.Parent),
 		Turn: w.ID, Owner: w.m.heartbeat.Self(), Time: w.started,
 		Dialect: req.Dialect.Code(), Provider: w.call.Provider, Body: req.Body,
-		History: w.entry.SpoolMode(), Retry: w.call.Retry, Side: []byte(w.call.Side), Standing: uint8(found.Standing), Rule: found.Rule,
+		History: w.entry.SpoolMode(), Retry: w.call.Retry, Resends: w.call.Resends, Side: []byte(w.call.Side), Standing: uint8(found.Standing), Rule: found.Rule,
 		View: w.entry.View.Save(), Notes: w.entry.Notes.Save(), Unread: w.entry.Unread() && !w.entry.Order.Resumed && !w.backlog,
 		Partial: w.entry.Order.Partial,
 	}

@@ -22,6 +22,8 @@ type Call struct {
 	Side string
 	// Retry: the client says that it has sent the request before.
 	Retry bool
+	// Resends: the client is one that always resends its history.
+	Resends bool
 	// Provider is where the request is to go.
 	Provider string
 	// MaxTokens is the maximum tokens of history that Provider accepts, learnt from a refusal; 0 if unknown. A window by tokens
@@ -38,7 +40,7 @@ type Call struct {
 
 // inSession is the call as its session sees it.
 func (c *Call) inSession() session.Call {
-	return session.Call{Scope: c.Scope, Request: c.Request, History: c.History, Side: c.Side, Retry: c.Retry, Provider: c.Provider}
+	return session.Call{Scope: c.Scope, Request: c.Request, History: c.History, Side: c.Side, Retry: c.Retry, Resends: c.Resends, Provider: c.Provider}
 }
 
 // Status is how well memory served a turn.

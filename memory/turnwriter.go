@@ -44,7 +44,7 @@ func resumeTurn(m *Memory, rec *spooled, values map[string][]byte) (*turnWriter,
 		return nil, nil, fmt.Errorf("read recorded request of turn %s: %w", rec.Turn, err)
 	}
 	t := newTurnInfo(m, rec.Turn, rec.Time, Call{
-		Scope: rec.scope(), Request: req, History: rec.History, Retry: rec.Retry, Side: string(rec.Side), Provider: rec.Provider,
+		Scope: rec.scope(), Request: req, History: rec.History, Retry: rec.Retry, Resends: rec.Resends, Side: string(rec.Side), Provider: rec.Provider,
 	})
 	w := &turnWriter{values: values, turnInfo: &t}
 	t.base = context.Background()

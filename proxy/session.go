@@ -202,6 +202,10 @@ func (id *identity) noteMemory(value []byte) {
 	}
 }
 
+// openWebUIChat is the header with which Open WebUI names a chat. It resends the whole chat, and asks for other things under the
+// same name: which tools to use, a title, search queries.
+const openWebUIChat = "x-openwebui-chat-id"
+
 // named returns an id, "" for values such as null, with which clients say that they have none.
 func named(value []byte) string {
 	v := bytes.TrimSpace(value)

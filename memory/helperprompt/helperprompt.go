@@ -53,7 +53,16 @@ func openings() map[string]string {
 		"analyze this conversation and provide:\n1. the detected language":                        "title", // LibreChat
 		"please generate a concise title (max 40 characters) for a conversation that starts with": "title", // LibreChat
 		"your task is to reflect the speaker's likely facial expression":                          "emoji", // Open WebUI
+		"### task:\ngenerate a detailed prompt for am image generation task":                      "image_prompt",
+		"### task:\nyou are an autocompletion system":                                             "completion",
+		"you have been provided with a set of responses from various models":                      "merged_answers",
 	}
+}
+
+// choosesTools reports whether instructions order a choice of tools in text, as Open WebUI does before each message.
+func choosesTools(instructions string) bool {
+	beginning := strings.TrimLeft(instructions[:min(len(instructions), maxInstructions)], " \n")
+	return strings.HasPrefix(beginning, "Available Tools:") && strings.Contains(instructions, "Return only the JSON object")
 }
 
 const (
@@ -68,17 +77,20 @@ const (
 	maxOrder = 1200
 )
 
-// Mentions reports whether the beginning of a text may speak of a conversation, as few do. It reads nothing but bytes, which may
+// Mentions reports whether the beginning of a text may speak of a conversation, or be of another helper's prompt, as few are. It reads nothing but bytes, which may
 // be JSON.
 func Mentions(text []byte) bool {
 	text = text[:min(len(text), 2*maxBytes)]
-	parts := [...]string{"versation", "Chat", "chat", "ssion", "hread", "ialog"} // "ssion" of a session or a discussion
+	parts := [...]string{"versation", "Chat", "chat", "ssion", "hread", "ialog", "Tools:", "utocompletion", "et of responses"} // "ssion" of a session or a discussion
 	return slices.ContainsFunc(parts[:], func(part string) bool { return bytes.Contains(text, []byte(part)) })
 }
 
-// Kind returns what a request orders that has no history: "title", "tags", "follow_ups", "search_queries", "emoji" or
-// "summary", and "" for any other. said is the text of its messages.
+// Kind returns what a request orders that has no history: "title", "tags", "follow_ups", "search_queries", "emoji", "summary",
+// "tools", "image_prompt", "completion" or "merged_answers", and "" for any other. said is the text of its messages.
 func Kind(instructions, said string) string {
+	if choosesTools(instructions) {
+		return "tools"
+	}
 	if len(instructions) <= maxInstructions {
 		if k := orderedBy(instructions); k.name != "" && (!k.material || len(said) >= minMaterial) {
 			return k.name

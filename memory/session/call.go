@@ -54,6 +54,8 @@ type Call struct {
 	Side string
 	// Retry: the client says that it has sent the request before.
 	Retry bool
+	// Resends: the client is one that always resends its history.
+	Resends bool
 	// Provider is the target of the request; empty if unknown.
 	Provider string
 	// Found is the result of an earlier placement; zero if there was none.

@@ -131,6 +131,9 @@ func (q *placement) offer() offer {
 
 // habit returns the known habit of the request's client.
 func (q *placement) habit() evidence {
+	if q.call.Resends {
+		return resends
+	}
 	return q.head.Habits.of(q.call.Request.Dialect, q.offer().Client)
 }
 
