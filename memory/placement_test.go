@@ -157,6 +157,9 @@ func clientShapes() []shape {
 		{client: "router", name: "a classifier with the same tools", said: agentSaid(), asks: "tools=ls,edit model=small format=json_schema | s:agent u:which_way", place: "SIDE helper_signs"},
 		{client: "framework", name: "another prompt alone is no sign", said: agentSaid(), asks: "tools=ls,edit | s:other u:new", place: "ALONE history_replaced"},
 		{client: "framework", name: "an unknown helper came first", said: []string{"| s:odd u:what_is_it -> a:it"}, asks: "tools=f | s:be u:1", place: "LINE after_a_helper"},
+		{client: "framework", name: "a classifier came first", said: []string{"format=json_schema | s:intent u:Message:_where_is_my_parcel? -> a:parcel"}, asks: "| s:be u:where_is_my_parcel?", place: "LINE after_a_helper"},
+		{client: "framework", name: "a question for the language came first", said: []string{"| u:Which_language?_where_is_my_parcel? -> a:en"}, asks: "| u:where_is_my_parcel?", place: "LINE after_a_helper"},
+		{client: "framework", name: "a word of the first message", said: []string{"| u:Message:_where_is_my_parcel? -> a:parcel"}, asks: "| u:parcel", place: "BEFORE taken_as_only_new", view: "u:Message:_where_is_my_parcel? a:parcel u:parcel"},
 	}
 }
 

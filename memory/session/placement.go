@@ -499,8 +499,15 @@ func (q *placement) replaced(context.Context) (plan, error) {
 
 // titleFirst begins the conversation of a session whose only turn was a helper's. It becomes the head at once: a client
 // that sends only new items does not name this line again.
-func (q *placement) titleFirst(context.Context) (plan, error) {
-	if !q.afterHelper() {
+func (q *placement) titleFirst(ctx context.Context) (plan, error) {
+	helper := q.afterHelper()
+	if !helper && q.head.Turns == 1 {
+		var err error
+		if helper, err = q.merge.isWrapped(ctx); err != nil {
+			return plan{}, err
+		}
+	}
+	if !helper {
 		return none()
 	}
 	return q.apart(ruleTitleFirst, InConversation), nil

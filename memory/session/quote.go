@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"remora/wire"
@@ -66,6 +67,48 @@ func (m *merger) quotes(ctx context.Context) (bool, error) {
 	return slices.ContainsFunc(answers, func(answer string) bool {
 		return sharesPassage(answer, said.String(), asked.String())
 	}), nil
+}
+
+// isWrapped reports whether the request is a user message that one of the session's first messages had with more around it, as a
+// program asks before it passes on what the user said: for the intent, the language, or whether it may.
+func (m *merger) isWrapped(ctx context.Context) (bool, error) {
+	const shortest = 12 // bytes of a message that proves something
+	items, h := m.in.items, m.head
+	if len(items) != 1 || items[0].Kind != wire.Message || items[0].Role != wire.User {
+		return false, nil
+	}
+	text := strings.TrimSpace(items[0].Text())
+	if len(text) < shortest || len(text) > quotedBytes {
+		return false, nil
+	}
+	stored, err := m.stored.itemsWithoutMedia(ctx, 1, min(h.NextSeq-1, quotedItems))
+	if err != nil {
+		return false, err
+	}
+	for _, at := range stored {
+		if at == nil || at.Flags&flagHidden != 0 {
+			continue
+		}
+		it, ok, err := m.stored.message(ctx, at)
+		if err != nil {
+			return false, err
+		}
+		if ok && it.Role == wire.User && wraps(strings.TrimSpace(it.Text()), text) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// wraps reports whether a message is more than a text, and has it between signs that are no letters.
+func wraps(message, text string) bool {
+	before, after, ok := strings.Cut(message, text)
+	if !ok || before+after == "" {
+		return false
+	}
+	last, _ := utf8.DecodeLastRuneInString(before)
+	next, _ := utf8.DecodeRuneInString(after)
+	return !unicode.IsLetter(last) && !unicode.IsLetter(next)
 }
 
 // asksInWordsOfCall reports whether a user message of the request is a text from the arguments of an open call, or contains one
