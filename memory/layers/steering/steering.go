@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"remora/memory/layer"
 )
@@ -48,8 +47,7 @@ func Defaults(o Options) layer.Defaults {
 		}
 	}
 	return layer.Defaults{
-		ID: "steering", Slot: 90, Scope: scope, Budget: layer.AtMost(500),
-		Timeouts: layer.Timeouts{ReviewToolCall: 5 * time.Second, ReviewResponse: 10 * time.Second}, Placement: layer.AutoLive, Fresh: true,
+		ID: "steering", Slot: 90, Scope: scope, Budget: layer.AtMost(500), Placement: layer.AutoLive, Fresh: true,
 	}
 }
 
