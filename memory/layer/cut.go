@@ -51,8 +51,17 @@ func boundary(text string, n int) int {
 	return n
 }
 
-// cutMark marks the end of a block that was cut.
-const cutMark = "..."
+// CutMark stands where the rest of a text was left out.
+const CutMark = "..."
+
+// Clip returns a text of at most n bytes; of a longer one the beginning, to the last character that ends within n bytes, and
+// CutMark.
+func Clip(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	return Head(text, max(n, 0)) + CutMark
+}
 
 // BlockWithin is Block if that costs at most budget tokens. Otherwise the block has as much of the text's beginning as
 // fits, followed by a mark; it is "" if nothing fits.
@@ -61,7 +70,7 @@ func BlockWithin(count func(string) int, tag, text string, budget int) string {
 	if Fits(count, block, budget) {
 		return block
 	}
-	opening, closing := "<"+tag+">\n", cutMark+"\n</"+tag+">"
+	opening, closing := "<"+tag+">\n", CutMark+"\n</"+tag+">"
 	head := block[:len(block)-len("\n</")-len(tag)-len(">")]
 	n := Cut(count, head, closing, budget)
 	if n <= len(opening) {

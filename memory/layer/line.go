@@ -45,7 +45,7 @@ func Hidden(r rune) bool {
 func Line(text string, limit int) string {
 	text = OneLine(text)
 	if utf8.RuneCountInString(text) > limit {
-		text = string([]rune(text)[:limit-len(cutMark)]) + cutMark
+		text = string([]rune(text)[:limit-len(CutMark)]) + CutMark
 	}
 	return text
 }

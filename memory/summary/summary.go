@@ -107,7 +107,7 @@ func (s State) Block(count func(string) int, limit int) string {
 	}
 
 	block := layer.BlockWithin(count, tag, Text(parts[len(parts)-1:]), limit)
-	if said, ok := strings.CutPrefix(block, "<"+tag+">\n"+heading); !ok || strings.HasPrefix(said, cutMark+"\n</") {
+	if said, ok := strings.CutPrefix(block, "<"+tag+">\n"+heading); !ok || strings.HasPrefix(said, layer.CutMark+"\n</") {
 		return "" // nothing of the summary itself
 	}
 	return block
@@ -181,5 +181,5 @@ func Roll(ctx context.Context, ask layer.Model, parts, lines []string) (string, 
 	if text == "" {
 		return "", ErrNoText
 	}
-	return cut(redact.Text(text), maxText-len(cutMark)), nil
+	return layer.Clip(redact.Text(text), maxText-len(layer.CutMark)), nil
 }

@@ -27,9 +27,6 @@ const (
 	callLabel      = "[call "
 )
 
-// cutMark stands where the rest of a text was left out.
-const cutMark = "..."
-
 // Extractive makes excerpts of what users and models said and tools returned, one line or more for each item; what has
 // no text, and system text, is left out. More than maxChars bytes are cut there. Cuts never divide a character.
 func Extractive(items []wire.Item, maxChars int) string { return excerpts(linesOf(items), maxChars) }
@@ -49,7 +46,7 @@ func excerpts(lines iter.Seq[string], maxChars int) string {
 		}
 		b.WriteString(short)
 	}
-	return cut(b.String(), maxChars)
+	return layer.Clip(b.String(), maxChars)
 }
 
 // shorten cuts a line as excerpts are cut; "" for a call, which says nothing.
@@ -58,11 +55,11 @@ func shorten(line string) string {
 	case strings.HasPrefix(line, callLabel):
 		return ""
 	case strings.HasPrefix(line, resultLabel):
-		return cut(line, len(resultLabel)+resultBytes)
+		return layer.Clip(line, len(resultLabel)+resultBytes)
 	case strings.HasPrefix(line, userLabel):
-		return cut(line, len(userLabel)+saidBytes)
+		return layer.Clip(line, len(userLabel)+saidBytes)
 	default:
-		return cut(line, len(assistantLabel)+saidBytes)
+		return layer.Clip(line, len(assistantLabel)+saidBytes)
 	}
 }
 
@@ -91,15 +88,7 @@ func saidIn(it wire.Item) string {
 // another speaker's. Secrets are taken out before the text is cut, since half a secret is not recognised.
 func opening(text string, limit int) string {
 	const beyond = 1 << 10 // bytes behind the cut
-	return cut(layer.OneLine(redact.Text(layer.Head(text, limit+beyond))), limit)
-}
-
-// cut returns the beginning of a text of more than n bytes, to the last character that ends within them, and a mark.
-func cut(text string, n int) string {
-	if len(text) <= n {
-		return text
-	}
-	return layer.Head(text, max(n, 0)) + cutMark
+	return layer.Clip(layer.OneLine(redact.Text(layer.Head(text, limit+beyond))), limit)
 }
 
 // What a model is told to do, and how much it is given.
@@ -129,7 +118,7 @@ func linesOf(items []wire.Item) iter.Seq[string] {
 				return
 			}
 			for i, c := range it.Calls() {
-				if !yield(callLabel + cut(layer.OneLine(c.Name), saidBytes) + "] " + opening(wire.PlainText(it.Input(i)), maxResult)) {
+				if !yield(callLabel + layer.Clip(layer.OneLine(c.Name), saidBytes) + "] " + opening(wire.PlainText(it.Input(i)), maxResult)) {
 					return
 				}
 			}
@@ -148,7 +137,7 @@ func transcript(lines []string) string {
 	for limit := maxSaid / 2; size > maxTranscript && limit >= saidBytes; limit /= 2 {
 		size = 0
 		for i := range lines {
-			lines[i] = cut(lines[i], limit)
+			lines[i] = layer.Clip(lines[i], limit)
 			size += len(lines[i]) + 1
 		}
 	}

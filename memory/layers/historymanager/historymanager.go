@@ -154,7 +154,7 @@ func (l *Layer) Recall(ctx context.Context, t *layer.Turn, s layer.State, budget
 	// The summary does not fit: show less of it, in the end only the beginning of its newest part.
 	text, _ = c.render(l.o.MaxChars, func(text string) bool { return layer.Fits(t.Count, layer.Block(tag, text), budget) })
 	block := layer.BlockWithin(t.Count, tag, text, budget)
-	if len(block) <= len("<"+tag+">\n"+summary.Text([]string{""})+cutMark+"\n</"+tag+">") {
+	if len(block) <= len("<"+tag+">\n"+summary.Text([]string{""})+layer.CutMark+"\n</"+tag+">") {
 		block = "" // nothing of the summary itself
 	}
 	return layer.OneBlock(block), nil

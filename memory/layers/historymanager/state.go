@@ -26,7 +26,6 @@ const (
 	maxIdentifier    = 128
 	entryBytes       = 64 // what a summary or memory takes beside its texts
 	stateVersion     = 2
-	cutMark          = "..."
 	identifierPrefix = "sha256:"
 )
 
@@ -130,7 +129,7 @@ func clean(text string, limit int) string {
 		return r
 	}, layer.Shown(strings.ToValidUTF8(head, "")))
 	if len(text) > limit {
-		head = layer.Head(head, limit-len(cutMark)) + cutMark
+		head = layer.Head(head, limit-len(layer.CutMark)) + layer.CutMark
 	}
 	return strings.TrimSpace(head)
 }

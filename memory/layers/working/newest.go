@@ -101,7 +101,7 @@ func beginning(v jsontext.Value, fits func(jsontext.Value) bool) (jsontext.Value
 		return nil, false
 	}
 	cut := func(n int) jsontext.Value {
-		quoted, err := jsontext.AppendQuote(nil, layer.Head(text, n)+"...")
+		quoted, err := jsontext.AppendQuote(nil, layer.Head(text, n)+layer.CutMark)
 		if err != nil {
 			return nil
 		}
