@@ -13,6 +13,28 @@ func Block(tag, text string) string {
 	return "<" + tag + ">\n" + Escape(text) + "\n</" + tag + ">"
 }
 
+// OwnBlock is Block for text whose tags stay, such as an operator's own or a file: only what would close the block is escaped, in
+// upper or lower case.
+func OwnBlock(tag, text string) string {
+	var b strings.Builder
+	b.WriteString("<" + tag + ">\n")
+	for {
+		before, after, found := strings.Cut(text, "</")
+		b.WriteString(before)
+		if !found {
+			break
+		}
+		if len(after) >= len(tag) && strings.EqualFold(after[:len(tag)], tag) {
+			b.WriteString(`<\/`)
+		} else {
+			b.WriteString("</")
+		}
+		text = after
+	}
+	b.WriteString("\n</" + tag + ">")
+	return b.String()
+}
+
 // Escape makes text harmless within any block: every "</" becomes "<\/", which opens and closes nothing. Text without
 // it is returned as it is.
 func Escape(text string) string { return strings.ReplaceAll(text, "</", `<\/`) }

@@ -202,7 +202,7 @@ const (
 
 // wrapped puts files into the block. What is in them stays as it is; it only must not close the block.
 func wrapped(files string) string {
-	return "<" + tag + ">\n" + intro + "\n\n" + strings.ReplaceAll(files, "</"+tag, `<\/`+tag) + "\n</" + tag + ">"
+	return layer.OwnBlock(tag, intro+"\n\n"+files)
 }
 
 // Recall returns the current files in the order in which the session has named them, which no later message changes. If they do not

@@ -65,9 +65,8 @@ func New(o Options) (*Layer, error) {
 	if content == "" {
 		return &Layer{}, nil
 	}
-	// Tags in the operator's text stay; it only must not close its own block.
-	content = strings.ReplaceAll(content, "</"+o.Tag, `<\/`+o.Tag)
-	return &Layer{head: "<" + o.Tag + ">\n" + content, tail: "\n</" + o.Tag + ">", tag: o.Tag}, nil
+	tail := "\n</" + o.Tag + ">"
+	return &Layer{head: strings.TrimSuffix(layer.OwnBlock(o.Tag, content), tail), tail: tail, tag: o.Tag}, nil
 }
 
 func (o Options) content() (string, error) {

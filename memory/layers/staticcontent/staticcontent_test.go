@@ -72,7 +72,7 @@ func TestLoad(t *testing.T) {
 		want string
 	}{
 		{"text", staticcontent.Options{Text: "<b>be kind</b>"}, "<instructions>\n<b>be kind</b>\n</instructions>"},
-		{"own closing tag", staticcontent.Options{Text: "a</rules>b", Tag: "rules"}, "<rules>\na<\\/rules>b\n</rules>"},
+		{"own closing tag", staticcontent.Options{Text: "a</rules>b</Rules ><b>c</b>", Tag: "rules"}, "<rules>\na<\\/rules>b<\\/Rules ><b>c</b>\n</rules>"},
 		{"file", staticcontent.Options{File: a}, "<instructions>\nfirst\n</instructions>"},
 		{"glob", staticcontent.Options{Glob: glob}, "<instructions>\nfirst\n\nsecond\n</instructions>"},
 		{"empty, nothing", staticcontent.Options{File: empty}, ""},
