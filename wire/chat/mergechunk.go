@@ -32,13 +32,9 @@ func (c *merger) show(k *chunk) {
 	if c.first < 0 {
 		c.first = c.s.Answer()
 	}
-	if c.first == c.s.Answer() {
-		c.remember(k.b.Data)
-	}
+	c.remember(k.b.Data)
 	for _, i := range w.shownRoles {
-		if _, ok := c.roles[i]; !ok {
-			c.roles[i] = c.s.Answer()
-		}
+		c.roles[i] = c.s.Answer()
 	}
 	for _, i := range w.shownEnds {
 		c.ended[i] = c.s.Answer()
@@ -52,7 +48,7 @@ func (c *merger) show(k *chunk) {
 // remember takes the members that all chunks get from the first ones that have them.
 func (c *merger) remember(data []byte) {
 	for p := range wire.Children(data) {
-		if name := string(p.Name); ofHead(name) && merge.Empty(orNull(c.head[name])) && len(p.Value) <= 4096 {
+		if name := string(p.Name); ofHead(name) && merge.Empty(orNull(c.head[name])) {
 			c.head[name] = bytes.Clone(p.Value)
 		}
 	}
@@ -75,7 +71,7 @@ func (c *merger) later() bool { return c.first >= 0 && c.s.Answer() > c.first }
 func (w *writing) top(p wire.Child) []byte {
 	data, name := w.k.b.Data, string(p.Name)
 	switch {
-	case ofHead(name) && w.later() && w.head[name] != nil:
+	case w.later() && w.head[name] != nil:
 		return wire.WithValue(data, p, w.head[name])
 	case name == "usage" && !w.k.rest:
 		return wire.WithValue(data, p, []byte("null"))

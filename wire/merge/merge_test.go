@@ -350,7 +350,17 @@ func TestBounded(t *testing.T) {
 			t.Errorf("%+v: got %q, merged %v", o, got.String(), s.Merged())
 		}
 	}
-	s := New(dialects.Responses, Options{})
+	// The events of a hidden call are not held.
+	s := New(dialects.Responses, Options{Hide: hide})
+	s.SetLimit(1000)
+	call := `{"type":"function_call","id":"h","call_id":"h","name":"mem_x","arguments":"` + strings.Repeat("x", 400) + `"}`
+	s.Write([]byte(stream(dialects.Responses, 0, `{"type":"response.output_item.added","output_index":0,"item":`+call+`}
+{"type":"response.function_call_arguments.delta","output_index":0,"delta":"`+strings.Repeat("x", 400)+`"}
+{"type":"response.output_item.done","output_index":0,"item":`+call+"}\n")))
+	if s.Degraded() {
+		t.Error("a hidden call is held")
+	}
+	s = New(dialects.Responses, Options{})
 	s.SetLimit(100)
 	if got := s.Write([]byte("data: {\"type\":\"" + strings.Repeat("x", 100))); len(got) == 0 || !s.Degraded() {
 		t.Error("an endless event is kept")

@@ -115,7 +115,7 @@ func (r *merger) itemEvent(b *merge.Block, h seen) {
 	}
 	if h.Item != nil {
 		r.learn(it, h.Item)
-		if h.typ == "response.output_item.done" {
+		if h.typ == "response.output_item.done" && it.verdict != merge.Hidden {
 			it.done = bytes.Clone(h.Item)
 			r.s.Hold(len(it.done))
 		}
@@ -143,7 +143,7 @@ func (r *merger) harmless(h seen) bool {
 	if h.Item != nil {
 		r.learn(it, h.Item)
 	}
-	return it.verdict == merge.Passed
+	return it.verdict == merge.Passed && (it.known || !isInput(h.typ))
 }
 
 // isInput reports whether only calls have events of this type.
