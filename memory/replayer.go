@@ -41,8 +41,9 @@ const (
 	othersWait     = 2 * time.Second
 	othersPatience = 2 * othersWait
 	othersLook     = 20 * time.Millisecond
-	// spoolMiBWait is the time that a replay may take per MiB of the record, on top of ten times Options.CommitWait.
-	spoolMiBWait = time.Second
+	// spoolMiBWait is the time that a replay may take per MiB of the record, which is written in portions, on top of ten times
+	// Options.CommitWait.
+	spoolMiBWait = 2 * time.Second
 )
 
 // replayWait returns how long the store may take for a record of so many bytes.

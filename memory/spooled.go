@@ -1,9 +1,11 @@
 package memory
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"remora/memory/session"
@@ -32,7 +34,7 @@ type spooled struct {
 	Standing  uint8               `json:"standing,omitempty"`
 	Rule      string              `json:"rule,omitempty"`
 	Provider  string              `json:"provider,omitempty"` // that the request was for
-	Body      []byte              `json:"body"`
+	Body      []byte              `json:"-"`                  // behind the JSON, since it may be large
 	View      turnrecord.View     `json:"view"`
 	Notes     *session.SavedNotes `json:"notes,omitempty"`
 	Values    map[string][]byte   `json:"kept,omitempty"`    // of the session, by name
@@ -88,12 +90,23 @@ func newSpooled(w *turnWriter, a *Answer) (rec *spooled, seen []byte) {
 	return rec, seen
 }
 
-// decodeSpooled reads a record. It fails where the record names no session or no turn.
+// encode returns the record: a line of JSON, and behind it the body as it is.
+func (r *spooled) encode() ([]byte, error) {
+	head, err := json.Marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("encode turn: %w", err)
+	}
+	return slices.Concat(head, []byte{'\n'}, r.Body), nil
+}
+
+// decodeSpooled reads a record, with which it shares the memory of the body. It fails where the record names no session or no turn.
 func decodeSpooled(b []byte) (*spooled, error) {
 	var rec spooled
-	if err := json.Unmarshal(b, &rec); err != nil {
+	head, body, _ := bytes.Cut(b, []byte{'\n'})
+	if err := json.Unmarshal(head, &rec); err != nil {
 		return nil, fmt.Errorf("read record of a turn: %w", err)
 	}
+	rec.Body = body
 	if len(rec.Session) == 0 || rec.Turn == "" {
 		return nil, errors.New("read record of a turn: it names no session or no turn")
 	}

@@ -2,7 +2,6 @@ package memory
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -268,9 +267,9 @@ func (s *spooler) add(t *turnWriter, a *Answer) error {
 	}
 	defer done()
 	rec, seen := newSpooled(t, a)
-	b, err := json.Marshal(rec)
+	b, err := rec.encode()
 	if err != nil {
-		return fmt.Errorf("encode turn: %w", err)
+		return err
 	}
 	s.seen.put(t.ID, seen)
 	if err := s.queue.Append(rec.waits(), b); err != nil {

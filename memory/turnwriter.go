@@ -2,7 +2,6 @@ package memory
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -295,9 +294,9 @@ func (w *turnWriter) park(ctx context.Context, a *Answer) error {
 	for _, it := range w.entry.NewItems() {
 		rec.NewItems = append(rec.NewItems, it.Raw)
 	}
-	b, err := json.Marshal(rec)
+	b, err := rec.encode()
 	if err != nil {
-		return fmt.Errorf("encode turn: %w", err)
+		return err
 	}
 	// Once the record is stored: what is added before may be found empty, and forgotten. Also where there is no room for it: those
 	// that wait have to be written first.

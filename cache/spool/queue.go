@@ -354,7 +354,11 @@ func (s *Queue) write(_ context.Context, calls []*appending) {
 				continue
 			}
 			fits = append(fits, c)
-			buf = append(buf, c.frame...)
+			if len(buf) == 0 {
+				buf = slices.Clip(c.frame) // a large one is not copied
+			} else {
+				buf = append(buf, c.frame...)
+			}
 		}
 
 		calls = calls[n:]

@@ -26,8 +26,8 @@ func TestBodies(t *testing.T) {
 	t.Setenv("GOGC", *bodyGC)
 	for _, c := range []struct {
 		name   string
-		memory string // the section of the configuration
-		copies float64
+		memory string  // the section of the configuration
+		copies float64 // of each body, or of some of them in the spool
 		largeBodies
 	}{
 		{"without a session", shippedLayers, 1, largeBodies{path: chatPath}},
@@ -37,6 +37,7 @@ func TestBodies(t *testing.T) {
 		{"with sessions, of unknown length", window, 1, largeBodies{path: responsesPath, session: true, chunked: true}},
 		{"with sessions, and views as large", wholeViews, 2, largeBodies{path: chatPath, session: true, random: true}},
 		{"with sessions, and streamed views as large", wholeViews, 2, largeBodies{path: responsesPath, session: true, random: true, streamed: true, redis: true}},
+		{"with sessions, while the store is down", window, 1.5, largeBodies{path: chatPath, session: true, random: true, redis: true, down: true}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			upstreams := provider(newUpstream(t))
@@ -45,10 +46,15 @@ func TestBodies(t *testing.T) {
 				upstreams += c.memory
 			}
 			store := "bolt:bodies.db"
+			var redis *kit.Redis
 			if c.redis {
-				store = kit.StartRedis(t).URL()
+				redis = kit.StartRedis(t)
+				store = redis.URL()
 			}
 			p := start(t, patient(store), upstreams)
+			if c.down {
+				redis.Kill()
+			}
 			idle := p.memory(t, "VmHWM")
 
 			all := make([]string, *bodies)
@@ -101,6 +107,7 @@ type largeBodies struct {
 	chunked  bool // the request is
 	random   bool // it is of random letters instead of words
 	redis    bool // the store is Redis instead of a file
+	down     bool // the store, so that turns go to the spool
 }
 
 const (
@@ -136,7 +143,14 @@ func (l *largeBodies) post(t *testing.T, p *proxy, session, body string) {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	answer, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != http.StatusOK || l.session && !strings.HasPrefix(resp.Header.Get("X-Memory"), "ok") {
+	want := ""
+	switch {
+	case l.down:
+		want = "degraded"
+	case l.session:
+		want = "ok"
+	}
+	if err != nil || resp.StatusCode != http.StatusOK || !strings.HasPrefix(resp.Header.Get("X-Memory"), want) {
 		t.Errorf("%d %v, X-Memory: %s, %.200s", resp.StatusCode, err, resp.Header.Get("X-Memory"), answer)
 	}
 }
