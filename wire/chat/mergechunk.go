@@ -170,7 +170,7 @@ func (w *writing) mine(raw []byte, members choiceMembers) []byte {
 		}
 		return raw[p.Start:p.End], true
 	})
-	if w.k.ends && w.silent() && wire.Text(wire.Member(raw, "finish_reason")) != "" {
+	if w.k.ends && w.silent() {
 		w.said = true
 		return withText(out)
 	}
