@@ -158,6 +158,7 @@ func (x *exchange) recall() error {
 		return err
 	}
 	t.provider = out.provider.Name()
+	t.lastText = len(t.tools) > 0 && x.wantsJSON() && x.wantsOneChoice()
 	x.turn, x.answer.committed, x.previous = t, false, t.previous
 	x.trace.spent.memory = x.s.now().Sub(begun)
 

@@ -249,6 +249,12 @@ func (r *request) wantsJSON() bool {
 	return strings.HasPrefix(r.parsed.Format(), "json")
 }
 
+// wantsOneChoice reports whether the client asks for one answer, as nearly all do.
+func (r *request) wantsOneChoice() bool {
+	n := r.parsed.Member("n")
+	return len(n) == 0 || string(n) == "1" || string(n) == "null"
+}
+
 // asksForStream reports whether the client wants a stream, as far as a glance at the body tells.
 func (r *request) asksForStream() bool {
 	if r.parsed != nil {

@@ -15,7 +15,7 @@ import (
 func (st *stream) steer() {
 	a, s := st.answer, &st.answer.req.turn.steering
 	a.steered, st.spoke = true, a.req.s.now()
-	st.merger = merge.New(a.req.dialect, merge.Options{Hide: s.Hides, HoldCalls: s.HoldCalls, HoldAll: s.HoldAll})
+	st.merger = merge.New(a.req.dialect, merge.Options{Hide: s.Hides, HoldCalls: s.HoldCalls, HoldAll: s.HoldAll || a.req.turn.lastText})
 	st.rounds.read(a.head.ContentEncoding())
 	a.head.Drop("content-encoding")
 }
@@ -113,7 +113,7 @@ func (st *stream) judge() (bool, error) {
 		return false, st.finish(st.errorEvent(denied))
 	}
 
-	if !next.Discard {
+	if !next.Discard && !(next.GoesOn && st.answer.req.turn.lastText) {
 		seen := callsOf(reply)
 		if err := st.client.write(st.merger.Release(func(c wire.Call) bool { return seen[c.ID] && !next.Hidden[c.ID] })); err != nil {
 			return false, err

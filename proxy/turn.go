@@ -20,6 +20,8 @@ type turn struct {
 	steering memory.Steering
 	steered  bool // layers have a say in the answer
 	unkept   bool // nothing of it is stored, and no header of the answer mentions it
+	// lastText: of an answer of several rounds the client gets the text of the last one only, as two JSON texts are none.
+	lastText bool
 
 	shaper interface {
 		// See memory.Turn.
