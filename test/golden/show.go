@@ -27,6 +27,7 @@ var volatile = []struct {
 	{regexp.MustCompile(`dur=[0-9.]+`), "dur=<ms>"},
 	{regexp.MustCompile(`recalled=[1-9][0-9]*`), "recalled=<tokens>"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?(\.\d+)?(Z|[+-]\d\d:\d\d)`), "<time>"},
+	{regexp.MustCompile(`\[\d{4}-\d\d-\d\d \d\d:\d\d\]`), "[<time>]"},
 	{regexp.MustCompile(`\[\d{4}-\d\d-\d\d( \d{6}-\d+\]|, \d+ messages?)`), "[<date>$1"},
 	{regexp.MustCompile(`\b01[0-9A-HJKMNP-TV-Z]{24}\b`), "a refused turn"}, // no client has its id
 }
