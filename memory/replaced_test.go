@@ -164,7 +164,8 @@ func replaceProcesses(t *testing.T, seed uint64, fault string, replace func(d *d
 			time.Sleep(time.Second) // each session has a turn
 			d.turn(fault)
 			random := rand.New(rand.NewPCG(seed, 10))
-			for range 50 {
+			began := time.Now()
+			for n := 0; n < 50 && time.Since(began) < time.Minute; n++ { // one that stops may write its spool for some seconds
 				time.Sleep(time.Duration(random.IntN(200)) * time.Millisecond)
 				replace(d, random.IntN(len(d.now)))
 			}

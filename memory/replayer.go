@@ -22,12 +22,13 @@ type replayer struct {
 
 	slowed map[cache.Group]bool // sessions that had others go first since the store does not take their records
 	tries  map[string]int       // how often the store has refused a record for its session's keys
-	// In this drain: the turns whose records came up, the records that were moved behind all others, and how long turns have waited for
-	// other processes.
+	// Since the spool was empty: sessions whose earlier turns in other processes were waited for in vain, and how much longer turns may
+	// wait in vain.
+	waited   map[cache.Group]bool
+	patience time.Duration
+	// In this drain: the turns whose records came up, and the records that were moved behind all others.
 	met       map[string]bool
 	movedBack map[string]bool
-	waited    map[cache.Group]bool // sessions whose earlier turns in other processes were waited for in vain
-	patience  time.Duration        // left to wait for others
 }
 
 const (
@@ -37,7 +38,7 @@ const (
 	// processes.
 	spoolRest = 2 * replicas.Beat
 	// othersWait is how long a turn waits in the spool while another process has to write an earlier one first, othersPatience how long
-	// turns do so in vain in a drain, and othersLook how often the other is looked at.
+	// turns do so in vain until the spool is empty, and othersLook how often the other is looked at.
 	othersWait     = 2 * time.Second
 	othersPatience = 2 * othersWait
 	othersLook     = 20 * time.Millisecond
@@ -59,7 +60,7 @@ var (
 func newReplayer(m *Memory, queue *turnqueue.Queue, seen *spooledSeen) *replayer {
 	return &replayer{
 		m: m, queue: queue, seen: seen, slowed: make(map[cache.Group]bool), tries: make(map[string]int),
-		met: make(map[string]bool), movedBack: make(map[string]bool), waited: make(map[cache.Group]bool),
+		met: make(map[string]bool), movedBack: make(map[string]bool), waited: make(map[cache.Group]bool), patience: othersPatience,
 	}
 }
 
@@ -67,6 +68,10 @@ func newReplayer(m *Memory, queue *turnqueue.Queue, seen *spooledSeen) *replayer
 func (r *replayer) begin() {
 	clear(r.met)
 	clear(r.movedBack)
+}
+
+// renewPatience is called when the spool is empty.
+func (r *replayer) renewPatience() {
 	clear(r.waited)
 	r.patience = othersPatience
 }
@@ -166,7 +171,8 @@ func (r *replayer) together(first *replayedTurn, data [][]byte) []*replayedTurn 
 }
 
 // awaitOthers waits for earlier turns of the same sessions that other processes hold: a turn that is not the next one would be stored
-// twice, first among those that wait (see turnWriter.park). It waits once in a drain for a process that cannot write its turns.
+// twice, first among those that wait (see turnWriter.park). Where that does not help, as with a process that cannot write its turns,
+// later turns do not wait.
 func (r *replayer) awaitOthers(ctx context.Context, turns []*replayedTurn) {
 	wait := min(othersWait, r.patience)
 	if wait == 0 {

@@ -187,6 +187,9 @@ func (s *spooler) drain(ctx context.Context) {
 			return written, store
 		})
 	}
+	if err == nil {
+		s.replays.renewPatience()
+	}
 	if ctx.Err() == nil {
 		s.logTrouble(err, store)
 	}
