@@ -173,7 +173,7 @@ func TestPlansOutliveAnswers(t *testing.T) {
 		}
 	}
 	l.calls(memory.Call{}, "u:finish", "plan_completePlan", `{}`)
-	if got := shown(); !strings.Contains(got, "Plan v1 success.") || !strings.Contains(got, `\"__outcome\": \"success\"`) {
+	if got := shown(); !strings.Contains(got, "Plan v1 success.") || strings.Contains(got, "__outcome") { // the user has gone on
 		t.Errorf("after completePlan: %s", got)
 	}
 }
