@@ -151,8 +151,8 @@ func (w *turnWriter) write(ctx context.Context, a *Answer) (stored bool) {
 		}
 		w.m.o.Log.Error("turn lost: neither the store nor the spool took it", "turn", w.ID, "error", refused.Error())
 		if w.entry.Order.IsPending() {
-			scope, turn := w.call.Scope, w.ID
-			w.m.work.Go(func() { w.m.endLost(scope, turn) })
+			m, scope, turn := w.m, w.call.Scope, w.ID
+			m.work.Go(func() { endLost(m, scope, turn) })
 		}
 		return false
 	}
@@ -167,7 +167,7 @@ func (w *turnWriter) write(ctx context.Context, a *Answer) (stored bool) {
 }
 
 // endLost takes a lost turn off the list of open ones as soon as the store can be written, since other processes wait for those.
-func (m *Memory) endLost(s Scope, turn string) {
+func endLost(m *Memory, s Scope, turn string) {
 	for sleep(m.life, m.o.RetryDelay) {
 		if m.outages.available(s.Group()) != nil {
 			continue
