@@ -50,7 +50,7 @@ func (m *merger) quotes(ctx context.Context) (bool, error) {
 		if at == nil || at.Flags&flagHidden != 0 {
 			continue
 		}
-		it, ok, err := m.stored.message(ctx, at)
+		it, ok, err := message(ctx, m.stored, at)
 		if err != nil {
 			return false, err
 		}
@@ -89,7 +89,7 @@ func (m *merger) isWrapped(ctx context.Context) (bool, error) {
 		if at == nil || at.Flags&flagHidden != 0 {
 			continue
 		}
-		it, ok, err := m.stored.message(ctx, at)
+		it, ok, err := message(ctx, m.stored, at)
 		if err != nil {
 			return false, err
 		}

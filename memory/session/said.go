@@ -109,7 +109,7 @@ func (r *newsReader) since(ctx context.Context, before Reading) (News, error) {
 
 // said reads a message of a user or a model; nothing from another item.
 func (r *newsReader) said(ctx context.Context, it *storedItem) (said Said, ok bool, err error) {
-	item, ok, err := r.message(ctx, it)
+	item, ok, err := message(ctx, r.transcript, it)
 	if err != nil || !ok || item.Role != wire.User && item.Role != wire.Assistant {
 		return Said{}, false, err
 	}
@@ -120,7 +120,7 @@ func (r *newsReader) said(ctx context.Context, it *storedItem) (said Said, ok bo
 
 // message parses a message that was read without its large strings, with a long text, but without pictures and files. It returns
 // false for another item, and for one that cannot be parsed.
-func (t transcript) message(ctx context.Context, it *storedItem) (item wire.Item, ok bool, err error) {
+func message(ctx context.Context, t transcript, it *storedItem) (item wire.Item, ok bool, err error) {
 	const place = "\uFFFC" // of a large string
 	raw, cut := it.Raw, it.Flags&flagCut != 0
 	if cut {
