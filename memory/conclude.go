@@ -42,7 +42,7 @@ func (l *turnLayers) conclude(ctx context.Context, a *Answer) (after func(contex
 		l.run.Complete(ctx, end)
 	}
 	gives := end.Result.Ends() && l.call.Scope.Parent != ""
-	if !settles && !gives && !(done && later) {
+	if !settles && !gives && (!done || !later) {
 		return nil
 	}
 

@@ -1047,7 +1047,7 @@ func TestRetryThatWaits(t *testing.T) {
 		"not at all": {"u:2", "u:2", "u:1 a:1 u:2 a:new", 5, memory.HistoryServer, func(_, _ *replica) (begun, ended func()) {
 			return func() {}, func() {}
 		}},
-		"for another": {"u:2", "u:2", "u:1 a:1 u:2 a:new", 8, memory.HistoryAuto, func(a, b *replica) (begun, ended func()) {
+		"for another": {"u:2", "u:2", "u:1 a:1 u:2 a:new", 8, memory.HistoryAuto, func(_, b *replica) (begun, ended func()) {
 			other := b.open("u:other")
 			return func() {}, func() {
 				b.wantAnswer("u:3", "a:3", "u:1 a:1 u:2 a:new u:3", memory.StatusOK)

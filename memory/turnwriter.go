@@ -152,7 +152,7 @@ func (w *turnWriter) write(ctx context.Context, a *Answer) (stored bool) {
 		w.m.o.Log.Error("turn lost: neither the store nor the spool took it", "turn", w.ID, "error", refused.Error())
 		if w.entry.Order.IsPending() {
 			m, scope, turn := w.m, w.call.Scope, w.ID
-			m.work.Go(func() { endLost(m, scope, turn) })
+			m.work.Go(func() { endLost(m, scope, turn) }) //nolint:contextcheck // it outlives the call
 		}
 		return false
 	}
@@ -239,7 +239,7 @@ func (w *turnWriter) commit(ctx context.Context, a *Answer) error {
 		}
 		if len(done.Missed) > 0 {
 			w.m.outages.failed(done.Err)
-			w.m.work.Go(func() { w.writeMissed(done.Missed) })
+			w.m.work.Go(func() { w.writeMissed(done.Missed) }) //nolint:contextcheck // likewise
 		}
 		return err
 	}

@@ -113,7 +113,7 @@ func (st *stream) judge() (bool, error) {
 		return false, st.finish(st.errorEvent(denied))
 	}
 
-	if !next.Discard && !(next.GoesOn && st.answer.req.turn.lastText) {
+	if !next.Discard && (!next.GoesOn || !st.answer.req.turn.lastText) {
 		seen := callsOf(reply)
 		if err := st.client.write(st.merger.Release(func(c wire.Call) bool { return seen[c.ID] && !next.Hidden[c.ID] })); err != nil {
 			return false, err

@@ -278,11 +278,11 @@ func (it Item) Said() string {
 // and </think>. Some chat templates write the first tag themselves, so it may be missing; an answer that is cut off may lack the second.
 func WithoutThoughts(answer string) string {
 	const begin, end = "<think>", "</think>"
-	_, rest, ended := strings.Cut(answer, end)
-	if !strings.HasPrefix(strings.TrimLeft(answer, " \t\r\n"), begin) {
-		if _, rest, ended = strings.Cut(answer, "\n"+end+"\n"); !ended {
-			return answer
-		}
+	_, rest, ended := strings.Cut(answer, "\n"+end+"\n")
+	if strings.HasPrefix(strings.TrimLeft(answer, " \t\r\n"), begin) {
+		_, rest, _ = strings.Cut(answer, end) // "" without an end
+	} else if !ended {
+		return answer
 	}
 	return strings.TrimLeft(rest, " \t\r\n")
 }

@@ -189,7 +189,7 @@ func (l *live) open(ctx context.Context) (upstreams *providers.Set, err error) {
 		return nil, err
 	}
 
-	st, err := openStorage(c.Store, l.log)
+	st, err := openStorage(c.Store, l.log) //nolint:contextcheck // what counts lost turns outlives the start
 	if err != nil {
 		return nil, err
 	}

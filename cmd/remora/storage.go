@@ -65,7 +65,7 @@ func openStorage(o storeOptions, log *slog.Logger) (*storage, error) {
 		if s.spool, err = spool.Open(o.Spool.Dir, o.Spool.MaxBytes); err != nil {
 			return nil, errors.Join(fmt.Errorf("open store.spool.dir %s: %w", o.Spool.Dir, err), s.close())
 		}
-		s.spool.OnQuarantine = func(a spool.Quarantined) { //nolint:contextcheck // it counts
+		s.spool.OnQuarantine = func(a spool.Quarantined) {
 			log.Error("spooled turns that cannot be read are set aside; the next start tries them again",
 				"file", a.File, "turns", a.Records-a.Lost, "error", a.Cause.Error())
 			if a.Lost > 0 {

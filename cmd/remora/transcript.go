@@ -231,7 +231,7 @@ func (f *transcriptFlags) openStore(ctx context.Context, p console, c Config, a 
 		c.Store.Spool.Dir = "" // left to the proxy
 	}
 
-	store, err := openStorage(c.Store, log)
+	store, err := openStorage(c.Store, log) //nolint:contextcheck // as in live.open
 	if err != nil {
 		return err
 	}

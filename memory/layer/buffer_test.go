@@ -142,7 +142,7 @@ func TestDistilKeepsWhatWasAnswered(t *testing.T) {
 	} {
 		turn := &layer.Turn{Ask: noModel{}, Count: func(s string) int { return len(s) }}
 		var b layer.Buffer
-		for _, session := range strings.Fields("a b c d") {
+		for session := range strings.FieldsSeq("a b c d") {
 			b.Texts = append(b.Texts, layer.Heard{By: "user", Text: "x", Source: layer.Source{Session: session}})
 		}
 		var asked, learnt []string

@@ -140,7 +140,7 @@ func message(ctx context.Context, t transcript, it *storedItem) (item wire.Item,
 		return wire.Item{}, false, err
 	}
 	item, err = wire.ParseItem(it.Dialect, whole.Raw)
-	return item, err == nil, nil //nolint:nilerr // likewise
+	return item, err == nil, nil
 }
 
 // ends is a text, or its beginning and its end where it is long. It is cut between lines, or else between words: half of a secret, or
