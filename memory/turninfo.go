@@ -60,7 +60,7 @@ func (t *turnInfo) layerTurn() layer.Turn {
 	lt.Tools = r.Tools()
 	for _, it := range slices.Backward(r.Items()) {
 		if it.Role == wire.User {
-			lt.Query = it.Text()
+			lt.Query = it.Said()
 			break
 		}
 	}

@@ -265,13 +265,29 @@ func (it Item) Text() string {
 	return string(dst)
 }
 
-// Said is Text, for an answer of a model without the thoughts at its beginning: see WithoutThoughts.
+// Said is Text without what programs put at its beginning: see WithoutThoughts for answers, WithoutDocuments for users' messages.
 func (it Item) Said() string {
-	text := it.Text()
-	if it.Role == Assistant {
-		text = WithoutThoughts(text)
+	switch it.Role {
+	case Assistant:
+		return WithoutThoughts(it.Text())
+	case User:
+		return WithoutDocuments(it.Text())
+	default:
+		return it.Text()
 	}
-	return text
+}
+
+// WithoutDocuments removes what Open WebUI puts before a message that it has retrieved documents for: its instructions to use them,
+// and the documents.
+func WithoutDocuments(message string) string {
+	const begin, end = "### Task:\nRespond to the user query using the provided context", "</context>"
+	at := strings.LastIndex(message, end)
+	if at < 0 || !strings.HasPrefix(message, begin) {
+		return message
+	}
+	said := strings.TrimSpace(message[at+len(end):])
+	said = strings.TrimSuffix(strings.TrimPrefix(said, "<user_query>"), "</user_query>")
+	return strings.TrimSpace(said)
 }
 
 // WithoutThoughts removes the thoughts that servers without a reasoning parser leave at the beginning of an answer, between <think>

@@ -77,6 +77,24 @@ func FuzzMapTexts(f *testing.F) {
 	})
 }
 
+// TestWithoutDocuments: Open WebUI puts retrieved documents before the user's message, in two forms.
+func TestWithoutDocuments(t *testing.T) {
+	const documents = "### Task:\nRespond to the user query using the provided context, incorporating inline citations.\n\n### Output:\nA clear response.\n\n" +
+		"<context>\n<source id=\"1\">My name is Gunnar.</source>\n</context>\n"
+	for message, want := range map[string]string{
+		documents + "\nWhere does Lena live?":                                "Where does Lena live?",
+		documents + "\n<user_query>\nWhere does Lena live?\n</user_query>\n": "Where does Lena live?",
+		documents:                                     "",
+		"### Task:\nWrite a poem.":                    "### Task:\nWrite a poem.",
+		"What does </context> mean?":                  "What does </context> mean?",
+		"<context>\nBergen\n</context>\nWhere is it?": "<context>\nBergen\n</context>\nWhere is it?",
+	} {
+		if got := wire.WithoutDocuments(message); got != want {
+			t.Errorf("%q: %q, want %q", message, got, want)
+		}
+	}
+}
+
 // TestWithoutThoughts: local servers without a reasoning parser leave thoughts in the answer.
 func TestWithoutThoughts(t *testing.T) {
 	for answer, want := range map[string]string{

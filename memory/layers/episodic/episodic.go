@@ -126,7 +126,7 @@ func (l *Layer) Store(_ context.Context, t *layer.Turn, s layer.State, r *layer.
 	var asked []string
 	for _, it := range r.Input {
 		if it.Role == wire.User {
-			asked = append(asked, brief(it.Text()))
+			asked = append(asked, brief(it.Said()))
 		}
 	}
 	if len(asked) == 0 && !r.Done {
