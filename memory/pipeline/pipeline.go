@@ -105,8 +105,8 @@ type Pipeline struct {
 	free       float64 // tokens of a view
 	layers     []*unit
 	tools      []*tool
-	byName     map[string]*tool                // layerid_function and layerid/function
-	bareNames  map[string]*tool                // function, as models shorten it; nil if several layers have it
+	byName     map[string]*tool                // layerid_function
+	spellings  map[string]*tool                // by the spelling of both, and of the function alone; nil if several have it
 	executions *lru.Cache[executionKey, *held] // shared with the pipelines before and after this one
 	distillers *distillers                     // likewise
 	recalls    lru.Cache[recallKey, recalled]
@@ -137,7 +137,7 @@ func (p *Pipeline) Evicts() bool {
 // its key, as "layers[2].id: ".
 func New(layers []Layer, o Options) (*Pipeline, error) {
 	o, free := o.withDefaults()
-	p := &Pipeline{o: o, free: free, keptBytes: maxKept, byName: make(map[string]*tool), bareNames: make(map[string]*tool)}
+	p := &Pipeline{o: o, free: free, keptBytes: maxKept, byName: make(map[string]*tool), spellings: make(map[string]*tool)}
 	var errs []error
 	seen := make(map[string]int)
 	for i, l := range layers {
@@ -260,11 +260,13 @@ func (p *Pipeline) collectTools() error {
 			}
 			p.tools = append(p.tools, t)
 			p.byName[t.name] = t
-			p.byName[u.ID+"/"+offered.Name] = t
-			if _, again := p.bareNames[offered.Name]; again {
-				t = nil
+			for _, name := range []string{spelling(t.name), spelling(offered.Name)} {
+				if other, again := p.spellings[name]; again && other != t {
+					p.spellings[name] = nil
+				} else {
+					p.spellings[name] = t
+				}
 			}
-			p.bareNames[offered.Name] = t
 		}
 	}
 	return errors.Join(errs...)

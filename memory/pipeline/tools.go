@@ -65,10 +65,10 @@ func (r *toolbox) Definitions(d wire.Dialect) [][]byte {
 // find returns the tool with a name in any form, and its layer; nil if the name is the client's, or the layer is off.
 func (r *toolbox) find(name string) (*tool, *layerRun) {
 	t := r.p.byName[name]
-	if t == nil {
-		t = r.p.bareNames[name]
+	if t == nil && len(r.p.tools) > 0 {
+		t = r.p.spellings[spelling(name)]
 	}
-	if t == nil || slices.Contains(r.turn.Tools, t.name) || slices.Contains(r.turn.Tools, name) {
+	if t == nil || slices.ContainsFunc(r.turn.Tools, func(own string) bool { return own == t.name || spelling(own) == spelling(name) }) {
 		return nil, nil
 	}
 	for _, m := range r.layers {
@@ -79,8 +79,13 @@ func (r *toolbox) find(name string) (*tool, *layerRun) {
 	return nil, nil
 }
 
-// Owns reports whether a call of this name is for RunTool: layerid_function, layerid/function, or the function alone if it is no
-// other layer's.
+// spelling returns what the names that models make of one name have in common: they write functions.a_b for a-b, or change the case.
+func spelling(name string) string {
+	return strings.NewReplacer("-", "_", "/", "_", ".", "_").Replace(strings.TrimPrefix(strings.ToLower(name), "functions."))
+}
+
+// Owns reports whether a call of this name is for RunTool: layerid_function in any spelling, or the function alone if it is no other
+// layer's.
 func (r *toolbox) Owns(name string) bool {
 	_, m := r.find(name)
 	return m != nil

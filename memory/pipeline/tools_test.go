@@ -84,7 +84,7 @@ func TestClientToolsWin(t *testing.T) {
 	if diff := cmp.Diff(want, r.Definitions(dialects.Chat)); diff != "" || !r.Owns("wm_f") || !r.Owns("wm/f") || r.Owns("g") {
 		t.Errorf("definitions: %s", diff)
 	}
-	for _, name := range []string{"wm_f", "wm/f", "f"} {
+	for _, name := range []string{"wm_f", "wm/f", "f", "functions.wm_f", "WM.F", "functions.f"} {
 		if c := r.Named(layer.ToolCall{}, name); c.Name != "wm_f" || !c.OfLayer {
 			t.Errorf("layers see %q as %+v", name, c)
 		}
@@ -95,7 +95,7 @@ func TestClientToolsWin(t *testing.T) {
 		t.Error("the client's tool is taken for the layer's")
 	}
 	of.Tools = []string{"f"}
-	if r = begin(t, build(t, Options{}, l), of, nil); r.Owns("f") || !r.Owns("wm_f") {
+	if r = begin(t, build(t, Options{}, l), of, nil); r.Owns("f") || r.Owns("F") || !r.Owns("wm_f") {
 		t.Error("the client's tool is taken for the layer's, which has another name")
 	}
 	of.Tools = nil
