@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,6 +22,7 @@ import (
 
 // workspace is a folder with a configuration and a store, for a proxy and for `remora transcript`.
 type workspace struct {
+	env    []string // of commands, besides that of the tests
 	t      *testing.T
 	dir    string
 	config string
@@ -102,7 +104,7 @@ func (d *workspace) run(code int, stdin string, args ...string) (stdout, stderr 
 	cmd := exec.CommandContext(d.t.Context(), kit.BuildProxy(d.t), append([]string{"transcript", "--config", d.config}, args...)...)
 	var out, log bytes.Buffer
 	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = d.dir, strings.NewReader(stdin), &out, &log
-	cmd.Env = append(os.Environ(), "A_KEY=key-a")
+	cmd.Env = slices.Concat(os.Environ(), []string{"A_KEY=key-a"}, d.env)
 	if _ = cmd.Run(); cmd.ProcessState.ExitCode() != code {
 		d.t.Errorf("transcript %q: want exit code %d, have %s\n%s%s", args, code, cmd.ProcessState, &out, &log)
 	}

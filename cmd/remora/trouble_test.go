@@ -185,8 +185,9 @@ func TestCommandsOnAStoreThatHangs(t *testing.T) {
 	t.Parallel()
 	up := startUpstream(t)
 	redis := kit.StartRedis(t)
-	d := &workspace{t: t, dir: t.TempDir()}
-	d.start(d.configFor(redis.URL(), up.URL()))
+	d := &workspace{t: t, dir: t.TempDir(), env: []string{"REMORA_STORE_COMMIT_WAIT=250ms", "REMORA_STORE_READ_WAIT=250ms"}}
+	d.proxy = kit.StartProxy(t, d.dir, d.configFor(redis.URL(), up.URL()))
+	d.config = d.proxy.Config
 	d.proxy.Stop()
 	redis.Pause()
 	defer redis.Resume()
