@@ -399,6 +399,29 @@ func TestProcessThatHasJustStartedWaits(t *testing.T) {
 	}
 }
 
+// TestProcessThatIsReplaced: once its successor speaks in its place, others no longer wait for what a killed process had under way.
+func TestProcessThatIsReplaced(t *testing.T) {
+	for place, want := range map[string]memory.Status{"there": memory.StatusDegraded, "here": memory.StatusOK} {
+		withReplicas(t, 1, func(r []*replica) {
+			killed := replica{nil, &link{Store: r[0].store}}
+			killed.lab = startProcessAt(t, "here", r[0].store, killed.link, &queue{})
+			defer killed.m.Close()
+			time.Sleep(3 * time.Second)
+			killed.wantAnswer("u:1", "a:1", "u:1", memory.StatusOK)
+			turn := killed.open("u:2")
+			defer turn.Commit(answer(t, "a:2"))
+			time.Sleep(time.Second)
+			killed.link.cut(true)
+
+			successor := startProcessAt(t, place, r[0].store, r[0].store, &queue{})
+			defer successor.m.Close()
+			time.Sleep(5 * time.Second)
+			r[0].wantAnswer("u:3", "a:3", "u:1 a:1 u:3", want)
+			killed.link.cut(false)
+		})
+	}
+}
+
 // TestTurnOfAProcessThatHasJustStarted: a turn that waits on its disk is known to the others before they have looked for new
 // processes.
 func TestTurnOfAProcessThatHasJustStarted(t *testing.T) {

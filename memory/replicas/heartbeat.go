@@ -297,15 +297,17 @@ func (h *Heartbeat) announceStart(ctx context.Context, b board) bool {
 	return ok
 }
 
-// isElsewhere reports whether a heartbeat is of a process in another place than this one, as far as both places are known.
-func (h *Heartbeat) isElsewhere(value []byte) bool {
+// placeOf returns where the process of a heartbeat runs, 0 if that is unknown.
+func placeOf(value []byte) uint64 {
 	at := len(value) - 8
-	if h.place == 0 || at%16 != 1 { // of a version that does not tell its place
-		return false
+	if at%16 != 1 { // of a version that does not tell its place
+		return 0
 	}
-	place := binary.BigEndian.Uint64(value[at:])
-	return place != 0 && place != h.place
+	return binary.BigEndian.Uint64(value[at:])
 }
+
+// isElsewhere reports whether a place is another one than that of this process, as far as both are known.
+func (h *Heartbeat) isElsewhere(place uint64) bool { return h.place != 0 && place != 0 && place != h.place }
 
 // BeatNow announces the present turns of this process at once.
 func (h *Heartbeat) BeatNow() {

@@ -17,7 +17,7 @@ import (
 // Peers are the other processes that share a store, as far as they are known by their heartbeats. Open turns of one that has
 // ended are not waited for. The heartbeat of a process that was killed stays in the store for a while: one that this process finds
 // at its start, and that may have been its predecessor, counts as alive once it has spoken again, any other until it has been
-// silent for silentPolls.
+// silent for silentPolls, or for replacedPolls if another speaks in its place.
 type Peers struct {
 	o         Options
 	heartbeat *Heartbeat
@@ -39,6 +39,8 @@ type peer struct {
 	version [boards]uint64    // of what it has announced, as far as it was read
 	heard   int               // how often it has said something, up to heardAfter
 	other   bool              // it is not this process's predecessor: it appeared later, or runs elsewhere
+	place   uint64            // where it runs, 0 if that is unknown
+	ended   bool              // another process has taken its place
 	same    int               // polls in a row, a beat apart, that have found nothing new
 	news    int               // as heard, since the store was back
 	all     bool              // it holds turns of more sessions than it names
@@ -48,6 +50,8 @@ type peer struct {
 const (
 	// silentPolls is the number of polls without news after which a process may be cut off from the store.
 	silentPolls = 3
+	// replacedPolls is the number of polls without news after which a process has ended if another one speaks in its place.
+	replacedPolls = 2
 	// heardAfter is the number of heartbeats after which a process that was there first counts as alive, and after an outage the
 	// announcements of any as current: the first one may be old.
 	heardAfter = 2
@@ -221,7 +225,8 @@ func (p *Peers) update(q Inquiry, results []cache.Result, counts bool) (ended []
 		}
 		o := p.others[id]
 		if o == nil {
-			o = &peer{other: p.polled || p.heartbeat.isElsewhere(value)}
+			place := placeOf(value)
+			o = &peer{place: place, other: p.polled || p.heartbeat.isElsewhere(place)}
 			p.others[id] = o
 		}
 		before := o.version[q.board]
@@ -233,6 +238,7 @@ func (p *Peers) update(q Inquiry, results []cache.Result, counts bool) (ended []
 		case counts:
 			o.same++
 		}
+		o.ended = o.same >= replacedPolls && p.hasSuccessor(o)
 		if !o.lives() {
 			ended = append(ended, id) // one that is restarted must not wait for answers that its predecessor had under way
 		}
@@ -242,6 +248,16 @@ func (p *Peers) update(q Inquiry, results []cache.Result, counts bool) (ended []
 		}
 	}
 	return ended
+}
+
+// hasSuccessor reports whether a process that is silent has another one in its place that is not. The caller holds the lock.
+func (p *Peers) hasSuccessor(o *peer) bool {
+	for _, s := range p.others {
+		if o.place != 0 && s != o && s.place == o.place && s.same == 0 && s.heard >= heardAfter {
+			return true
+		}
+	}
+	return false
 }
 
 // Inquiry asks other processes, by one board, which turns they hold. Its queries are for [session.Want].First.
@@ -360,7 +376,9 @@ func (p *Peers) mayBeCutOff() bool {
 }
 
 // lives reports whether the process may be alive, and not only its remains in the store.
-func (o *peer) lives() bool { return o.heard >= heardAfter || o.other && o.same < silentPolls }
+func (o *peer) lives() bool {
+	return !o.ended && (o.heard >= heardAfter || o.other && o.same < silentPolls)
+}
 
 // AreUnknown reports whether others may not have announced their turns yet, so that turns of the spool must wait.
 func (p *Peers) AreUnknown() bool {
@@ -422,6 +440,9 @@ func (h *Holding) and(began uint64) {
 func (p *Peers) held(key uint64) (h Holding) {
 	h.any = p.areUnknown()
 	for _, o := range p.others {
+		if o.ended {
+			continue // its successor has what was on its disk
+		}
 		h.any = h.any || o.all
 		h.and(o.holds[key])
 	}
