@@ -307,7 +307,9 @@ func placeOf(value []byte) uint64 {
 }
 
 // isElsewhere reports whether a place is another one than that of this process, as far as both are known.
-func (h *Heartbeat) isElsewhere(place uint64) bool { return h.place != 0 && place != 0 && place != h.place }
+func (h *Heartbeat) isElsewhere(place uint64) bool {
+	return h.place != 0 && place != 0 && place != h.place
+}
 
 // BeatNow announces the present turns of this process at once.
 func (h *Heartbeat) BeatNow() {
