@@ -48,7 +48,7 @@ func (c *merger) show(k *chunk) {
 // remember takes the members that all chunks get from the first ones that have them.
 func (c *merger) remember(data []byte) {
 	for p := range wire.Children(data) {
-		if name := string(p.Name); ofHead(name) && merge.Empty(orNull(c.head[name])) {
+		if name := string(p.Name); ofHead(name) && merge.Empty(orNull(c.head[name])) && len(p.Value) <= merge.MaxIdentity {
 			c.head[name] = bytes.Clone(p.Value)
 		}
 	}

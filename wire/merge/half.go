@@ -106,6 +106,9 @@ func (c *Client) say(p []byte) {
 	c.got.Write(p)
 }
 
+// MaxIdentity is the size in bytes up to which a member that identifies an answer, such as its id, is kept for later rounds.
+const MaxIdentity = 4096
+
 // give returns what the client gets next.
 func (c *Client) give() []byte {
 	out := c.out

@@ -297,10 +297,10 @@ func (r *merger) identity(p wire.Child) []byte {
 		return p.Value
 	}
 	switch {
-	case !r.later():
-		r.head[name] = bytes.Clone(p.Value)
-	case r.head[name] != nil:
+	case r.later() && r.head[name] != nil:
 		return r.head[name]
+	case !r.later() && r.head[name] == nil && len(p.Value) <= merge.MaxIdentity:
+		r.head[name] = bytes.Clone(p.Value)
 	}
 	return p.Value
 }
