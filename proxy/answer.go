@@ -74,7 +74,7 @@ const heldKeepAlive = 15 * time.Second
 // silence returns after how long without a byte the client gets a comment, 0 for never.
 func (a *answer) silence() time.Duration {
 	every := a.req.s.o.KeepAlive
-	if every <= 0 && a.steered && (a.req.turn.steering.HoldAll || a.req.turn.lastText) {
+	if every <= 0 && a.steered && a.req.turn.holdsAll() {
 		return heldKeepAlive
 	}
 	return every

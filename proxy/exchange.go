@@ -150,7 +150,8 @@ func (x *exchange) recall() error {
 	begun, step := x.s.now(), x.trace.Step("recall")
 	x.awaitLeaving()
 	t, err := x.s.begin(x.trace.Context(), memory.Call{
-		Lasting: x.body.lasting(), Scope: id.scope(x.tenant()), Request: x.parsed, History: history, Side: id.side, Retry: id.retry, Resends: id.source == openWebUIChat,
+		Lasting: x.body.lasting(), Scope: id.scope(x.tenant()), Request: x.parsed,
+		History: history, Side: id.side, Retry: id.retry, Resends: id.source == openWebUIChat,
 		Credential: id.forModels(out.provider.Name()), Provider: out.provider.Name(), MaxTokens: out.lesson(aboutContext).tokens,
 	})
 	step.End(err)

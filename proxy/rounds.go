@@ -141,7 +141,7 @@ func (r *rounds) judgeWhole(body []byte) ([]byte, error) {
 		if denied != nil {
 			return nil, denied
 		}
-		answer := merge.Answer{Body: plain, Withheld: next.Discard || next.GoesOn && a.req.turn.lastText}
+		answer := merge.Answer{Body: plain, Withheld: a.req.turn.withholds(next)}
 		if len(next.Hidden) > 0 {
 			answer.Hidden = func(c wire.Call) bool { return next.Hidden[c.ID] }
 		}

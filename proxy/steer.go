@@ -13,9 +13,9 @@ import (
 // steer sets the stream up for layers that judge or run tools. An answer that is compressed, although identity was asked for,
 // is sent to the client decoded.
 func (st *stream) steer() {
-	a, s := st.answer, &st.answer.req.turn.steering
+	a, t := st.answer, st.answer.req.turn
 	a.steered, st.spoke = true, a.req.s.now()
-	st.merger = merge.New(a.req.dialect, merge.Options{Hide: s.Hides, HoldCalls: s.HoldCalls, HoldAll: s.HoldAll || a.req.turn.lastText})
+	st.merger = merge.New(a.req.dialect, merge.Options{Hide: t.steering.Hides, HoldCalls: t.steering.HoldCalls, HoldAll: t.holdsAll()})
 	st.rounds.read(a.head.ContentEncoding())
 	a.head.Drop("content-encoding")
 }
@@ -113,7 +113,7 @@ func (st *stream) judge() (bool, error) {
 		return false, st.finish(st.errorEvent(denied))
 	}
 
-	if !next.Discard && (!next.GoesOn || !st.answer.req.turn.lastText) {
+	if !st.answer.req.turn.withholds(next) {
 		seen := callsOf(reply)
 		if err := st.client.write(st.merger.Release(func(c wire.Call) bool { return seen[c.ID] && !next.Hidden[c.ID] })); err != nil {
 			return false, err

@@ -58,6 +58,12 @@ func adapt(m Memory) beginTurn {
 	}
 }
 
+// holdsAll reports whether a stream is held back until it is judged, or known to be the last round.
+func (t *turn) holdsAll() bool { return t.steering.HoldAll || t.lastText }
+
+// withholds reports whether the client gets nothing of a round that was judged.
+func (t *turn) withholds(next memory.Next) bool { return next.Discard || next.GoesOn && t.lastText }
+
 // offerNoTools removes the tools of layers, and from the view the calls and results that upstream refuses without them.
 func (t *turn) offerNoTools() {
 	t.tools = nil
