@@ -56,6 +56,8 @@ type merger struct {
 	stored transcript
 	head   *head
 	in     *incoming
+
+	read []*storedItem // by latest
 }
 
 // ends looks for the head and the other known ends among the request's chain hashes; the longest match wins.

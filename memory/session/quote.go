@@ -39,8 +39,7 @@ func (m *merger) quotes(ctx context.Context) (bool, error) {
 	if said.Len() < quotedRunes || h.NextSeq < 2 {
 		return false, nil
 	}
-	last := h.NextSeq - 1
-	stored, err := m.stored.itemsWithoutMedia(ctx, last-min(last-1, quotedItems-1), last)
+	stored, err := m.latest(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -69,11 +68,19 @@ func (m *merger) quotes(ctx context.Context) (bool, error) {
 	}), nil
 }
 
-// isWrapped reports whether the request is a user message that one of the session's first messages had with more around it, as a
-// program asks before it passes on what the user said: for the intent, the language, or whether it may.
+// latest returns the session's latest items, without their media. They are read once.
+func (m *merger) latest(ctx context.Context) (_ []*storedItem, err error) {
+	if last := m.head.NextSeq - 1; m.read == nil {
+		m.read, err = m.stored.itemsWithoutMedia(ctx, last-min(last-1, quotedItems-1), last)
+	}
+	return m.read, err
+}
+
+// isWrapped reports whether the request is a user message that a message of the session's only turn contains: a program has asked about
+// it before passing it on, such as for the intent or the language.
 func (m *merger) isWrapped(ctx context.Context) (bool, error) {
 	const shortest = 12 // bytes of a message that proves something
-	items, h := m.in.items, m.head
+	items := m.in.items
 	if len(items) != 1 || items[0].Kind != wire.Message || items[0].Role != wire.User {
 		return false, nil
 	}
@@ -81,7 +88,7 @@ func (m *merger) isWrapped(ctx context.Context) (bool, error) {
 	if len(text) < shortest || len(text) > quotedBytes {
 		return false, nil
 	}
-	stored, err := m.stored.itemsWithoutMedia(ctx, 1, min(h.NextSeq-1, quotedItems))
+	stored, err := m.latest(ctx)
 	if err != nil {
 		return false, err
 	}
