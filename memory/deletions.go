@@ -80,12 +80,11 @@ func (d *Deletions) Delete(ctx context.Context, s Scope) error {
 		}
 	}
 	// Again: a turn that ended meanwhile may have taught layers. One that ends from now on finds its session deleted.
-	for _, resource := range slices.Concat(resources, []string{""}) {
-		if !r.run.Forgets() {
-			break
-		}
-		if err := d.forgetSessions(ctx, s, resource, gone); err != nil {
-			return err
+	if r.run.Forgets() {
+		for _, resource := range slices.Concat(resources, []string{""}) {
+			if err := d.forgetSessions(ctx, s, resource, gone); err != nil {
+				return err
+			}
 		}
 	}
 	d.m.past.Forget(s)

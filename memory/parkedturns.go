@@ -58,18 +58,9 @@ func (p *parkedTurns) release(s Scope) {
 
 // run writes, each second and after a turn that others may have waited for, what waits no longer.
 func (p *parkedTurns) run() {
-	tick := time.NewTicker(replicas.Beat) //nolint:forbidigo // wakes; no clock is read
-	defer tick.Stop()
-	for {
-		select {
-		case <-p.m.life.Done():
-			return
-		case <-p.wake:
-			p.writeSessions(p.m.life, &p.released)
-		case <-tick.C:
-			p.writeSessions(p.m.life, &p.sessions)
-		}
-	}
+	replicas.EachBeat(p.m.life, p.wake,
+		func(ctx context.Context) { p.writeSessions(ctx, &p.released) },
+		func(ctx context.Context) { p.writeSessions(ctx, &p.sessions) })
 }
 
 // writeSessions writes the waiting turns of some sessions whose earlier turns have ended.

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,11 +65,12 @@ func (r *toolbox) Definitions(d wire.Dialect) [][]byte {
 
 // find returns the tool with a name in any form, and its layer; nil if the name is the client's, or the layer is off.
 func (r *toolbox) find(name string) (*tool, *layerRun) {
-	t := r.p.byName[name]
-	if t == nil && len(r.p.tools) > 0 {
-		t = r.p.spellings[spelling(name)]
+	if len(r.p.tools) == 0 {
+		return nil, nil
 	}
-	if t == nil || slices.ContainsFunc(r.turn.Tools, func(own string) bool { return own == t.name || spelling(own) == spelling(name) }) {
+	spelled := spelling(name)
+	t := cmp.Or(r.p.byName[name], r.p.spellings[spelled])
+	if t == nil || slices.ContainsFunc(r.turn.Tools, func(own string) bool { return own == t.name || spelling(own) == spelled }) {
 		return nil, nil
 	}
 	for _, m := range r.layers {
@@ -81,7 +83,12 @@ func (r *toolbox) find(name string) (*tool, *layerRun) {
 
 // spelling returns what the names that models make of one name have in common: they write functions.a_b for a-b, or change the case.
 func spelling(name string) string {
-	return strings.NewReplacer("-", "_", "/", "_", ".", "_").Replace(strings.TrimPrefix(strings.ToLower(name), "functions."))
+	return strings.Map(func(c rune) rune {
+		if c == '-' || c == '/' || c == '.' {
+			return '_'
+		}
+		return c
+	}, strings.TrimPrefix(strings.ToLower(name), "functions."))
 }
 
 // Owns reports whether a call of this name is for RunTool: layerid_function in any spelling, or the function alone if it is no other

@@ -139,7 +139,10 @@ func (h *Heartbeat) Begin(ctx context.Context) {
 
 // Run sends a heartbeat each second, and new turns at once, until ctx ends. One board does not wait for the other: its server may hang.
 func (h *Heartbeat) Run(ctx context.Context) {
-	onBoards(func(b board) { EachBeat(ctx, h.posts[b].kick, func(ctx context.Context) { h.beat(ctx, b) }) })
+	onBoards(func(b board) {
+		beat := func(ctx context.Context) { h.beat(ctx, b) }
+		EachBeat(ctx, h.posts[b].kick, beat, beat)
+	})
 }
 
 // onBoards calls do for all boards at once, and waits for the calls.
@@ -151,8 +154,8 @@ func onBoards(do func(board)) {
 	wg.Wait()
 }
 
-// EachBeat calls do each second, and when wake says so, until ctx ends.
-func EachBeat(ctx context.Context, wake <-chan struct{}, do func(context.Context)) {
+// EachBeat calls beat each second, and woken when wake says so, until ctx ends.
+func EachBeat(ctx context.Context, wake <-chan struct{}, woken, beat func(context.Context)) {
 	tick := time.NewTicker(Beat) //nolint:forbidigo // wakes; no clock is read
 	defer tick.Stop()
 	for {
@@ -160,9 +163,10 @@ func EachBeat(ctx context.Context, wake <-chan struct{}, do func(context.Context
 		case <-ctx.Done():
 			return
 		case <-wake:
+			woken(ctx)
 		case <-tick.C:
+			beat(ctx)
 		}
-		do(ctx)
 	}
 }
 

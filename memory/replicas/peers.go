@@ -60,7 +60,7 @@ const (
 )
 
 // Run looks for the other processes each second, and at once after one has begun, until ctx ends. Begin has done so before.
-func (p *Peers) Run(ctx context.Context) { EachBeat(ctx, p.kick, p.poll) }
+func (p *Peers) Run(ctx context.Context) { EachBeat(ctx, p.kick, p.poll, p.poll) }
 
 // poll looks for the other processes.
 func (p *Peers) poll(ctx context.Context) {
