@@ -86,7 +86,7 @@ func costOf(blocks []view.Block) (tokens int) {
 	return tokens
 }
 
-// beside returns the tokens of what is sent besides the history and the blocks that layers have made for this request.
+// beside returns the tokens of everything that is sent except the history and the blocks of this request's layers.
 func (a *assembly) beside() (tokens int) {
 	l := a.l
 	request := l.call.Request

@@ -26,8 +26,8 @@ type states struct {
 	values sessionValues // of the session
 
 	run *pipeline.Run // idle until the layers have begun
-	// changed is what a commit has read of a session that another turn has changed. Layers may be running then, since the input of a
-	// turn is written while its answer comes, so puts loads it.
+	// changed holds what a commit has read again because another turn changed the session. puts loads it: layers may still be running
+	// when it is read, as the input of a turn is written while its answer arrives.
 	changed *session.Extra
 	read    map[pipeline.Cell]layer.State // the states that the layers do not have yet
 	tried   []pipeline.Change             // that puts has returned, until their fate is known

@@ -27,8 +27,8 @@ type Options struct {
 	// another one no stored value can be found.
 	NamesKey secret.String `mapstructure:"names_key"`
 	// AcceptPlaintext also reads values that were stored before encryption was enabled, and encrypts each when it is next
-	// written; the names of such a group and of its values stay readable. Without it, such values are errors. With it, an attacker who can write to the store can forge values, and a commit
-	// takes a second round trip.
+	// written; the names of such a group and of its values stay readable. Without it, such values are errors. With it, an attacker
+	// who can write to the store can forge values, and a commit takes a second round trip.
 	AcceptPlaintext bool `mapstructure:"accept_plaintext"`
 }
 

@@ -175,8 +175,8 @@ func (c *cleaner) lookUp(name string) (string, bool) {
 	return c.lookup(name)
 }
 
-// expand replaces every ${NAME} in s. A value in the user or the password of a URL is percent-encoded where it has to be. Its
-// errors name variables, never values.
+// expand replaces every ${NAME} in s. Within the user and password of a URL, it percent-encodes a value that could not stand there.
+// Errors name variables, never values.
 func expand(s string, lookup func(string) (string, bool)) (string, error) {
 	var b strings.Builder
 	begin, end := credentialsIn(s)

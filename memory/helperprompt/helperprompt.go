@@ -77,11 +77,14 @@ const (
 	maxOrder = 1200
 )
 
-// Mentions reports whether the beginning of a text may speak of a conversation, or be of another helper's prompt, as few are. It reads nothing but bytes, which may
-// be JSON.
+// Mentions reports whether the beginning of a text has a word of a helper's prompt, as few texts have. It reads nothing but bytes,
+// which may be JSON.
 func Mentions(text []byte) bool {
 	text = text[:min(len(text), 2*maxBytes)]
-	parts := [...]string{"versation", "Chat", "chat", "ssion", "hread", "ialog", "Tools:", "utocompletion", "et of responses"} // "ssion" of a session or a discussion
+	parts := [...]string{
+		"versation", "Chat", "chat", "ssion", "hread", "ialog", // "ssion" of a session or a discussion
+		"Tools:", "utocompletion", "et of responses",
+	}
 	return slices.ContainsFunc(parts[:], func(part string) bool { return bytes.Contains(text, []byte(part)) })
 }
 

@@ -41,7 +41,7 @@ type Buffer struct {
 // perText is the overhead of a text in bytes, so that many short texts cannot fill the state.
 const perText = 96
 
-// size is what a text takes of a buffer's limit, in bytes.
+// size returns how many bytes of a buffer's limit the text takes.
 func (h Heard) size() int { return len(h.Text) + perText }
 
 // Add appends the texts of users, models and tools that hears accepts, without secrets, and drops the oldest beyond a limit in

@@ -17,11 +17,11 @@ import (
 var (
 	bodies    = flag.Int("bodies", 12, "how many large bodies TestBodies sends at once")
 	bodyBytes = flag.Int("body-bytes", 5<<20, "how large each of them is")
-	bodyGC    = flag.String("body-gogc", "5", "GOGC of the proxy: with a small one, what is measured is what is in use; empty for what the proxy sets itself")
+	bodyGC    = flag.String("body-gogc", "5", "GOGC of the proxy: a small value measures the memory in use, without garbage; empty for the value that the proxy sets")
 )
 
 // TestBodies sends large conversations concurrently, and reports the peak memory above that of the idle process, and the time for
-// all of them. It fails if the proxy holds a copy more of each body than it needs: itself, and what is sent if that is another one.
+// all of them. It fails if the proxy holds one copy too many: it needs each body, and the body that it sends if that differs.
 func TestBodies(t *testing.T) {
 	t.Setenv("GOGC", *bodyGC)
 	for _, c := range []struct {

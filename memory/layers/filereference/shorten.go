@@ -25,8 +25,8 @@ func fenceFor(content string) string {
 // counted.
 const maxBytesPerToken = 128
 
-// shorten cuts content to a budget, of tokens or what else count counts: its first lines, up to three fifths of the budget, a note with the number of missing
-// lines, and its last lines; "" if not even the note fits.
+// shorten cuts content to a budget in the unit of count, such as tokens or bytes. It returns the first lines, up to three fifths of
+// the budget, a note with the number of missing lines, and the last lines; "" if not even the note fits.
 func shorten(count func(string) int, content string, budget int) string {
 	if budget <= 0 {
 		return ""
