@@ -61,6 +61,9 @@ func (o Options) Validate() error {
 	if o.Token != "" && len(o.Token) < minToken {
 		errs = append(errs, fmt.Errorf("server.admin_token: want %d characters or more", minToken))
 	}
+	if strings.ContainsFunc(o.Token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		errs = append(errs, errors.New("server.admin_token: want the token alone, without the word Bearer, and only visible ASCII characters: no other can be sent"))
+	}
 	return errors.Join(errs...)
 }
 

@@ -49,6 +49,7 @@ func TestOpenRejects(t *testing.T) {
 	f("redis://host?db=-1", "database number")
 	f("redis+sentinel://host/m/-1", "database number")
 	f("redis+cluster://host/1", "only has database 0")
+	f("redis+cluster://host?db=3", "only has database 0")
 	f("redis://", "want a host")
 	f("rediss://u:"+secret+"@:6379/0", "want a host")
 	f("redis+cluster://a,,b", "want a host")

@@ -52,7 +52,9 @@ type target struct {
 const mostDatabase = 1 << 16
 
 var (
-	errDatabase = errors.New("want a database number of 0 or more after the host, as in redis://localhost:6379/0")
+	errDatabase        = errors.New("want a database number of 0 or more after the host, as in redis://localhost:6379/0")
+	errClusterDatabase = errors.New("a cluster only has database 0")
+
 	errPassword = errors.New("special characters of the password have to be percent-encoded: / is %2F, ? is %3F, # is %23, % is %25")
 )
 
@@ -108,6 +110,9 @@ func parseURL(scheme, rest string, o cache.Options) (target, error) {
 	}
 	if db := t.node.DB; db < 0 || db > mostDatabase { // it may also be an option
 		return t, errDatabase
+	}
+	if mode == "cluster" && t.node.DB != 0 {
+		return t, errClusterDatabase
 	}
 
 	if t.node.TLSConfig == nil && o.TLS != (cache.TLS{}) {
@@ -170,7 +175,7 @@ func (t *target) splitPath(path string) (string, error) {
 		return "/" + db, nil
 	case "cluster":
 		if path != "" && path != "/0" {
-			return "", errors.New("a cluster only has database 0")
+			return "", errClusterDatabase
 		}
 		return "", nil
 	}
