@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"slices"
+	"unicode"
+	"unicode/utf8"
 
 	"remora/wire"
 	"remora/wire/merge"
@@ -17,7 +19,7 @@ func (merging) Bodies(w *merge.Bodies) []byte {
 	}
 	m := joining{Bodies: w}
 	for i, body := range w.All() {
-		m.add(i, wire.Member(choiceOf(body, 0), "message"))
+		m.add(i, choiceOf(body, 0))
 	}
 	return w.Edit(func(p wire.Child) []byte {
 		if string(p.Name) != "choices" {
@@ -76,10 +78,21 @@ func choiceOf(body []byte, number int) []byte {
 	return nil
 }
 
+// touch reports whether the texts of two answers would run into each other, as in "I'll note that.Your dog is Rex."
+func touch(before, after string) bool {
+	last, _ := utf8.DecodeLastRuneInString(before)
+	first, _ := utf8.DecodeRuneInString(after)
+	return before != "" && after != "" && !unicode.IsSpace(last) && !unicode.IsSpace(first)
+}
+
+// apart puts a blank line before a text.
+func apart(text []byte) []byte { return slices.Concat([]byte(`"\n\n`), text[1:]) }
+
 // joining puts the messages of several answers together, as a client does with the deltas of a stream.
 type joining struct {
 	*merge.Bodies
 	members members
+	text    string // of the latest answer that has some
 	end     ending
 }
 
@@ -93,13 +106,20 @@ type merged struct {
 // maxMembers bounds the members of an object that are put together.
 const maxMembers = 64
 
-func (m *joining) add(body int, message []byte) {
-	visible, calls := m.visible(body, message)
+func (m *joining) add(body int, choice []byte) {
+	visible, calls := m.visible(body, wire.Member(choice, "message"))
+	scored := !merge.Empty(orNull(wire.Member(choice, "logprobs")))
 	if calls && body < len(m.All())-1 {
 		m.end.earlier = true
 	}
 	m.end.calls = m.end.calls || calls
 	for p := range wire.Children(visible) {
+		if text := wire.Text(p.Value); string(p.Name) == "content" && text != "" {
+			if !scored && touch(m.text, text) {
+				p.Value = apart(p.Value)
+			}
+			m.text = text
+		}
 		m.members.add(p)
 	}
 }

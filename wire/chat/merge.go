@@ -31,6 +31,7 @@ type merger struct {
 	dropped bool
 	showed  int
 	said    bool   // the client has some text of choice 0
+	spoke   int    // the latest answer that the client has text of choice 0 from, of those that continue the first
 	prior   []byte // usage of the answers before
 }
 

@@ -12,9 +12,11 @@ import (
 // writing is one chunk while it is written anew.
 type writing struct {
 	*merger
-	k    *chunk
-	at   int  // number of the next call's delta
-	left bool // something is left that the client has a use for
+	k  *chunk
+	at int // number of the next call's delta
+	// scored: clients match the text with the log probabilities of its tokens, so that nothing may come between.
+	scored bool
+	left   bool // something is left that the client has a use for
 	// removed: something was left out, so that what remains may be nothing.
 	removed bool
 	// What it shows: the roles of these choices, the ends of these, and how many deltas of calls.
@@ -152,6 +154,7 @@ func (w *writing) mine(raw []byte, members choiceMembers) []byte {
 	if about, ok := w.k.b.Effect.(*effect); ok && about.Whole && nothing(read) {
 		read = members.message
 	}
+	w.scored = !merge.Empty(orNull(wire.Member(raw, "logprobs")))
 	out := wire.Edit(raw, func(_ int, p wire.Child) ([]byte, bool) {
 		switch string(p.Name) {
 		case "index":
@@ -256,6 +259,12 @@ func (w *writing) delta(raw []byte, m wire.Child) ([]byte, bool) {
 		return nil, false
 	}
 	w.left = w.left || !merge.Empty(m.Value)
+	if string(m.Name) == "content" && w.later() && w.spoke < w.s.Answer() && len(m.Value) > 2 && m.Value[0] == '"' {
+		w.spoke = w.s.Answer()
+		if !w.scored && touch(w.s.Text(), wire.Text(m.Value)) {
+			return wire.WithValue(raw, m, apart(m.Value)), true
+		}
+	}
 	return raw[m.Start:m.End], true
 }
 

@@ -74,6 +74,17 @@ func (c *Client) Judges() bool { return c.o.HoldCalls || c.o.HoldAll }
 // Answer returns the number of the current upstream answer, from 0.
 func (c *Client) Answer() int { return c.answer }
 
+// Text returns the text of the first choice that the client has got so far.
+func (c *Client) Text() string {
+	var text string
+	if choices := c.got.Reply().Choices; len(choices) > 0 {
+		for i := range choices[0] {
+			text += choices[0][i].Text()
+		}
+	}
+	return text
+}
+
 // Usage returns the usage object of the current upstream answer as JSON, nil before it came.
 func (c *Client) Usage() []byte { return c.upstream.Reply().Usage }
 

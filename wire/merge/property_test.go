@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -25,7 +26,7 @@ type said struct {
 var drawSaid = rapid.Custom(func(t *rapid.T) said { //nolint:gochecknoglobals // a generator
 	s := said{text: rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b ", `\u0041\n`, "\u00e9"}), 0, 3).Draw(t, "text")}
 	for range rapid.IntRange(0, 4).Draw(t, "calls") {
-		id := rapid.StringMatching(`[a-z0-9]{8}`).Draw(t, "id")
+		id := rapid.StringMatching(`[a-z0-9]{8}`).Draw(t, "id") + strconv.Itoa(len(s.calls))
 		name := rapid.SampledFrom([]string{"mem_find", "mem_store", "ls", "rm"}).Draw(t, "name")
 		s.calls = append(s.calls, wire.Call{ID: id, Family: "function", Name: name})
 	}
@@ -154,7 +155,11 @@ func TestSees(t *testing.T) {
 		for i, a := range answers {
 			p.answers = append(p.answers, a.stream(rt, p.dialect, i))
 			bodies = append(bodies, Answer{Body: a.whole(p.dialect, i), Hidden: func(c wire.Call) bool { return hide(c.Name) || p.deny[c.ID] }})
-			text += wire.Text([]byte(`"` + strings.Join(a.text, "") + `"`))
+			more := wire.Text([]byte(`"` + strings.Join(a.text, "") + `"`))
+			if p.dialect == dialects.Chat && text != "" && more != "" && !strings.ContainsAny(text[len(text)-1:], " \n") {
+				text += "\n\n" // not "I'll note that.Your dog is Rex."
+			}
+			text += more
 			for _, c := range a.calls {
 				deny := judged && c.Name == "rm"
 				if deny {
@@ -233,7 +238,7 @@ func TestWhole(t *testing.T) {
 	f(dialects.Chat, `{"id":"b","choices":[{"message":{"content":"b"},"finish_reason":"stop"}],"usage":{"n":3}}`,
 		`!{"id":"a","choices":[{"message":{"content":"a"},"finish_reason":"stop"}],"usage":{"n":1}}`,
 		`{"id":"b","choices":[{"message":{"content":"b"},"finish_reason":"stop"}],"usage":{"n":2}}`)
-	f(dialects.Chat, `{"id":"a","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"ab","reasoning_details":[1,2],"reasoning":"r","x":2,"tool_calls":[{"id":"3","custom":{"name":"g"}}]},"finish_reason":"tool_calls"},{"index":1,"message":{"content":"B"}}],"new":1}`,
+	f(dialects.Chat, `{"id":"a","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"a\n\nb","reasoning_details":[1,2],"reasoning":"r","x":2,"tool_calls":[{"id":"3","custom":{"name":"g"}}]},"finish_reason":"tool_calls"},{"index":1,"message":{"content":"B"}}],"new":1}`,
 		`{"id":"a","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"a","reasoning_details":[1 ],"reasoning":null,"x":1,"tool_calls":[{"id":"1","function":{"name":"mem_x"}}]},"finish_reason":"tool_calls"},{"index":1,"message":{"content":"B"}}]}`,
 		`{"id":"b","model":"n","choices":[{"index":0,"message":{"role":"assistant","content":"b","reasoning_details":[ 2],"reasoning":"r","x":2,"tool_calls":[{"id":"2","function":{"name":"mem_x"}},{"id":"3","custom":{"name":"g"}}]},"finish_reason":"tool_calls"},{"index":1,"message":{"content":"again"}}],"new":1}`)
 	f(dialects.Chat, `{"choices":[{"message":{"content":"ab"},"logprobs":{"content":[{"token":"a"},{"token":"b"}],"refusal":null},"finish_reason":"stop"}]}`,
@@ -256,7 +261,7 @@ func TestWhole(t *testing.T) {
 		hidden,
 		`{"id":"b","choices":[{"message":{"content":null,"tool_calls":[{"id":"2","function":{"name":"f"}}]},"logprobs":null,"finish_reason":"tool_calls"},{"index":1,"message":{"content":"B"}}]}`)
 	// Without an index, choices have that of their position.
-	f(dialects.Chat, `{"id":"a","choices":[{"message":{"content":"ab"}},{"message":{"content":"B"}}]}`,
+	f(dialects.Chat, `{"id":"a","choices":[{"message":{"content":"a\n\nb"}},{"message":{"content":"B"}}]}`,
 		`{"id":"a","choices":[{"message":{"content":"a","tool_calls":[{"id":"1","function":{"name":"mem_x"}}]}},{"message":{"content":"B"}}]}`,
 		`{"id":"b","choices":[{"message":{"content":"b"}},{"message":{"content":"again"}}]}`)
 	f(dialects.Chat, `{"choices":[{"message":{"content":null,"tool_calls":[{"id":"2","function":{"name":"f"}}]},"finish_reason":"tool_calls"}]}`,
