@@ -2,6 +2,7 @@ package merge
 
 import (
 	"bytes"
+	"strings"
 
 	"remora/wire"
 	"remora/wire/sse"
@@ -76,13 +77,13 @@ func (c *Client) Answer() int { return c.answer }
 
 // Text returns the text of the first choice that the client has got so far.
 func (c *Client) Text() string {
-	var text string
+	var text strings.Builder
 	if choices := c.got.Reply().Choices; len(choices) > 0 {
 		for i := range choices[0] {
-			text += choices[0][i].Text()
+			text.WriteString(choices[0][i].Text())
 		}
 	}
-	return text
+	return text.String()
 }
 
 // Usage returns the usage object of the current upstream answer as JSON, nil before it came.
