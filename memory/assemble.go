@@ -25,6 +25,11 @@ type assembly struct {
 	offset int         // of the conversation then
 }
 
+// prompt returns what stands before the history.
+func (a *assembly) prompt() pipeline.Prompt {
+	return pipeline.Prompt{System: a.c.System, Instructions: a.t.call.Request.Instructions()}
+}
+
 // assemble makes the view and the summary of the turn. read limits the store, hooks the layers.
 func assemble(read, hooks context.Context, t *Turn) (err error) {
 	l := t.layers

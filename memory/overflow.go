@@ -109,7 +109,7 @@ func (o *overflow) summarize(ctx context.Context, sum *storedValue[summary.State
 
 // try fits the view, with these blocks behind the layers' blocks.
 func (o *overflow) try(more ...view.Block) pipeline.Fitted {
-	return o.l.run.Fit(o.v.Items[:len(o.c.System)], append(slices.Clip(o.l.blocks), more...), o.history())
+	return o.l.run.Fit(o.prompt(), append(slices.Clip(o.l.blocks), more...), o.history())
 }
 
 // apply removes the items that did not fit, and more, from the view, and keeps the blocks that stay.

@@ -25,7 +25,7 @@ func (a *assembly) recall(ctx context.Context) {
 	if others || a.entry.Trimmed() || c.Stored && c.Offset > 0 || l.run.MayLeave(a.entry.Resolved(c.Items)) {
 		l.past.ReachBeyond()
 	}
-	l.blocks = l.run.Recall(ctx, l.run.Cost(c.System), l.states.values.prefix.frozen(a)...)
+	l.blocks = l.run.Recall(ctx, l.run.Cost(a.prompt()), l.states.values.prefix.frozen(a)...)
 	if !c.Opaque {
 		given := a.entry.Resolved(c.Items)
 		a.narrow(l.run.Project(ctx, given, a.beside, 0, a.windowSlot()), given)
@@ -49,14 +49,14 @@ func (a *assembly) recallOfView(ctx context.Context, cut *windowCut) {
 	if cut != nil || l.passedOver > 0 {
 		l.past.ReachBeyond()
 	}
-	system, history := a.v.Items[:len(c.System)], a.history()
+	history := a.history()
 
 	of := pipeline.ViewOf{Cut: cut.of(c.Items, &a.v)}
 	// Blocks that have become larger take the room of items that were shown: layers that left these to the view are called again.
 	const most = 3
 	for range most {
 		before := l.blocks
-		shown := sync.OnceValue(func() map[wire.Hash]bool { return contentsOf(history, l.run.Fit(system, before, history).Left) })
+		shown := sync.OnceValue(func() map[wire.Hash]bool { return contentsOf(history, l.run.Fit(a.prompt(), before, history).Left) })
 		of.Has = func(content wire.Hash) bool { return shown()[content] }
 		l.blocks = l.run.RecallOfView(ctx, of)
 		if a.pin(); costOf(l.blocks) <= costOf(before) {

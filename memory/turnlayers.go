@@ -119,7 +119,7 @@ func (l *turnLayers) account(e *session.Entry, definitions [][]byte, system, his
 	}
 	cost := turnrecord.Tokens{System: l.fitted.SystemTokens, History: l.fitted.HistoryTokens, Tools: tokensOf(tools)}
 	if cost.System+cost.History == 0 {
-		cost.System, cost.History, cost.Estimated = tokensOf(bytesOf(system)), tokensOf(bytesOf(e.Resolved(history))), true
+		cost.System, cost.History, cost.Estimated = tokensOf(bytesOf(system)+len(l.call.Request.Instructions())), tokensOf(bytesOf(e.Resolved(history))), true
 	}
 	for i := range l.blocks {
 		cost.Layers += l.blocks[i].Tokens

@@ -200,7 +200,7 @@ func TestWithoutLayersNothingIsDone(t *testing.T) {
 			}
 			c := context.Background()
 			history := r.Project(c, r.Append(c, items), nothingBeside, 0, math.MaxInt)
-			fit := r.Fit(nil, r.Recall(c, 5), history)
+			fit := r.Fit(Prompt{}, r.Recall(c, 5), history)
 			if len(history) != 1 || len(fit.Left) != 0 || r.Owns("x") || r.ReviewsCalls() || r.HoldsResponse() || r.Settles() {
 				t.Fatal("something is done")
 			}

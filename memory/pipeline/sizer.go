@@ -19,6 +19,13 @@ type Fitted struct {
 	SystemTokens, HistoryTokens int
 }
 
+// Prompt is what stands before the blocks and the history of a view.
+type Prompt struct {
+	System []wire.Item
+	// Instructions are those of a Responses request, as they came; nil for none.
+	Instructions []byte
+}
+
 // Sizer cuts views to the size that the policy allows, at the prices of one model. It needs no layers.
 type Sizer struct {
 	o     *Options
@@ -45,16 +52,16 @@ func (s *Sizer) MayLeave(history []wire.Item) bool {
 	return float64(size) > bytesPerToken*s.free
 }
 
-// Fit chooses which blocks and which history items are sent. System items and the current run, from the last user
+// Fit chooses which blocks and which history items are sent. The prompt and the current run, from the last user
 // message on, always are, with the pairs before it that the policy never leaves out. Each block stays if it fits. Of
 // the rest of the history the newest stays, and calls stay with their results.
 //
 // As little as possible is counted: nothing of a body with fewer bytes than free tokens.
-func (s *Sizer) Fit(system []wire.Item, blocks []view.Block, history []wire.Item) Fitted {
-	if !s.Limited() || s.fitsAnyway(system, blocks, history) {
+func (s *Sizer) Fit(prompt Prompt, blocks []view.Block, history []wire.Item) Fitted {
+	if !s.Limited() || s.fitsAnyway(prompt, blocks, history) {
 		return Fitted{Blocks: blocks}
 	}
-	systemTokens := s.Cost(system)
+	systemTokens := s.Cost(prompt)
 	recalled := make([]view.Candidate, len(blocks))
 	for i, b := range blocks {
 		recalled[i].Cost = b.Cost()
@@ -74,22 +81,22 @@ func (s *Sizer) Fit(system []wire.Item, blocks []view.Block, history []wire.Item
 }
 
 // fitsAnyway reports whether a view fits at the upper bound of its cost: no price is above tokens.AtMost.
-func (s *Sizer) fitsAnyway(system []wire.Item, blocks []view.Block, history []wire.Item) bool {
+func (s *Sizer) fitsAnyway(prompt Prompt, blocks []view.Block, history []wire.Item) bool {
 	if s.o.Policy.Window > 0 {
 		return false
 	}
-	free := s.free
+	free := s.free - float64(len(prompt.Instructions))
 	for i := range blocks {
 		free -= float64(blocks[i].Cost())
 	}
-	for _, items := range [][]wire.Item{system, history} {
+	for _, items := range [][]wire.Item{prompt.System, history} {
 		for _, it := range items {
 			if free -= float64(len(it.Raw)); free < 0 {
 				return false // without a closer look
 			}
 		}
 	}
-	for _, items := range [][]wire.Item{system, history} {
+	for _, items := range [][]wire.Item{prompt.System, history} {
 		for _, it := range items {
 			if free -= float64(tokens.AtMost(it) - len(it.Raw)); free < 0 {
 				return false
@@ -113,12 +120,16 @@ func (s *Sizer) Count(text string) int {
 	return s.o.Count(s.model, text)
 }
 
-// Cost returns the tokens of items, 0 if the policy has no limit of them. Counting ends with the item that exceeds the limit.
-func (s *Sizer) Cost(items []wire.Item) int {
+// Cost returns the tokens of a prompt, 0 if the policy has no limit of them. Counting ends with the item that exceeds the limit.
+func (s *Sizer) Cost(p Prompt) int {
 	if math.IsInf(s.free, 1) {
 		return 0
 	}
-	return view.Cost(items, s.free, s.CountItem)
+	cost := view.Cost(p.System, s.free, s.CountItem)
+	if p.Instructions != nil {
+		cost += s.Count(wire.Text(p.Instructions))
+	}
+	return cost
 }
 
 // CountItem returns how many tokens an item costs the model of the request.

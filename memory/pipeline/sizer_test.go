@@ -45,7 +45,7 @@ func TestFit(t *testing.T) {
 				wire.NewMessage(dialects.Chat, wire.Assistant, "h3"),
 			}
 			blocks := []view.Block{block("L1", 29), block("L2", 127), block("L3", 29)}
-			f := start(t, o).Fit([]wire.Item{wire.NewMessage(dialects.Chat, wire.System, "s")}, blocks, history)
+			f := start(t, o).Fit(Prompt{System: []wire.Item{wire.NewMessage(dialects.Chat, wire.System, "s")}}, blocks, history)
 			got := strings.Join(strings.Fields("s "+names(f.Blocks)+" "+texts(staying(history, f))), " ")
 			if got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
@@ -54,6 +54,28 @@ func TestFit(t *testing.T) {
 				t.Errorf("%d blocks and %d dropped, %d items and %d left", len(f.Blocks), len(f.Dropped), len(staying(history, f)), len(f.Left))
 			}
 		})
+	}
+}
+
+// TestFitCountsInstructions: those of a Responses request take room like a system message.
+func TestFitCountsInstructions(t *testing.T) {
+	history := []wire.Item{
+		wire.NewMessage(dialects.Responses, wire.User, "h1"), wire.NewMessage(dialects.Responses, wire.Assistant, "h2"),
+		wire.NewMessage(dialects.Responses, wire.User, "h3"),
+	}
+	o := Options{
+		Policy:    view.Policy{Budget: 100},
+		Count:     func(_, text string) int { return len(text) },
+		CountItem: func(string, wire.Item) int { return 30 },
+	}
+	instructions := []byte(`"` + strings.Repeat("a", 30) + `\n"`)
+	f := start(t, o).Fit(Prompt{Instructions: instructions}, nil, history)
+	if got := texts(staying(history, f)); got != "h2 h3" || f.SystemTokens != 31 {
+		t.Errorf("%q stay, %d tokens of the prompt; want h2 h3, 31", got, f.SystemTokens)
+	}
+	f = start(t, o).Fit(Prompt{}, nil, history)
+	if got := texts(staying(history, f)); got != "h1 h2 h3" {
+		t.Errorf("without instructions %q stay", got)
 	}
 }
 
@@ -92,7 +114,7 @@ func TestFitKeepsPairs(t *testing.T) {
 			rt.Fatal(err)
 		}
 		r, _ := p.Begin(t.Context(), "tenant", turn(), nil, Credential{})
-		f := r.Fit(nil, nil, history)
+		f := r.Fit(Prompt{}, nil, history)
 		kept := staying(history, f)
 		if errs := wiretest.Check(dialects.Chat, kept); len(errs) > 0 {
 			rt.Fatalf("calls without results, or results without calls: %v", errs)
@@ -116,13 +138,13 @@ func TestFitCountsNoMoreThanFits(t *testing.T) {
 	for i := range history {
 		history[i] = user("x")
 	}
-	if f := start(t, o).Fit(nil, nil, history); len(staying(history, f)) != 10 || counted > 12 {
+	if f := start(t, o).Fit(Prompt{}, nil, history); len(staying(history, f)) != 10 || counted > 12 {
 		t.Errorf("%d items kept, %d counted", len(staying(history, f)), counted)
 	}
 	o.CountItem = func(string, wire.Item) int { t.Error("counted"); return 0 }
 	r := start(t, o)
 	run := []wire.Item{user(strings.Repeat("x", 2<<20))}
-	if f := r.Fit(nil, nil, run); len(staying(run, f)) != 1 {
+	if f := r.Fit(Prompt{}, nil, run); len(staying(run, f)) != 1 {
 		t.Error("the run has gone")
 	}
 }
@@ -151,7 +173,7 @@ func TestFitCountsNothingThatFitsAnyway(t *testing.T) {
 				Policy:    view.Policy{Budget: c.budget, Window: c.window},
 				CountItem: func(string, wire.Item) int { counted = true; return 10 },
 			}
-			f := start(t, o).Fit([]wire.Item{wire.NewMessage(dialects.Chat, wire.System, "s")}, c.blocks, c.history)
+			f := start(t, o).Fit(Prompt{System: []wire.Item{wire.NewMessage(dialects.Chat, wire.System, "s")}}, c.blocks, c.history)
 			if len(staying(c.history, f)) != len(c.history) || len(f.Blocks) != len(c.blocks) || len(f.Left)+len(f.Dropped) != 0 {
 				t.Errorf("%d items and %d blocks are left", len(staying(c.history, f)), len(f.Blocks))
 			}
