@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"remora/memory"
@@ -108,6 +109,35 @@ func TestEndsOfWork(t *testing.T) {
 	if len(told) > 0 {
 		t.Errorf("layers were told %q as well", <-told)
 	}
+}
+
+// TestParentHasResultsAtOnce: when the client sees the end of a child's work, the next request of the parent has its results.
+func TestParentHasResultsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told := make(chan string, 16)
+		l := newLab(t, memory.Options{CommitWait: time.Second, Shape: memory.Shape{Layers: layersOf(t,
+			pipeline.Layer{ID: "w", Kind: "test", Scope: layer.Thread, Impl: slowWorker{worker{told}}})}})
+		child := memory.Call{Scope: memory.Scope{Tenant: "tenant", Session: "child", Parent: "parent"}}
+		l.turnOf(in("parent", ""), "u:go", "a:on")
+		for _, results := range []string{"first", "second"} {
+			l.calls(child, "u:"+results, "w_done", `{"success":""}`)
+			for len(told) > 1 {
+				<-told
+			}
+			if got, want := <-told, "child returns to parent success"; got != want {
+				t.Errorf("%s: when the client had the answer, layers had heard %q, want %q", results, got, want)
+			}
+		}
+		l.m.Close()
+	})
+}
+
+// slowWorker is a worker that takes a while to return results, less than a commit may take.
+type slowWorker struct{ worker }
+
+func (w slowWorker) Return(ctx context.Context, t *layer.Turn, parent, child layer.State, o layer.Outcome) (layer.State, error) {
+	time.Sleep(time.Second / 2)
+	return w.worker.Return(ctx, t, parent, child, o)
 }
 
 // TestParentOfASessionThatBeginsInAnOutage: the child gives back at its end although only its first request has named the parent.

@@ -13,11 +13,13 @@ import (
 // failedStatus is the lowest status of a failed call.
 const failedStatus = 300
 
-// conclude runs the layers' store hooks before the commit. It returns the work for afterwards, nil if there is none.
-func (l *turnLayers) conclude(ctx context.Context, a *Answer) (after func(context.Context)) {
+// conclude runs the layers' store hooks before the commit. It returns the work for afterwards, nil if there is none. awaited: the
+// work gives a parent session the results of its child, and the client, who sees that the child's work has ended, may ask the
+// parent next.
+func (l *turnLayers) conclude(ctx context.Context, a *Answer) (after func(context.Context), awaited bool) {
 	l.rounds.take(l.states.values.prefix, a)
 	if l.guard || l.run.Empty() { // no layer learns, and no execution ends
-		return nil
+		return nil, false
 	}
 	resp := l.rounds.response()
 	answered := l.success(a)
@@ -43,7 +45,7 @@ func (l *turnLayers) conclude(ctx context.Context, a *Answer) (after func(contex
 	}
 	gives := end.Result.Ends() && l.call.Scope.Parent != ""
 	if !settles && !gives && (!done || !later) {
-		return nil
+		return nil, false
 	}
 
 	return func(ctx context.Context) {
@@ -51,7 +53,7 @@ func (l *turnLayers) conclude(ctx context.Context, a *Answer) (after func(contex
 			defer l.settle(ctx, resp)()
 		}
 		l.end(ctx, end, done && later)
-	}
+	}, gives
 }
 
 // settles reports whether settle has anything to do.

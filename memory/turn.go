@@ -336,7 +336,8 @@ func (t *Turn) Review(ctx context.Context, r wire.Reply) Next {
 func (t *Turn) LastRound() bool { return t.layers != nil && t.layers.rounds.isLast() }
 
 // Commit makes the turn durable, in the store or, while that is down, in the spool. It returns when the turn is
-// durable, and waits for the store for at most store.commit_wait. Layers that are slow to store do so afterwards.
+// durable, and waits for the store for at most store.commit_wait, also for what a child session gives back to its parent. Layers
+// that are slow to store do so afterwards.
 func (t *Turn) Commit(a Answer) {
 	if t.call.Unkept {
 		return
@@ -346,9 +347,10 @@ func (t *Turn) Commit(a Answer) {
 	}
 	l, w := t.layers, &t.writer
 	var after func(context.Context)
+	awaited := false
 	if l != nil {
 		hooks := withTimeout(t.base, t.m.o.CommitWait)
-		after = l.conclude(hooks, &a)
+		after, awaited = l.conclude(hooks, &a)
 		hooks.end()
 	}
 	// The deadline counts from here: hooks take none of the store's time, and a write of the input may be running, with an
@@ -370,7 +372,14 @@ func (t *Turn) Commit(a Answer) {
 			after = l.flushFirst(after)
 		}
 		if after != nil {
-			t.m.settling.begin(t.base, after)
+			done := make(chan struct{})
+			begun := t.m.settling.begin(t.base, func(ctx context.Context) { defer close(done); after(ctx) })
+			if begun && awaited {
+				select {
+				case <-done:
+				case <-ctx.Done():
+				}
+			}
 		}
 		if !l.guard {
 			t.m.past.EmbedSoon(t.shape.Embeddings, t.call.Scope, t.call.Credential, t.ID)
