@@ -79,7 +79,8 @@ type state struct {
 type checkpoint struct {
 	Timestamp int64 `json:"timestamp"` // milliseconds since 1970
 	Depth     int   `json:"depth"`     // 0 in a session of its own, 1 in one that another spawned
-	// Outcome is how the run ended, with the answer that ended it: "answered", or "denied" where a layer forbade it.
+	// Outcome is how the run ended, with the answer that ended it: "answered", or "denied" where a layer forbade it; "success" or
+	// "failure" where the task ended with it.
 	Outcome string `json:"outcome,omitempty"`
 }
 
@@ -234,20 +235,17 @@ func (*Layer) Store(_ context.Context, t *layer.Turn, s layer.State, _ *layer.Re
 	return st.encode()
 }
 
-// Complete records how the work ended: data.__outcome is "success" or "failure". The end of a run is recorded at its checkpoint
-// and does not end the task.
+// Complete records at the last checkpoint how the run or the work ended. The end of the work is in data.__outcome, too; the end of a
+// run does not end the task.
 func (*Layer) Complete(_ context.Context, _ *layer.Turn, s layer.State, o layer.Outcome) (layer.State, error) {
 	st := read(s)
 	if o.Result.Ends() {
 		st.end(o.Result)
-		return st.encode()
 	}
 	if n := len(st.Checkpoints); n > 0 {
-		st.Checkpoints = slices.Clone(st.Checkpoints)
 		st.Checkpoints[n-1].Outcome = string(o.Result)
-		return st.encode()
 	}
-	return s, nil
+	return st.encode()
 }
 
 // end notes how the task ended.

@@ -304,6 +304,11 @@ func TestComplete(t *testing.T) {
 		if got := decode(t, s); err != nil || got.Data["__outcome"] != string(result) || len(got.Checkpoints) != 0 {
 			t.Errorf("%s: state %s, error %v", result, s, err)
 		}
+		s, err = l.Complete(t.Context(), at(1), marks(t, 2), layer.Outcome{Result: result})
+		want := fmt.Sprintf(`"checkpoints":[{"timestamp":0,"depth":0},{"timestamp":1000,"depth":0,"outcome":%q}]`, result)
+		if err != nil || !strings.Contains(string(s), want) {
+			t.Errorf("%s: state %s, error %v, want %s", result, s, err, want)
+		}
 	}
 }
 
