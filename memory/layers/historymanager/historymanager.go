@@ -28,14 +28,18 @@ const (
 
 // Layer is the layer. It is safe for concurrent use.
 type Layer struct {
-	o     Options
-	topK  int
-	types []Type
+	o       Options
+	topK    int
+	types   []Type
+	backend Opener
 }
 
 // New returns the layer. The error joins one line per key that is wrong.
-func New(o Options) (*Layer, error) {
-	l := &Layer{o: o, topK: defaultTopK}
+func New(o Options) (*Layer, error) { return NewWith(o, BuiltIn) }
+
+// NewWith is New with another long-term memory.
+func NewWith(o Options, backend Opener) (*Layer, error) {
+	l := &Layer{o: o, topK: defaultTopK, backend: backend}
 	if o.RecallTopK != nil {
 		l.topK = *o.RecallTopK
 	}
@@ -126,13 +130,13 @@ const (
 
 // Recall shows the summary of the conversation and the memories that match the user's last message, in one block.
 // The client's own system text stands before it, untouched.
-func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget int) (layer.Recalled, error) {
+func (l *Layer) Recall(ctx context.Context, t *layer.Turn, s layer.State, budget int) (layer.Recalled, error) {
 	st := decode(s)
 	c := st.find(identifier(t.Thread))
 	text, shown := c.render(l.o.MaxChars, func(text string) bool {
 		return layer.Fits(t.Count, text, l.o.MemoryTokenBudget/sharedSummaries)
 	})
-	lines := l.lines(t, &st, shown)
+	lines := l.lines(ctx, t, &st, shown)
 	t.Note("summaries", len(c.Parts))
 
 	first := 0 // of the memories among the lines of the block
@@ -169,13 +173,18 @@ func join(summaries string, lines []string) string {
 }
 
 // lines returns the recalled memories, best first, up to the first that exceeds memory_token_budget. Texts of this conversation
-// that are in shown are left out.
-func (l *Layer) lines(t *layer.Turn, st *state, shown []string) []string {
+// that are in shown are left out. A failing long-term memory does not hide summaries.
+func (l *Layer) lines(ctx context.Context, t *layer.Turn, st *state, shown []string) []string {
 	if !l.o.EnableLongTermMemory || l.topK == 0 || t.Query == "" {
 		return nil
 	}
+	found, err := l.backend(t, &st.Memories).Recall(ctx, t.Query, l.topK+len(shown), l.filters(t))
+	if err != nil {
+		t.Note("memories_failed", true)
+		return nil
+	}
 	own := identifier(t.Thread)
-	found := slices.DeleteFunc(st.Memories.search(t.Query, l.topK+len(shown), l.filters(t), t.Now), func(e Entry) bool {
+	found = slices.DeleteFunc(slices.Clone(found), func(e Entry) bool {
 		return e.Type == Summary && e.Conversation == own && slices.Contains(shown, e.Content)
 	})
 	var lines []string
@@ -245,7 +254,7 @@ func (l *Layer) extend(ctx context.Context, t *layer.Turn, s layer.State, items 
 	if c.waiting() > maxPending || len(c.Pending) > maxLines {
 		did.closed = append(did.closed, c.fold(l.o.MaxChars)...)
 	}
-	return l.put(t, st, c, did, fault)
+	return l.put(ctx, t, st, c, did, fault)
 }
 
 // Distil lets the model write one text that replaces the summary and the lines that wait for it, when there are enough. If it fails,
@@ -260,23 +269,23 @@ func (l *Layer) Distil(ctx context.Context, t *layer.Turn, s layer.State) (func(
 		return nil, nil
 	}
 	text, fault := asked.roll(ctx, t)
-	return func(_ context.Context, s layer.State) (layer.State, error) {
+	return func(ctx context.Context, s layer.State) (layer.State, error) {
 		st := decode(s)
 		c, n := st.take(identifier(t.Thread)), len(asked.Pending)
 		if !slices.Equal(c.Parts, asked.Parts) || len(c.Pending) < n || !slices.Equal(c.Pending[:n], asked.Pending) {
 			return s, nil // it was forgotten, or another replica was first
 		}
 		did := c.rolled(t, text, fault, n, change{before: c.open()})
-		return l.put(t, st, c, did, fault)
+		return l.put(ctx, t, st, c, did, fault)
 	}, nil
 }
 
 // put keeps a conversation's summary. An error so far is returned with the state.
-func (l *Layer) put(t *layer.Turn, st state, c chapter, did change, fault error) (layer.State, error) {
+func (l *Layer) put(ctx context.Context, t *layer.Turn, st state, c chapter, did change, fault error) (layer.State, error) {
 	t.Note("summaries", len(c.Parts))
 	if l.o.EnableLongTermMemory {
 		did.open = c.open()
-		l.remember(t, &st, did)
+		fault = errors.Join(fault, l.remember(ctx, t, &st, did))
 	}
 	if !c.empty() {
 		st.Chapters = append(st.Chapters, c)
@@ -297,24 +306,30 @@ type change struct {
 
 // remember updates the long-term memory of a conversation with its summary: it adds closed parts, or replaces all by the
 // model's one, and replaces the excerpts of pending lines.
-func (l *Layer) remember(t *layer.Turn, st *state, did change) {
+func (l *Layer) remember(ctx context.Context, t *layer.Turn, st *state, did change) error {
 	if did.before == did.open && len(did.closed) == 0 {
-		return
+		return nil
 	}
+	b := l.backend(t, &st.Memories)
 	old := Filters{Agent: l.o.AgentID, Conversation: identifier(t.Thread), Types: []Type{Summary}, Content: did.before}
 	if did.rolled {
 		old.Content = ""
 	}
 	if did.rolled || did.before != "" {
-		st.Memories.remove(old)
+		if _, err := b.Forget(ctx, old); err != nil {
+			return fmt.Errorf("long-term memory: forget: %w", err)
+		}
 	}
 	texts := did.closed
 	if did.open != "" {
 		texts = append(texts, did.open)
 	}
 	for _, text := range texts {
-		st.Memories.add(l.entry(t, Summary, text))
+		if err := b.Store(ctx, l.entry(t, Summary, text)); err != nil {
+			return fmt.Errorf("long-term memory: store: %w", err)
+		}
 	}
+	return nil
 }
 
 // entry returns a memory of this turn.
@@ -325,10 +340,23 @@ func (l *Layer) entry(t *layer.Turn, of Type, text string) Entry {
 	}
 }
 
-// Forget removes the summaries and memories of deleted conversations (layer.Forgetter).
-func (*Layer) Forget(_ context.Context, _ *layer.Turn, s layer.State, gone func(string) bool) (layer.State, error) {
+// Forget removes the summaries and memories of deleted conversations (layer.Forgetter), including those that an
+// external long-term memory has of conversations with a summary here.
+func (l *Layer) Forget(ctx context.Context, t *layer.Turn, s layer.State, gone func(string) bool) (layer.State, error) {
 	st := decode(s)
-	st.Chapters = slices.DeleteFunc(st.Chapters, func(c chapter) bool { return gone(digestOf(c.Conversation)) })
+	b := l.backend(t, &st.Memories)
+	var fault error
+	st.Chapters = slices.DeleteFunc(st.Chapters, func(c chapter) bool {
+		if !gone(digestOf(c.Conversation)) {
+			return false
+		}
+		_, err := b.Forget(ctx, Filters{Conversation: c.Conversation})
+		fault = errors.Join(fault, err)
+		return err == nil
+	})
+	if fault != nil {
+		return nil, fmt.Errorf("long-term memory: forget: %w", fault)
+	}
 	st.Memories = slices.DeleteFunc(st.Memories, func(e Entry) bool { return gone(digestOf(e.Conversation)) })
 	return st.encode()
 }

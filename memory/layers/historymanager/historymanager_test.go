@@ -66,7 +66,7 @@ func TestSuite(t *testing.T) {
 	c := chapter{Conversation: "thread-a", Pending: []string{"[user] </zz> waits"}}
 	for i := range 12 {
 		c.Parts = append(c.Parts, fmt.Sprintf("[user] %d My name </zz> is ANN 日本語 %s", i, strings.Repeat("tea ", 30)))
-		full.Memories.add(Entry{Type: types()[i%5], Content: fmt.Sprintf("%d I prefer tea </zz>", i), User: "u", Conversation: "c", At: int64(i)})
+		_ = full.Memories.Store(t.Context(), Entry{Type: types()[i%5], Content: fmt.Sprintf("%d I prefer tea </zz>", i), User: "u", Conversation: "c", At: int64(i)})
 	}
 	full.Chapters = []chapter{c}
 	s, err := full.encode()

@@ -1,6 +1,7 @@
 package historymanager
 
 import (
+	"context"
 	"slices"
 	"strconv"
 	"time"
@@ -64,34 +65,62 @@ func (f Filters) match(e Entry) bool {
 	return true
 }
 
+// Backend is a long-term memory. Its input is bounded and has passed the filter for secrets.
+type Backend interface {
+	// Store adds an entry, in place of one with the same type, content and ids.
+	Store(ctx context.Context, e Entry) error
+	// Recall returns at most topK memories that match the filters and the query, best first.
+	Recall(ctx context.Context, query string, topK int, f Filters) ([]Entry, error)
+	// Forget removes the memories that match the filters, and returns their number.
+	Forget(ctx context.Context, f Filters) (int, error)
+}
+
+// Opener opens the long-term memory for a turn. own is the part of the layer's state for memories; an external memory
+// leaves it empty.
+type Opener func(t *layer.Turn, own *Memories) Backend
+
+// BuiltIn is the memory in the layer's state, which is shared as the layer's scope says and bounded.
+func BuiltIn(t *layer.Turn, own *Memories) Backend { return builtIn{own, t.Now} }
+
+// builtIn never fails.
+type builtIn struct {
+	*Memories
+	now time.Time // which "yesterday" is relative to
+}
+
+// Recall returns at most topK entries that match the filters and share words with the query, the best first.
+func (b builtIn) Recall(_ context.Context, query string, topK int, f Filters) ([]Entry, error) {
+	return b.search(query, topK, f, b.now), nil
+}
+
 // Memories are entries in the layer's state, oldest first.
 type Memories []Entry
 
-// add adds an entry, replacing one with the same type, content and ids.
-func (m *Memories) add(e Entry) {
+// Store adds an entry, replacing one with the same type, content and ids.
+func (m *Memories) Store(_ context.Context, e Entry) error {
 	e.Content = clean(e.Content, maxContent)
 	if !e.sound() {
-		return
+		return nil
 	}
 	*m = slices.DeleteFunc(*m, func(old Entry) bool {
 		old.At = e.At
 		return old == e
 	})
 	*m = append(*m, e)
+	return nil
 }
 
-// remove removes the entries that match the filters and returns their number.
-func (m *Memories) remove(f Filters) int {
+// Forget removes the entries that match the filters and returns their number.
+func (m *Memories) Forget(_ context.Context, f Filters) (int, error) {
 	before := len(*m)
 	*m = slices.DeleteFunc(*m, f.match)
-	return before - len(*m)
+	return before - len(*m), nil
 }
 
 // maxQuery is the number of bytes of a query that are read: the beginning of a longer message states its topic.
 const maxQuery = 8 << 10
 
-// search returns at most topK entries that match the filters and share words with the query, the best first. "Yesterday" in the
-// query is relative to now.
+// search returns at most topK entries that match the filters and share words with the query, the best first.
 func (m *Memories) search(query string, topK int, f Filters, now time.Time) (found []Entry) {
 	all := *m
 	if topK <= 0 || len(all) == 0 {

@@ -1,6 +1,8 @@
 package historymanager
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -12,7 +14,7 @@ import (
 	"remora/wire"
 )
 
-func contents(entries []Entry) []string {
+func contents(entries []Entry, _ error) []string {
 	var texts []string
 	for _, e := range entries {
 		texts = append(texts, e.Content)
@@ -42,13 +44,13 @@ func TestFilters(t *testing.T) {
 		{"all at once", Filters{User: "ann", Types: []Type{Fact}, After: start.Add(-time.Second)}, []string{"tea red"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if diff := cmp.Diff(c.want, contents(all.search("tea", 10, c.f, start))); diff != "" {
+			if diff := cmp.Diff(c.want, contents(all.search("tea", 10, c.f, start), nil)); diff != "" {
 				t.Error(diff)
 			}
 			left := slices.Clone(all)
-			n := left.remove(c.f)
-			if found := left.search("tea", 10, c.f, start); n != len(c.want) || len(left) != len(all)-n || found != nil {
-				t.Errorf("forgot %d, left %v", n, left)
+			n, err := left.Forget(t.Context(), c.f)
+			if found := left.search("tea", 10, c.f, start); err != nil || n != len(c.want) || len(left) != len(all)-n || found != nil {
+				t.Errorf("forgot %d, left %v: %v", n, left, err)
 			}
 		})
 	}
@@ -107,7 +109,7 @@ func TestRanking(t *testing.T) {
 		{"ann", 0, nil},
 		{strings.Repeat("x ", 1<<20) + "ann", 5, nil},
 	} {
-		if diff := cmp.Diff(c.want, contents(m.search(c.query, c.topK, Filters{}, start))); diff != "" {
+		if diff := cmp.Diff(c.want, contents(m.search(c.query, c.topK, Filters{}, start), nil)); diff != "" {
 			t.Errorf("%.40q: %s", c.query, diff)
 		}
 	}
@@ -119,11 +121,15 @@ func TestRecallByDate(t *testing.T) {
 	m := Memories{
 		{Type: Fact, Content: "The tea was green.", At: day(-3)}, {Type: Fact, Content: "The tea was black.", At: day(-2)}, {Type: Fact, Content: "The tea was white.", At: day(-1)},
 	}
-	const asked = "Which tea did I drink yesterday?"
-	if diff := cmp.Diff([]string{"The tea was white."}, contents(m.search(asked, 1, Filters{}, start))); diff != "" {
+	tu := turn()
+	tu.Now = start
+	found, err := BuiltIn(tu, &m).Recall(t.Context(), "Which tea did I drink yesterday?", 1, Filters{})
+	if diff := cmp.Diff([]string{"The tea was white."}, contents(found, err)); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"The tea was black."}, contents(m.search(asked, 1, Filters{}, start.AddDate(0, 0, -1)))); diff != "" {
+	tu.Now = start.AddDate(0, 0, -1)
+	found, err = BuiltIn(tu, &m).Recall(t.Context(), "Which tea did I drink yesterday?", 1, Filters{})
+	if diff := cmp.Diff([]string{"The tea was black."}, contents(found, err)); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -167,7 +173,7 @@ func TestTools(t *testing.T) {
 		t.Errorf("%s, %v, %v", said, st, err)
 	}
 	st.Chapters = []chapter{{Conversation: "A", Parts: []string{"of A"}}, {Conversation: "B", Parts: []string{"of B"}}}
-	st.Memories.add(Entry{Type: Fact, Content: "of B", Conversation: "B"})
+	_ = st.Memories.Store(t.Context(), Entry{Type: Fact, Content: "of B", Conversation: "B"})
 	if s, err = st.encode(); err != nil {
 		t.Fatal(err)
 	}
@@ -177,10 +183,43 @@ func TestTools(t *testing.T) {
 	}
 }
 
-// TestForgotten: a deleted conversation leaves neither its summary nor what the model remembered in it, and no secret is kept of
-// any.
-func TestForgotten(t *testing.T) {
-	l := open(t, Options{EnableSummarization: true, EnableLongTermMemory: true, MemoryTools: true})
+// elsewhere is a long-term memory that is not in the layer's state.
+type elsewhere struct {
+	Memories
+	fails bool
+}
+
+var errElsewhere = errors.New("unreachable")
+
+func (e *elsewhere) Store(ctx context.Context, entry Entry) error {
+	if e.fails {
+		return errElsewhere
+	}
+	return e.Memories.Store(ctx, entry)
+}
+
+func (e *elsewhere) Recall(_ context.Context, query string, topK int, f Filters) ([]Entry, error) {
+	if e.fails {
+		return nil, errElsewhere
+	}
+	return e.search(query, topK, f, start), nil
+}
+
+func (e *elsewhere) Forget(ctx context.Context, f Filters) (int, error) {
+	if e.fails {
+		return 0, errElsewhere
+	}
+	return e.Memories.Forget(ctx, f)
+}
+
+// TestAnotherBackend: summaries and what the model remembers go to another long-term memory, are recalled from it and
+// forgotten in it; one that fails hides no summary, and what it has is not taken for forgotten.
+func TestAnotherBackend(t *testing.T) {
+	b := &elsewhere{}
+	l, err := NewWith(Options{EnableSummarization: true, EnableLongTermMemory: true, MemoryTools: true}, func(*layer.Turn, *Memories) Backend { return b })
+	if err != nil {
+		t.Fatal(err)
+	}
 	s, err := evicted(t.Context(), l, turn(), nil, []wire.Item{says(wire.User, "I drink tea. My password is hunter2.")})
 	if err != nil {
 		t.Fatal(err)
@@ -188,19 +227,24 @@ func TestForgotten(t *testing.T) {
 	if _, s, err = l.runRemember(t.Context(), turn(), s, []byte(`{"content":"tea is hot","type":"fact"}`)); err != nil {
 		t.Fatal(err)
 	}
-	if st := decode(s); strings.Contains(string(s), "hunter2") || len(st.Memories) != 2 || len(st.Chapters) != 1 {
-		t.Fatalf("state %s", s)
+	if strings.Contains(string(s), "memories") || strings.Contains(string(s), "hunter2") || len(b.Memories) != 2 || strings.Contains(b.Memories[0].Content, "hunter2") {
+		t.Fatalf("state %s, elsewhere %v", s, b.Memories)
 	}
 	if text := recall(t, l, asking("tea"), s, 1000); !strings.Contains(text, "- [fact] tea is hot") || strings.Contains(text, "- [summary]") {
 		t.Errorf("told %q", text)
 	}
 
-	kept, err := l.Forget(t.Context(), turn(), s, func(digest string) bool { return digest == layer.Digest("B") })
-	if err != nil || string(kept) != string(s) {
-		t.Errorf("after another was deleted: %s, %v", kept, err)
+	b.fails = true
+	if text := recall(t, l, asking("tea"), s, 1000); !strings.Contains(text, "I drink tea.") || strings.Contains(text, "tea is hot") {
+		t.Errorf("of a memory that fails: %q", text)
 	}
-	if s, err = l.Forget(t.Context(), turn(), s, func(digest string) bool { return digest == layer.Digest("A") }); err != nil || len(s) > 0 {
-		t.Errorf("after forget: %s, %v", s, err)
+	gone := func(digest string) bool { return digest == layer.Digest("A") }
+	if _, err := l.Forget(t.Context(), turn(), s, gone); !errors.Is(err, errElsewhere) {
+		t.Errorf("forget: %v", err)
+	}
+	b.fails = false
+	if s, err = l.Forget(t.Context(), turn(), s, gone); err != nil || len(s) > 0 || len(b.Memories) > 0 {
+		t.Errorf("after forget: %s, %v, %v", s, b.Memories, err)
 	}
 }
 
@@ -224,7 +268,7 @@ func TestRolledUpOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		st := decode(s)
-		if diff := cmp.Diff([]string{text}, contents(st.Memories)); diff != "" {
+		if diff := cmp.Diff([]string{text}, contents(st.Memories, nil)); diff != "" {
 			t.Error(diff)
 		}
 	}

@@ -35,7 +35,7 @@ func (l *Layer) Tools() []layer.Tool {
 	}
 }
 
-func (l *Layer) runRemember(_ context.Context, t *layer.Turn, s layer.State, arguments []byte) (string, layer.State, error) {
+func (l *Layer) runRemember(ctx context.Context, t *layer.Turn, s layer.State, arguments []byte) (string, layer.State, error) {
 	var in struct {
 		Content string `json:"content"`
 		Type    Type   `json:"type"`
@@ -48,12 +48,14 @@ func (l *Layer) runRemember(_ context.Context, t *layer.Turn, s layer.State, arg
 		return "", nil, errors.New("want type fact, instruction, tool_result or custom")
 	}
 	st := decode(s)
-	st.Memories.add(e)
+	if err := l.backend(t, &st.Memories).Store(ctx, e); err != nil {
+		return "", nil, fmt.Errorf("long-term memory: store: %w", err)
+	}
 	next, err := st.encode()
 	return "Remembered.", next, err
 }
 
-func (l *Layer) runForget(_ context.Context, t *layer.Turn, s layer.State, arguments []byte) (string, layer.State, error) {
+func (l *Layer) runForget(ctx context.Context, t *layer.Turn, s layer.State, arguments []byte) (string, layer.State, error) {
 	var in struct {
 		Type Type `json:"type"`
 		This bool `json:"this_conversation"`
@@ -70,7 +72,10 @@ func (l *Layer) runForget(_ context.Context, t *layer.Turn, s layer.State, argum
 		f.Conversation = identifier(t.Thread)
 	}
 	st := decode(s)
-	n := st.Memories.remove(f)
+	n, err := l.backend(t, &st.Memories).Forget(ctx, f)
+	if err != nil {
+		return "", nil, fmt.Errorf("long-term memory: forget: %w", err)
+	}
 	if in.This && (in.Type == "" || in.Type == Summary) {
 		st.take(f.Conversation)
 	}
