@@ -49,6 +49,10 @@ func kinds() []kind {
 func openings() map[string]string {
 	return map[string]string{
 		"name the conversation based on the chat records":                                         "title", // Chatbox
+		"based on the chat history, give this conversation a name":                                "title", // Chatbox
+		"summarize in a 10-word title":                                                            "title", // Jan
+		"generate a short title (max 10 words) for the following user query":                      "title", // Jan
+		"generate a concise title, in 6 words or less, summarising this message":                  "title", // Msty
 		"given the following... please reply with a title for the chat":                           "title", // Continue
 		"analyze this conversation and provide:\n1. the detected language":                        "title", // LibreChat
 		"please generate a concise title (max 40 characters) for a conversation that starts with": "title", // LibreChat
@@ -83,7 +87,7 @@ func Mentions(text []byte) bool {
 	text = text[:min(len(text), 2*maxBytes)]
 	parts := [...]string{
 		"versation", "Chat", "chat", "ssion", "hread", "ialog", // "ssion" of a session or a discussion
-		"Tools:", "utocompletion", "et of responses",
+		"itle", "Tools:", "utocompletion", "et of responses",
 	}
 	return slices.ContainsFunc(parts[:], func(part string) bool { return bytes.Contains(text, []byte(part)) })
 }

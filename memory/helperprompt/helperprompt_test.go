@@ -25,3 +25,23 @@ func TestIsOrder(t *testing.T) {
 		}
 	}
 }
+
+// TestTitles: what chat apps ask for a title with, without a system prompt, and with no more than the user's first message. A user's
+// own words are none.
+func TestTitles(t *testing.T) {
+	for said, want := range map[string]string{
+		`Summarize in a 10-word Title. Give the title only. Here is the message: "my name is Ada"`:                               "title",
+		"Generate a short title (max 10 words) for the following user query. Respond with only the title.\n\nmy name is Ada":     "title",
+		"Generate a concise title, in 6 words or less, summarising this message. Message: my name is Ada":                        "title",
+		"Based on the chat history, give this conversation a name.\nKeep it short - 10 characters max, no quotes.\nUse English.": "title",
+		"Summarize this text in 10 words, and give it a title: my name is Ada":                                                   "",
+		"What is a good title for a song about Ada?":                                                                             "",
+	} {
+		if got := Kind("", said); got != want {
+			t.Errorf("%.60q is %q, want %q", said, got, want)
+		}
+		if want != "" && !Mentions([]byte(said)) {
+			t.Errorf("%.60q is not looked at", said)
+		}
+	}
+}
