@@ -63,6 +63,7 @@ func clientShapes() []shape {
 		{client: "Claude Code", name: "a sub-agent while the call is open", said: []string{"tools=task,ls | s:agent u:1 -> c:x"}, asks: "tools=ls | s:explore u:look", place: "ALONE head_waits"},
 		{client: "Claude Code", name: "its loop", said: []string{"tools=task,ls | s:agent u:1 -> c:x", "tools=ls | s:explore u:look -> c:y"}, asks: "tools=ls | s:explore u:look c:y r:y", place: "ALONE known_history"},
 		{client: "Claude Code", name: "the parent goes on", said: []string{"tools=task,ls | s:agent u:1 -> c:x", "tools=ls | s:explore u:look -> a:found"}, asks: "tools=task,ls | s:agent u:1 c:x r:x", place: "LINE known_history"},
+		{client: "SillyTavern", name: "an exchange is deleted", said: append(chatSaid(), "| u:1 a:1 u:2 a:2 u:3 -> a:3"), asks: "| u:1 a:1 u:3 a:3 u:4", place: "LINE known_history"},
 		{client: "Cline", name: "keeps the task and cuts the middle", said: append(agentSaid(), "tools=ls,edit | s:agent u:1 c:x r:x a:1 u:2 a:2 u:3 -> a:3"), asks: "tools=ls,edit | s:agent u:1 u:2 a:2 u:3 a:3 u:4", place: "LINE known_history"},
 		{client: "Cline", name: "condensed", said: agentSaid(), asks: "tools=ls,edit | s:agent u:summary u:go_on", place: "ALONE history_replaced"},
 		{client: "aider", name: "another map of the repository first", said: []string{"| s:edit u:map1 a:Ok u:1 -> a:1"}, asks: "| s:edit u:map2 a:Ok u:1 a:1 u:2", place: "LINE known_history"},

@@ -366,6 +366,12 @@ func (q *placement) known(ctx context.Context) (plan, error) {
 		}
 	}
 
+	if ok {
+		if p, err := q.deleted(ctx, trimmed); err != nil || p.relation != "" {
+			return q.onLine(p, p.side), err
+		}
+	}
+
 	if q.mayPrecede() && !q.in.resends() {
 		p, err := q.merge.earlierRun(ctx)
 		if err != nil || p.before {
@@ -384,6 +390,24 @@ func (q *placement) known(ctx context.Context) (plan, error) {
 		return plan{}, err
 	}
 	return q.onLine(p, p.side), nil
+}
+
+// deleted recognises a chat whose user has deleted messages in its middle: what stands before the known end is the known beginning, with
+// an answer. That is an edited history, which no longer has what was deleted. Agents, which have tools, trim their history in this
+// way. The plan is empty for other requests.
+func (q *placement) deleted(ctx context.Context, trimmed plan) (plan, error) {
+	first := trimmed.summary
+	if first == 0 || q.offer().Tools > 0 || !q.in.modelled(0, first) {
+		return plan{}, nil
+	}
+	known, err := q.merge.stored.lookup(ctx, q.in.ends[first-1:first])
+	if err != nil {
+		return plan{}, err
+	}
+	if i, k := q.in.longest(first-1, known); k != nil {
+		return q.in.branch(i, k), nil
+	}
+	return plan{}, nil
 }
 
 // ownHistory places a request that begins like a run with the stored history before it, and has later answers: its client
