@@ -113,6 +113,9 @@ func (p *player) play(s *scenario) []byte {
 			p.run(st.command)
 		case st.file != nil:
 			p.put(st.file)
+		case st.pause > 0:
+			time.Sleep(st.pause)
+			p.write(kindPause+": "+st.pause.String(), "")
 		}
 		if p.t.Failed() {
 			return nil
@@ -229,8 +232,10 @@ func (p *player) turn(turn *turn) {
 	}
 
 	sent := ""
-	if len(answers) > 0 {
-		sent = answers[len(answers)-1].body()
+	for _, a := range answers { // the last one, unless a layer asked its model after the client had got one
+		if sent = a.body(); sent == answer.body {
+			break
+		}
 	}
 	p.write(turn.label+": "+kindGets, p.normal(answer.showAnswer(sent)))
 }
@@ -420,11 +425,20 @@ func (u *upstream) expect(label string, answers []*message) error {
 	return err
 }
 
-// settled waits until all answers of the turn were given, and returns their requests.
+// settled waits until all answers of the turn were given, and returns their requests. A layer may ask its model after the client
+// is served.
 func (u *upstream) settled() ([]received, error) {
+	limit := time.Now().Add(waitLimit)
+	alarm := time.AfterFunc(waitLimit, func() {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		u.idle.Broadcast()
+	})
+	defer alarm.Stop()
+
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for u.busy > 0 {
+	for u.busy > 0 || len(u.requests) < len(u.answers) && time.Now().Before(limit) {
 		u.idle.Wait()
 	}
 	if len(u.requests) != len(u.answers) {

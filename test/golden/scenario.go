@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/rogpeppe/go-internal/txtar"
 )
@@ -23,6 +24,7 @@ const (
 	kindStored        = "stored"
 	kindCommand       = "command"
 	kindFile          = "file"
+	kindPause         = "time passes"
 )
 
 // scenario is one file.
@@ -31,13 +33,14 @@ type scenario struct {
 	steps []step
 }
 
-// step is one of: a new configuration, a turn, a look at a session, an operator's command, or an operator's file.
+// step is one of: a new configuration, a turn, a look at a session, an operator's command, an operator's file, or a pause.
 type step struct {
 	configuration *string
 	turn          *turn
 	stored        *look
 	command       string // without the name of the program
 	file          *file
+	pause         time.Duration
 }
 
 // file is written into the scenario's folder; an empty one is removed.
@@ -82,6 +85,12 @@ func parseScenario(text []byte) (*scenario, error) {
 			s.steps, current = append(s.steps, step{file: &file{kind, string(f.Data)}}), nil
 		case label == kindCommand:
 			s.steps, current = append(s.steps, step{command: kind}), nil
+		case label == kindPause:
+			d, err := time.ParseDuration(kind)
+			if err != nil || d <= 0 {
+				return nil, fmt.Errorf("%s: want a duration such as 2s, have %q", kindPause, kind)
+			}
+			s.steps, current = append(s.steps, step{pause: d}), nil
 		case kind == kindSends && label != "":
 			if slices.ContainsFunc(s.steps, func(st step) bool { return st.turn != nil && st.turn.label == label }) {
 				return nil, fmt.Errorf("two turns are called %q", label)
