@@ -1,7 +1,6 @@
 package chat
 
 import (
-	"bytes"
 	"slices"
 
 	"remora/wire"
@@ -221,6 +220,6 @@ func (c *merger) End() {
 }
 
 func (c *merger) Next() {
-	c.prior = bytes.Clone(merge.ContinueUsage(c.prior, c.s.Usage()))
+	c.prior = merge.ContinueUsage(c.prior, c.s.Usage())
 	c.calls, c.legacy, c.held, c.ending = nil, false, nil, nil
 }

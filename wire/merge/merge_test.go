@@ -353,12 +353,27 @@ func TestBounded(t *testing.T) {
 	// The events of a hidden call are not held.
 	s := New(dialects.Responses, Options{Hide: hide})
 	s.SetLimit(1000)
-	call := `{"type":"function_call","id":"h","call_id":"h","name":"mem_x","arguments":"` + strings.Repeat("x", 400) + `"}`
+	call := `{"type":"function_call","id":"h","call_id":"h","name":"mem_x","arguments":"` + strings.Repeat("x", 1200) + `"}`
 	s.Write([]byte(stream(dialects.Responses, 0, `{"type":"response.output_item.added","output_index":0,"item":`+call+`}
 {"type":"response.function_call_arguments.delta","output_index":0,"delta":"`+strings.Repeat("x", 400)+`"}
 {"type":"response.output_item.done","output_index":0,"item":`+call+"}\n")))
 	if s.Degraded() {
 		t.Error("a hidden call is held")
+	}
+	// The items that the client has seen are: its list at the end needs them.
+	for _, whole := range []string{"", `{"type":"response.completed","response":{"output":[]}}` + "\n"} {
+		s = New(dialects.Responses, Options{Hide: hide})
+		s.SetLimit(1000)
+		for range 10 {
+			s.Write([]byte(stream(dialects.Responses, 0, `{"type":"response.output_item.done","output_index":0,"item":{"type":"message","id":"m","x":"`+
+				strings.Repeat("x", 200)+`"}}`+"\n"+whole)))
+			if whole != "" {
+				s.Next()
+			}
+		}
+		if !s.Degraded() {
+			t.Errorf("items are kept without a bound, in one answer each %v", whole != "")
+		}
 	}
 	s = New(dialects.Responses, Options{})
 	s.SetLimit(100)
@@ -379,6 +394,7 @@ func TestTooManyItems(t *testing.T) {
 	for i := range wire.MaxIndex + more {
 		fmt.Fprintf(&script, `{"type":"response.output_item.added","item":{"type":"function_call","id":"v%d","call_id":"v%[1]d","name":"f","arguments":""}}`+"\n", i)
 	}
+	script.WriteString(`{"type":"response.completed","response":{"id":"r","output":[{"type":"message","id":"unseen"}]}}` + "\n")
 	for _, c := range []struct {
 		options Options
 		want    int

@@ -223,7 +223,7 @@ func (r *merger) flush() {
 		switch {
 		case p.of.known && p.of.verdict == merge.Passed:
 			r.send(p.b, p.of)
-		case !p.of.known || p.of.verdict != merge.Hidden:
+		case p.of.verdict != merge.Hidden:
 			r.held = append(r.held, p)
 		}
 	}
@@ -259,7 +259,7 @@ func (r *merger) number(raw []byte) []byte {
 	switch {
 	case err != nil:
 		return raw
-	case r.ours || r.later():
+	case r.ours:
 		n = r.seq
 	}
 	r.seq = n + 1
@@ -270,7 +270,7 @@ func (r *merger) number(raw []byte) []byte {
 // began, since clients build their list that way.
 func (r *merger) placed(it *item, raw []byte) []byte {
 	if it.out < 0 {
-		if it.out = r.place; !r.ours && !r.later() {
+		if it.out = r.place; !r.ours {
 			it.out = it.index
 		}
 		r.place = max(r.place, it.out+1)
@@ -296,22 +296,23 @@ func (r *merger) identity(p wire.Child) []byte {
 	if name != "id" && name != "created_at" {
 		return p.Value
 	}
-	switch {
-	case r.later() && r.head[name] != nil:
-		return r.head[name]
-	case !r.later() && r.head[name] == nil && len(p.Value) <= merge.MaxIdentity:
+	switch first := r.head[name]; {
+	case first == nil && len(p.Value) <= merge.MaxIdentity:
 		r.head[name] = bytes.Clone(p.Value)
+	case first != nil && r.later():
+		return first
 	}
 	return p.Value
 }
 
 func (r *merger) Next() {
-	r.prior = bytes.Clone(merge.ContinueUsage(r.prior, r.s.Usage()))
+	r.prior = merge.ContinueUsage(r.prior, r.s.Usage())
 	for _, o := range r.collect() {
 		r.s.HoldToTheEnd(len(o.raw))
 		r.shown = append(r.shown, o)
 	}
 	r.items, r.held = nil, nil
+	r.ours = r.ours || r.first >= 0
 }
 
 // list takes the output that the terminal event lists. Items that no event has shown are judged like any other.
@@ -327,7 +328,7 @@ func (r *merger) list(raw []byte) {
 			continue
 		}
 		r.learn(it, p.Value)
-		it.final, it.done, r.listed = p.Value, nil, true
+		it.final, r.listed = p.Value, true
 	}
 }
 
@@ -348,7 +349,7 @@ func (r *merger) match(i int, raw []byte) *item {
 
 func (r *merger) End() {
 	for i, b := range r.s.Terminal() {
-		if i > 0 || !wire.IsObject(b.Data) {
+		if !wire.IsObject(b.Data) {
 			if i > 0 || !r.ours {
 				r.s.Pass(b) // else it may list what the client must not see
 			}
@@ -369,13 +370,12 @@ func (r *merger) End() {
 
 // whole writes the response object of the terminal event: what the client saw, and the usage of all answers.
 func (r *merger) whole(raw []byte) []byte {
-	moved := r.ours || r.later()
 	return wire.Edit(raw, func(_ int, p wire.Child) ([]byte, bool) {
 		switch {
 		case string(p.Name) == "usage":
 			return wire.WithValue(raw, p, merge.ContinueUsage(r.prior, p.Value)), true
-		case string(p.Name) == "output" && moved && r.listed && p.Value[0] == '[':
-			seen := append(slices.Clone(r.shown), r.collect()...)
+		case string(p.Name) == "output" && r.ours && r.listed && p.Value[0] == '[':
+			seen := slices.Concat(r.shown, r.collect())
 			slices.SortStableFunc(seen, func(a, b output) int { return cmp.Compare(a.place, b.place) })
 			return wire.WithValue(raw, p, rewriteList(p.Value, seen)), true
 		}
