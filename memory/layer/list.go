@@ -14,6 +14,18 @@ func Newest[T any](list []T, keep func(T) bool) []T {
 	return kept
 }
 
+// Limit returns a list with only the newest n of the elements that match, and all others: what there is much of must not drive out
+// the rest.
+func Limit[T any](list []T, n int, match func(T) bool) []T {
+	return Newest(list, func(v T) bool {
+		if !match(v) {
+			return true
+		}
+		n--
+		return n >= 0
+	})
+}
+
 // Tail returns the longest tail of a list whose elements together have at most a size.
 func Tail[T any](list []T, most int, size func(T) int) []T {
 	for i, v := range slices.Backward(list) {

@@ -106,30 +106,16 @@ func (st *state) add(distilled []observation, limit int) {
 			st.Observations = append(st.Observations, o)
 		}
 	}
-	if slices.ContainsFunc(st.Observations, func(o observation) bool { return o.By == layer.ByUser }) {
-		st.share(layer.ByTool, max(1, limit/4))
-		st.share(layer.ByAssistant, max(1, limit/2))
+	if slices.ContainsFunc(st.Observations, saidBy(layer.ByUser)) {
+		// A long tool loop must not drive out users' statements.
+		st.Observations = layer.Limit(st.Observations, max(1, limit/4), saidBy(layer.ByTool))
+		st.Observations = layer.Limit(st.Observations, max(1, limit/2), saidBy(layer.ByAssistant))
 	}
-	if n := len(st.Observations) - limit; n > 0 {
-		st.Observations = st.Observations[n:]
-	}
-	st.Observations = layer.Tail(st.Observations, maxObserved, func(o observation) int { return len(o.Text) })
+	st.Observations = layer.Tail(st.Observations[max(0, len(st.Observations)-limit):], maxObserved, func(o observation) int { return len(o.Text) })
 	st.Version++
 }
 
-// share limits the statements of one kind of speaker to the newest few: a long tool loop must not drive out users' statements.
-func (st *state) share(by string, most int) {
-	extra := -most
-	for _, o := range st.Observations {
-		if o.By == by {
-			extra++
-		}
-	}
-	st.Observations = slices.DeleteFunc(st.Observations, func(o observation) bool {
-		gone := extra > 0 && o.By == by
-		if gone {
-			extra--
-		}
-		return gone
-	})
+// saidBy matches the statements of one kind of speaker.
+func saidBy(speaker string) func(observation) bool {
+	return func(o observation) bool { return o.By == speaker }
 }

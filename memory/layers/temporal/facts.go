@@ -70,13 +70,7 @@ func (st *state) merge(facts []dated, limit int) {
 	}
 	slices.SortStableFunc(all, func(a, b dated) int { return cmp.Compare(a.at, b.at) })
 	if slices.ContainsFunc(all, func(f dated) bool { return !f.Tool }) {
-		left := max(1, limit/toolShare)
-		all = layer.Newest(all, func(f dated) bool {
-			if f.Tool {
-				left--
-			}
-			return !f.Tool || left >= 0
-		})
+		all = layer.Limit(all, max(1, limit/toolShare), func(f dated) bool { return f.Tool })
 	}
 	all = layer.Tail(all[max(0, len(all)-limit):], maxFactBytes, func(f dated) int { return len(f.at) + len(f.Text) })
 	st.Facts = map[string][]fact{}

@@ -162,14 +162,11 @@ func (l *Layer) trim(st *state) {
 		return kept[t.ID] <= t.Keep
 	})
 	st.Pending = st.Pending[max(0, len(st.Pending)-maxPending):]
-	size := 0
-	for _, e := range slices.Concat(st.Results, st.Pending) {
-		size += e.size()
+	room := maxKept
+	for _, e := range st.Pending {
+		room -= e.size()
 	}
-	for size > maxKept && len(st.Results) > 0 {
-		size -= st.Results[0].size()
-		st.Results = st.Results[1:]
-	}
+	st.Results = layer.Tail(st.Results, room, entry.size)
 }
 
 func (st state) encode() (layer.State, error) {
