@@ -35,15 +35,13 @@ func FitLines(t *Turn, n, budget int, block func(n int) string) (r Recalled, kep
 
 // FitEach recalls a block with the entries that fit a budget together, the best first; one that is too long is left out, and those
 // behind it are tried. block makes the block of some entries.
-func FitEach[T any](t *Turn, entries []T, budget int, block func([]T) string) (r Recalled, kept, left []T) {
+func FitEach[T any](t *Turn, entries []T, budget int, block func([]T) string) (r Recalled, kept []T) {
 	r.NoRoom = len(entries) > 0
 	for _, e := range entries {
 		more := append(slices.Clip(kept), e)
 		if text := block(more); Fits(t.Count, text, budget) {
 			r, kept = OneBlock(text), more
-		} else {
-			left = append(left, e)
 		}
 	}
-	return r, kept, left
+	return r, kept
 }

@@ -219,7 +219,7 @@ func (l *Layer) Recall(ctx context.Context, t *layer.Turn, _ layer.State, budget
 			}
 		}
 	}
-	r, chosen, _ := layer.FitEach(t, best[:min(len(best), l.o.MaxItems)], budget, render)
+	r, chosen := layer.FitEach(t, best[:min(len(best), l.o.MaxItems)], budget, render)
 	if len(chosen) > 0 {
 		t.Note("passages", len(chosen))
 	}

@@ -185,10 +185,7 @@ func fit(t *layer.Turn, lines []line, budget int) []line {
 		}
 	}
 	// The lines were counted separately; joined they may need more tokens.
-	for len(chosen) > 0 && t.Count(render(chosen)) > budget {
-		chosen = chosen[:len(chosen)-1]
-	}
-	return chosen
+	return chosen[:layer.Most(len(chosen), func(n int) bool { return layer.Fits(t.Count, render(chosen[:n]), budget) })]
 }
 
 // render makes the block of lines: oldest first, then in the order of the conversation.

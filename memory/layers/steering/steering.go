@@ -243,7 +243,7 @@ func (l *Layer) unasked(ctx context.Context, t *layer.Turn, resp *layer.Response
 // waits for the next recall.
 func (*Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget int) (layer.Recalled, error) {
 	st := read(s)
-	r, told, _ := layer.FitEach(t, st.Queue, budget, render)
+	r, told := layer.FitEach(t, st.Queue, budget, render)
 	if len(told) == 0 {
 		return r, nil
 	}
