@@ -22,7 +22,6 @@ type merger struct {
 	roles  map[int]int // by choice: the answer that its role was shown in
 	ended  map[int]int // by choice: the answer that its finish reason was shown in
 	calls  []*call     // of choice 0 in this answer, in the order of their first delta
-	legacy bool        // one of them is a legacy call
 	held   []*chunk    // chunks with held calls
 	ending []*chunk    // the finish reason of choice 0, and what comes behind it
 	index  int         // of the next call that the client gets
@@ -37,7 +36,6 @@ type merger struct {
 // call is a call of choice 0.
 type call struct {
 	told    *streamedCall
-	legacy  bool
 	verdict merge.Verdict
 	out     int  // number in the client's, -1 before its first delta has gone out
 	late    bool // its name came after its first delta, which is held
@@ -46,7 +44,7 @@ type call struct {
 // chunk is an event and what of it is still to be sent.
 type chunk struct {
 	b     *merge.Block
-	calls []*call // of the elements of choice 0's calls in their order, nil for those not to be sent
+	calls []*call // of the elements of choice 0's calls in their order, nil for those not to be sent, as are those behind its end
 	// rest is everything but calls and finish reason; ends is the finish reason.
 	rest, ends bool
 }
@@ -92,24 +90,23 @@ func (c *merger) Event(b *merge.Block) {
 		c.s.Pass(b)
 		return
 	}
-	ends := k.ends
 	holds := slices.ContainsFunc(k.calls, (*call).waits)
-	pending := ends && c.pending()
+	pending := k.ends && c.pending()
 	if !holds && !pending {
 		c.show(&k)
 		return
 	}
-	k.ends = ends && !pending
+	k.ends = false // the finish reason comes with the ending
 	if about.Says || about.Choices > about.First || slices.ContainsFunc(k.calls, (*call).goes) {
 		c.show(&k)
-		k.rest, k.ends = false, false
+		k.rest = false
 	}
 	if holds {
-		c.hold(&c.held, chunk{b: b, calls: waiting(k.calls), rest: k.rest, ends: k.ends})
+		c.hold(&c.held, chunk{b: b, calls: waiting(k.calls), rest: k.rest})
 		k.rest = false
 	}
 	if pending {
-		c.hold(&c.ending, chunk{b: b, calls: make([]*call, len(k.calls)), rest: k.rest, ends: true})
+		c.hold(&c.ending, chunk{b: b, rest: k.rest, ends: true})
 	}
 }
 
@@ -155,8 +152,7 @@ func (c *merger) call(told *streamedCall) *call {
 	i := slices.IndexFunc(c.calls, func(k *call) bool { return k.told == told })
 	if i < 0 {
 		i = len(c.calls)
-		legacy := told.Call().Family == wire.FamilyLegacy
-		c.calls, c.legacy = append(c.calls, &call{told: told, legacy: legacy, out: -1}), c.legacy || legacy
+		c.calls = append(c.calls, &call{told: told, out: -1})
 	}
 	c.decide(c.calls[i])
 	return c.calls[i]
@@ -189,16 +185,18 @@ func (c *merger) Release() {
 	c.flush()
 }
 
-// flush sends what was held of the calls that pass by now.
+// flush sends what was held of the calls that pass by now, and of chunks none of whose calls waits any more.
 func (c *merger) flush() {
 	chunks := c.held
 	c.held = nil
 	for _, k := range chunks {
-		if slices.ContainsFunc(k.calls, (*call).goes) {
-			c.show(k)
-			k.rest, k.ends = false, false
+		waits := slices.ContainsFunc(k.calls, (*call).waits)
+		if !waits || slices.ContainsFunc(k.calls, (*call).goes) {
+			c.show(k) // without a call, too, for what else is in it
+			k.rest = false
 		}
-		if k.calls = waiting(k.calls); slices.ContainsFunc(k.calls, (*call).waits) {
+		if waits {
+			k.calls = waiting(k.calls)
 			c.held = append(c.held, k)
 		}
 	}
@@ -211,7 +209,7 @@ func (c *merger) End() {
 	}
 	for i, b := range c.s.Terminal() {
 		if i == 0 && !sse.IsDone(b.Data) { // an error
-			c.show(&chunk{b: b, rest: true, ends: true})
+			c.show(&chunk{b: b, rest: true})
 			continue
 		}
 		c.s.Pass(b)
@@ -221,5 +219,6 @@ func (c *merger) End() {
 
 func (c *merger) Next() {
 	c.prior = merge.ContinueUsage(c.prior, c.s.Usage())
-	c.calls, c.legacy, c.held, c.ending = nil, false, nil, nil
+	c.calls, c.held, c.ending = nil, nil, nil
+	c.dropped = c.dropped || c.first >= 0
 }

@@ -129,7 +129,6 @@ func (w *writing) other(choice int, m wire.Child) bool {
 		if w.s.Judges() {
 			w.s.DropUnjudged()
 		}
-		w.removed = true
 		return false
 	}
 	return true
@@ -182,7 +181,7 @@ func (w *writing) mine(raw []byte, members choiceMembers) []byte {
 
 // silent reports whether the client has got nothing of choice 0, since calls are kept from it.
 func (w *writing) silent() bool {
-	return !w.said && w.showed < 0 && w.shownCalls == 0 && (w.dropped || w.later())
+	return !w.said && w.showed < 0 && w.shownCalls == 0 && w.dropped
 }
 
 // withText gives a choice, which ends, a delta with an empty text.
@@ -203,7 +202,7 @@ func (w *writing) reason(raw []byte) []byte {
 		w.removed = true
 		return []byte("null")
 	}
-	w.left, w.shownEnds = true, append(w.shownEnds, 0)
+	w.left = true
 	e := ending{
 		calls: w.showed >= 0 || w.shownCalls > 0, dropped: w.dropped,
 		earlier: w.showed >= 0 && w.showed < w.s.Answer(),
@@ -247,7 +246,7 @@ func (w *writing) delta(raw []byte, m wire.Child) ([]byte, bool) {
 		})
 		return wire.WithValue(raw, m, list), w.shownCalls > before || w.k.rest && m.Value[0] != '[' && m.Value[0] != '{'
 	case "function_call":
-		if m.Value[0] != '{' && !w.legacy {
+		if m.Value[0] != '{' {
 			w.at++
 			return raw[m.Start:m.End], w.k.rest
 		}
@@ -280,18 +279,17 @@ func (w *writing) callPiece(raw []byte) ([]byte, bool) {
 		return nil, false
 	}
 	w.left, w.shownCalls = true, w.shownCalls+1
-	if k == nil || k.legacy {
+	if k == nil || k.told.legacy {
 		return raw, true
 	}
-	plain := !w.dropped && !w.later()
 	if k.out < 0 {
-		if k.out = w.index; plain {
+		if k.out = w.index; !w.dropped {
 			k.out = k.told.index
 		}
 		w.index = max(w.index, k.out+1)
 	}
 	at := wire.Member(raw, "index")
-	if at == nil && plain {
+	if at == nil && !w.dropped {
 		return raw, true
 	}
 	if at == nil {

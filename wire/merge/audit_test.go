@@ -102,4 +102,7 @@ func audit(t *testing.T, p play, client string, s *Merger) {
 	if len(ids) > 1 || roles > 1 {
 		t.Errorf("%d identities %v, %d roles", len(ids), ids, roles)
 	}
+	if len(calls) > 0 && roles == 0 && strings.Contains(p.answers[len(p.answers)-1], `"role"`) {
+		t.Error("calls without the role of their message")
+	}
 }
