@@ -101,14 +101,15 @@ func dayOf(t time.Time) int32 {
 	return int32(min(max((t.Unix()+int64(offset))/secondsOfDay, -farthest), farthest))
 }
 
+// weekdayAt is the day of the week that a day is, from Sunday.
+func weekdayAt(day int32) int32 { return int32(time.Unix(int64(day)*secondsOfDay, 0).UTC().Weekday()) } //nolint:gosec // 0 to 6
+
+// mondayOf is the Monday of a day's week.
+func mondayOf(day int32) int32 { return day - (weekdayAt(day)+6)%7 }
+
 // lastWeekday is the last day before today that is a weekday, counted from Sunday.
 func lastWeekday(weekday, today int32) span {
-	const week, thursday = 7, 4 // on which 1970 began
-	at := today - 1
-	for (at+thursday)%week != weekday {
-		at--
-	}
-	return oneDay(at)
+	return oneDay(today - 1 - (weekdayAt(today-1)-weekday+7)%7)
 }
 
 func dateOf(day int32) (year int, month time.Month, date int) {
@@ -259,14 +260,11 @@ func (r dateReader) monthDate(i int) (d span, n int, ok bool) {
 	case isDate(date) && isYear(year):
 		return oneDay(dayAt(int(year), month, int(date))), 3, true
 	case isDate(date):
-		day := nearest(month, int(date), r.today)
-		return span{day, day, true}, 2, true
+		return nearestDate(month, int(date), r.today), 2, true
 	case !r.tokens[i].upper, r.tokens[i].opens && (month == time.May || month == time.March):
 		return d, 0, false // may and march are verbs as well
 	}
-	day := nearest(month, 15, r.today)
-	y, m, _ := dateOf(day)
-	d = monthAt(y, m)
+	d = nearestMonth(month, r.today)
 	d.yearless = true
 	return d, 1, true
 }
@@ -277,8 +275,7 @@ func (r dateReader) dated8May(date, month, n int) (d span, tokens int, ok bool) 
 	if year := r.numberAt(month + 1); isYear(year) {
 		return oneDay(dayAt(int(year), m, day)), n + 1, true
 	}
-	at := nearest(m, day, r.today)
-	return span{at, at, true}, n, true
+	return nearestDate(m, day, r.today), n, true
 }
 
 // nearest is the day of a month and date that is nearest to today; without a today in 1970, of which only the day and
@@ -297,6 +294,18 @@ func nearest(month time.Month, date int, today int32) int32 {
 	return best
 }
 
+// nearestDate is nearest as a date without a year.
+func nearestDate(month time.Month, date int, today int32) span {
+	at := nearest(month, date, today)
+	return span{at, at, true}
+}
+
+// nearestMonth is the month of that name that is nearest to today.
+func nearestMonth(month time.Month, today int32) span {
+	y, m, _ := dateOf(nearest(month, 15, today))
+	return monthAt(y, m)
+}
+
 func distance(a, b int32) int32 { return max(a-b, b-a) }
 
 // relative reads "last week", "next month", "this Friday", "last summer" and the like.
@@ -313,7 +322,7 @@ func (r dateReader) relative(i int) (d span, n int, ok bool) {
 	default:
 	}
 	year, month, _ := dateOf(r.today)
-	monday := r.today - int32((int(time.Unix(int64(r.today)*secondsOfDay, 0).UTC().Weekday())+6)%7)
+	monday := mondayOf(r.today)
 	next := r.kindAt(i + 1)
 	switch next.kind {
 	case unit:
@@ -345,9 +354,7 @@ func (r dateReader) relative(i int) (d span, n int, ok bool) {
 			return oneDay(r.today + step), 2, true
 		}
 	case monthName:
-		at := nearest(time.Month(next.value), 15, r.today+step*182)
-		y, m, _ := dateOf(at)
-		return monthAt(y, m), 2, true
+		return nearestMonth(time.Month(next.value), r.today+step*182), 2, true
 	case seasonName:
 		at := nearest(time.Month(next.value)+1, 15, r.today+step*182)
 		return span{from: at - 45, to: at + 46}, 2, true

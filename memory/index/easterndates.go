@@ -1,6 +1,7 @@
 package index
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -63,73 +64,38 @@ func (e eastern) at(i int) (d easternDate, ok bool) {
 // easternWord is a word with what it counts: days, weeks and the like from today, or a unit.
 type easternWord struct {
 	word  string
-	value int
+	value int8
 }
 
-// Longer words go before those that they begin with.
-//
-//nolint:gochecknoglobals // constant tables
+// easternWords are the words of some lists, longer ones first, since they may begin with shorter ones. Those of the first list have
+// the value first, those of each further list one more.
+func easternWords(first int8, lists ...string) []easternWord {
+	var all []easternWord
+	for _, list := range lists {
+		for w := range strings.FieldsSeq(list) {
+			all = append(all, easternWord{w, first})
+		}
+		first++
+	}
+	slices.SortStableFunc(all, func(a, b easternWord) int { return len(b.word) - len(a.word) })
+	return all
+}
+
 var (
-	easternDays = []easternWord{
-		{"大前天", -3},
-		{"一昨日", -2},
-		{"おととい", -2},
-		{"前天", -2},
-		{"昨天", -1},
-		{"昨日", -1},
-		{"昨晚", -1},
-		{"昨晩", -1},
-		{"昨夜", -1},
-		{"今天", 0},
-		{"今日", 0},
-		{"今早", 0},
-		{"今晚", 0},
-		{"今晩", 0},
-		{"今朝", 0},
-		{"今夜", 0},
-		{"本日", 0},
-		{"明後日", 2},
-		{"明天", 1},
-		{"明日", 1},
-		{"明晚", 1},
-		{"明晩", 1},
-		{"明早", 1},
-		{"大后天", 3},
-		{"大後天", 3},
-		{"后天", 2},
-		{"後天", 2},
-	}
-	easternYears = []easternWord{
-		{"一昨年", -2}, {"去年", -1}, {"昨年", -1}, {"今年", 0}, {"本年", 0}, {"明年", 1}, {"来年", 1}, {"來年", 1}, {"后年", 2}, {"後年", 2},
-	}
-	chineseSteps  = []easternWord{{"上上", -2}, {"上", -1}, {"这", 0}, {"這", 0}, {"本", 0}, {"下下", 2}, {"下", 1}}
-	japaneseSteps = []easternWord{{"先々", -2}, {"先", -1}, {"今", 0}, {"再来", 2}, {"来", 1}, {"來", 1}}
-	easternUnits  = []easternWord{
-		{"日間", int(unitDay)},
-		{"天", int(unitDay)},
-		{"日", int(unitDay)},
-		{"个星期", int(unitWeek)},
-		{"個星期", int(unitWeek)},
-		{"个礼拜", int(unitWeek)},
-		{"個禮拜", int(unitWeek)},
-		{"星期", int(unitWeek)},
-		{"週間", int(unitWeek)},
-		{"周", int(unitWeek)},
-		{"週", int(unitWeek)},
-		{"个月", int(unitMonth)},
-		{"個月", int(unitMonth)},
-		{"か月", int(unitMonth)},
-		{"ヶ月", int(unitMonth)},
-		{"カ月", int(unitMonth)},
-		{"ヵ月", int(unitMonth)},
-		{"箇月", int(unitMonth)},
-		{"年間", int(unitYear)},
-		{"年", int(unitYear)},
-	}
+	easternDays = easternWords(-3, "大前天", "一昨日 おととい 前天", "昨天 昨日 昨晚 昨晩 昨夜", "今天 今日 今早 今晚 今晩 今朝 今夜 本日",
+		"明天 明日 明晚 明晩 明早", "明後日 后天 後天", "大后天 大後天")
+	easternYears  = easternWords(-2, "一昨年", "去年 昨年", "今年 本年", "明年 来年 來年", "后年 後年")
+	chineseSteps  = easternWords(-2, "上上", "上", "这 這 本", "下", "下下")
+	japaneseSteps = easternWords(-2, "先々", "先", "今", "来 來", "再来")
+	easternUnits  = easternWords(unitDay, "日間 天 日", "个星期 個星期 个礼拜 個禮拜 星期 週間 周 週", "", "个月 個月 か月 ヶ月 カ月 ヵ月 箇月", "年間 年")
+	easternWeeks  = []string{"周", "週", "星期", "礼拜", "禮拜"}
 )
 
+// easternWeekdays name the days of the week from Monday on, the last two both Sunday.
+const easternWeekdays = "一二三四五六日天"
+
 // beginsWith returns the word that a text begins with, and the text behind it.
-func beginsWith(text string, words []easternWord) (value int, rest string, ok bool) {
+func beginsWith(text string, words []easternWord) (value int8, rest string, ok bool) {
 	for _, w := range words {
 		if rest, ok := strings.CutPrefix(text, w.word); ok {
 			return w.value, rest, true
@@ -152,12 +118,12 @@ func (e eastern) day(text string) (easternDate, int) {
 	if !ok {
 		return easternDate{}, 0
 	}
-	return easternDate{span: oneDay(e.today + int32(days)), relative: true}, len(text) - len(rest) //nolint:gosec // a few days
+	return easternDate{span: oneDay(e.today + int32(days)), relative: true}, len(text) - len(rest)
 }
 
 // stepped reads a word such as "last" with a unit behind it: "上个周", "先月". It returns how many bytes both have. A step that is no
 // Chinese one with this unit may be a Japanese one.
-func stepped(text string, units ...string) (by, n int) {
+func stepped(text string, units ...string) (by int8, n int) {
 	for i, steps := range [...][]easternWord{chineseSteps, japaneseSteps} {
 		by, rest, ok := beginsWith(text, steps)
 		if !ok {
@@ -177,15 +143,15 @@ func stepped(text string, units ...string) (by, n int) {
 
 // week reads 上周, 下星期三, 先週の金曜日, 今週末.
 func (e eastern) week(text string) (easternDate, int) {
-	by, n := stepped(text, "周", "週", "星期", "礼拜", "禮拜")
+	by, n := stepped(text, easternWeeks...)
 	if n == 0 {
 		return easternDate{}, 0
 	}
-	monday := e.today - (e.today+3)%7 + 7*int32(by) //nolint:gosec // a few weeks; 1970 began on a Thursday
+	monday := mondayOf(e.today) + 7*int32(by)
 	if strings.HasPrefix(text[n:], "末") {
 		return easternDate{span: span{from: monday + 5, to: monday + 6}, relative: true}, n + len("末")
 	}
-	day, m := weekdayOf(text[n:], "一二三四五六日天")
+	day, m := weekdayOf(text[n:], easternWeekdays)
 	if m == 0 {
 		rest := strings.TrimPrefix(text[n:], "の")
 		if day, m = japaneseWeekday(rest); m > 0 {
@@ -256,7 +222,7 @@ func (e eastern) year(text string) (easternDate, int) {
 		return easternDate{}, 0
 	}
 	y, _, _ := dateOf(e.today)
-	sp, n := inYear(rest, y+years)
+	sp, n := inYear(rest, y+int(years))
 	return easternDate{span: sp, relative: true}, len(text) - len(rest) + n
 }
 
@@ -297,11 +263,9 @@ func (e eastern) absolute(text string) (easternDate, int) {
 		return easternDate{}, 0
 	}
 	if date, m := dateInMonth(text[n:]); m > 0 {
-		at := nearest(time.Month(month), int(date), e.today)
-		return easternDate{span: span{at, at, true}}, n + m
+		return easternDate{span: nearestDate(time.Month(month), int(date), e.today)}, n + m
 	}
-	y, m, _ := dateOf(nearest(time.Month(month), 15, e.today))
-	d := monthAt(y, m)
+	d := nearestMonth(time.Month(month), e.today)
 	d.yearless = true
 	return easternDate{span: d}, n
 }
@@ -313,43 +277,41 @@ func followsDuration(text string) bool {
 
 // ago reads 三天前, 2週間前, 半年前, 几个月之前, and the same with 后 of what is to come.
 func (e eastern) ago(text string) (easternDate, int) {
-	count, n := number(text)
-	half := n == 0 && strings.HasPrefix(text, "半年")
-	if n == 0 && !half {
-		for _, some := range [...]string{"几", "幾", "数"} {
-			if strings.HasPrefix(text, some) {
-				count, n = 3, len(some)
+	count, unit := int32(6), unitMonth
+	rest, half := strings.CutPrefix(text, "半年")
+	if !half {
+		n := 0
+		if count, n = number(text); n == 0 {
+			if some, size := utf8.DecodeRuneInString(text); strings.ContainsRune("几幾数", some) {
+				count, n = 3, size
 			}
 		}
+		var counted bool
+		if unit, rest, counted = beginsWith(text[n:], easternUnits); !counted || n == 0 {
+			return easternDate{}, 0
+		}
 	}
-	unit := int8(-1)
-	if half {
-		count, n, unit = 6, len("半年"), unitMonth
-	}
-	if u, rest, ok := beginsWith(text[n:], easternUnits); ok && n > 0 && !half {
-		unit, n = int8(u), len(text)-len(rest) //nolint:gosec // one of the units
-	}
+
 	const most = 1000
-	if unit < 0 || count < 1 || count > most {
+	if count < 1 || count > most {
 		return easternDate{}, 0
 	}
-	rest := trimmed(text[n:], "之", "以")
-	n = len(text) - len(rest)
+	rest = trimmed(rest, "之", "以")
 	switch {
 	case strings.HasPrefix(rest, "前"):
 		count = -count
 	case !strings.HasPrefix(rest, "后") && !strings.HasPrefix(rest, "後"):
 		return easternDate{}, 0
 	}
-	return easternDate{span: away(e.today, unit, count), relative: true}, n + len("前")
+	return easternDate{span: away(e.today, unit, count), relative: true}, len(text) - len(rest) + len("前")
 }
 
 // dayOfWeek reads 周三, 星期天, 水曜日.
 func (eastern) dayOfWeek(text string) (easternDate, int) {
 	day, n := japaneseWeekday(text)
-	for _, week := range [...]string{"周", "週", "星期", "礼拜", "禮拜"} {
+	for _, week := range easternWeeks {
 		if rest, ok := strings.CutPrefix(text, week); ok && n == 0 {
-			if day, n = weekdayOf(rest, "一二三四五六日天"); n > 0 {
+			if day, n = weekdayOf(rest, easternWeekdays); n > 0 {
 				n += len(week)
 			}
 		}
@@ -410,7 +372,7 @@ const asksOfEasternDay = `什么 什麼 哪些 我们 我們 咱们 发生 發�
 	私 僕 俺 何 話 言 起き 我 你 做 干 幹 聊 谈 談 说 說 讲 講 过 過 了 吗 嗎 呢 的 在 有 是 啥 跟 和 都 得 事 些 天 么 啊 呀 しましたか しました した して しま
 	ました ましたか あったか あった あり ある です ます か は を が に の と で も た っけ`
 
-var easternAsking = sync.OnceValue(func() *strings.Replacer { //nolint:gochecknoglobals // a constant table
+var easternAsking = sync.OnceValue(func() *strings.Replacer {
 	var pairs []string
 	for w := range strings.FieldsSeq(asksOfEasternDay) {
 		pairs = append(pairs, w, "")

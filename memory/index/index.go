@@ -3,7 +3,7 @@
 // the kind of answer that a question wants. The features are in features.go, and their weights in weights.go, which `make
 // recall-fit` writes.
 //
-// It keeps everything in memory and reads nothing; a Cache bounds the memory of all conversations.
+// It keeps everything in memory and reads nothing; its callers bound the memory of all conversations.
 package index
 
 import (

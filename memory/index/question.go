@@ -2,6 +2,7 @@ package index
 
 import (
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -50,15 +51,32 @@ const (
 	wantReason                  // why
 )
 
-// asked are words after "what" and "which" that say what kind of answer is wanted.
-var asked = map[string]want{
-	"name": wantName, "named": wantName, "called": wantName, "title": wantName, "book": wantName, "books": wantName, "movie": wantName,
-	"movies": wantName, "film": wantName, "song": wantName, "songs": wantName, "band": wantName, "bands": wantName, "artist": wantName,
-	"artists": wantName, "city": wantName, "cities": wantName, "country": wantName, "countries": wantName, "state": wantName, "states": wantName,
-	"place": wantName, "places": wantName, "town": wantName, "game": wantName, "games": wantName, "company": wantName, "brand": wantName,
-	"author": wantName, "restaurant": wantName, "musician": wantName, "series": wantName, "show": wantName, "team": wantName, "school": wantName,
-	"date": wantTime, "day": wantTime, "month": wantTime, "year": wantTime, "time": wantTime, "week": wantTime, "season": wantTime, "holiday": wantTime,
-	"number": wantNumber, "age": wantNumber, "amount": wantNumber, "price": wantNumber, "percentage": wantNumber, "score": wantNumber,
+var (
+	// questionWords are words that ask for an answer of a kind.
+	questionWords = wantsOf(map[want]string{
+		wantName:   "who whose whom where wer wo où qui dónde quién welche welcher welches welchen 哪 谁 叫什 何と どこ だれ",
+		wantTime:   "when wann quand cuándo 时候 いつ",
+		wantNumber: "wieviel wieviele combien cuántos cuántas 几 多少 何人",
+		wantReason: "why warum pourquoi 为什 なぜ",
+	})
+	// asked are words after "what" and "which" that say what kind of answer is wanted.
+	asked = wantsOf(map[want]string{
+		wantName: "name named called title book books movie movies film song songs band bands artist artists city cities country countries " +
+			"state states place places town game games company brand author restaurant musician series show team school",
+		wantTime:   "date day month year time week season holiday",
+		wantNumber: "number age amount price percentage score",
+	})
+)
+
+// wantsOf returns the kind of answer of each word of some lists.
+func wantsOf(lists map[want]string) map[string]want {
+	all := map[string]want{}
+	for kind, list := range lists {
+		for w := range strings.FieldsSeq(list) {
+			all[w] = kind
+		}
+	}
+	return all
 }
 
 // read parses a question with the vocabulary of an index.
@@ -224,15 +242,10 @@ func wantAt(s *scanner, i int) want {
 		}
 		return string(s.text(&s.tokens[i]))
 	}
+	if w := questionWords[word(i)]; w != 0 {
+		return w
+	}
 	switch word(i) {
-	case "who", "whose", "whom", "where", "wer", "wo", "où", "qui", "dónde", "quién", "welche", "welcher", "welches", "welchen", "哪", "谁", "叫什", "何と", "どこ", "だれ":
-		return wantName
-	case "when", "wann", "quand", "cuándo", "时候", "いつ":
-		return wantTime
-	case "why", "warum", "pourquoi", "为什", "なぜ":
-		return wantReason
-	case "wieviel", "wieviele", "combien", "cuántos", "cuántas", "几", "多少", "何人":
-		return wantNumber
 	case "how":
 		switch word(i + 1) {
 		case "long", "recently", "soon":

@@ -269,7 +269,7 @@ func unaccented(dst, w []byte) []byte {
 }
 
 // spelledPlain are letters that do not decompose, or that are letters of their own to Unicode alone.
-var spelledPlain = map[rune]string{ //nolint:gochecknoglobals // a constant table
+var spelledPlain = map[rune]string{
 	'ß': "ss", 'æ': "ae", 'œ': "oe", 'ø': "o", 'đ': "d", 'ð': "d", 'ł': "l", 'þ': "th", 'ı': "i", 'ς': "σ", 'ё': "е", 'ى': "ي",
 }
 
