@@ -110,6 +110,33 @@ func TestBehindTheEnd(t *testing.T) {
 	}
 }
 
+// TestForeignLineOfAnEvent: where calls are judged, an event passes without the lines that are no part of an event stream.
+func TestForeignLineOfAnEvent(t *testing.T) {
+	t.Parallel()
+	const foreign = `{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"rm","arguments":"{}"}}]}}]}` + "\n"
+	const text = `data: {"choices":[{"index":0,"delta":{"content":"a"}}]}`
+	for _, end := range []string{"", "\n\n", "\n\ndata: [DONE]\n\n"} {
+		answer := text + "\n\n" + foreign + text + end
+		for _, o := range []Options{{}, {HoldCalls: true}, {HoldAll: true}} {
+			want := answer
+			if o.HoldCalls || o.HoldAll {
+				want = text + "\n\n" + text + end
+			}
+			p := play{dialect: dialects.Chat, options: o, answers: []string{answer}}
+			if got, _ := p.run(inOne); got != want {
+				t.Errorf("%+v: got %q, want %q", o, got, want)
+			}
+			if end == "" {
+				s := New(dialects.Chat, o)
+				got := string(s.Write([]byte(answer))) + string(s.Release(nil)) + string(s.Finish()) + string(s.Behind([]byte("\n\n: x\n\n")))
+				if strings.Contains(got, "rm") != (want == answer) || strings.Count(got, "data:") != 2 {
+					t.Errorf("%+v, whose end comes behind: got %q", o, got)
+				}
+			}
+		}
+	}
+}
+
 func (p play) with(answers ...string) play {
 	p.answers = answers
 	return p

@@ -52,7 +52,7 @@ type Merger struct {
 	last     *Block       // the block that came last
 	leftover []byte       // what stands behind the last block
 	limit    int
-	given    int // bytes of a block that ends behind the end which the client has
+	given    int // bytes of a block that ends behind the end which the client has, foreign lines included
 	bom      int // bytes at the beginning of this answer that may be a byte order mark, those of it behind them
 	ended    bool
 	eof      bool
@@ -139,6 +139,9 @@ func (s *Merger) block(b *Block) {
 		return
 	}
 	odd := b.Kind == sse.Fields && sse.Foreign(b.Raw)
+	if b.Kind == sse.Event && s.client.Judges() && sse.Foreign(b.Raw) {
+		b.Raw = sse.WithoutForeign(b.Raw) // calls in these lines would have to be judged
+	}
 	s.last, s.spoke, s.foreign = b, s.spoke || b.Kind == sse.Event, s.foreign || odd
 	switch {
 	case len(s.client.terminal) > 0:
@@ -174,7 +177,7 @@ func (s *Merger) EOF() {
 	}
 	b := Block{Block: sse.Parse(rest, sse.Event)}
 	if len(b.Data) > 0 && (wire.Valid(b.Data) || sse.IsDone(b.Data)) {
-		b.cut = true
+		b.cut, s.given = true, len(rest)
 		b.Effect, _ = s.client.upstream.Take(&b.Block) // many clients act on it as it is
 		if s.client.upstream.Unclear() == "" {
 			s.block(&b)
@@ -278,8 +281,8 @@ func (s *Merger) Finish() []byte {
 		}
 	}
 	s.all, s.client.terminal, s.leftover, s.client.held, s.split = nil, nil, nil, 0, s.behind
-	if s.last != nil && s.last.cut && s.last.shown {
-		s.given = len(s.last.Raw)
+	if s.last == nil || !s.last.cut || !s.last.shown {
+		s.given = 0
 	}
 	return s.client.give()
 }

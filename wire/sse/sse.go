@@ -323,13 +323,30 @@ func lines(raw []byte) func(yield func(line) bool) {
 // Foreign reports whether raw has a line that is no part of an event stream, such as one of a JSON body or of an HTML page.
 func Foreign(raw []byte) bool {
 	for l := range lines(raw) {
-		switch name, _ := l.field(); string(name) {
-		case "", "data", "event", "id", "retry":
-		default:
+		if l.foreign() {
 			return true
 		}
 	}
 	return false
+}
+
+// WithoutForeign returns raw without the lines that are no part of an event stream.
+func WithoutForeign(raw []byte) []byte {
+	var own []byte
+	for l := range lines(raw) {
+		if !l.foreign() {
+			own = append(own, raw[l.start:l.end]...)
+		}
+	}
+	return own
+}
+
+func (l line) foreign() bool {
+	switch name, _ := l.field(); string(name) {
+	case "", "data", "event", "id", "retry":
+		return false
+	}
+	return true
 }
 
 // AppendWith appends the block with other data; its other lines and its line ends stay.
