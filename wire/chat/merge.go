@@ -63,7 +63,7 @@ func (c *merger) Event(b *merge.Block) {
 	}
 	k := chunk{b: b, rest: true}
 	about, _ := b.Effect.(*effect)
-	if about == nil { // an event whose first line ended the answer
+	if about == nil { // an event behind an error that is no JSON, which has ended the answer
 		about = new(effect)
 	}
 	for _, told := range about.Touched {

@@ -172,11 +172,11 @@ func (s *Merger) EOF() {
 	}
 	s.eof, s.ended, s.behind = true, true, s.split
 	rest := s.split.Rest()
-	if len(rest) == 0 || s.over {
+	if len(rest) == 0 {
 		return
 	}
 	b := Block{Block: sse.Parse(rest, sse.Event)}
-	if len(b.Data) > 0 && (wire.Valid(b.Data) || sse.IsDone(b.Data)) {
+	if wire.Valid(b.Data) || sse.IsDone(b.Data) {
 		b.cut, s.given = true, len(rest)
 		b.Effect, _ = s.client.upstream.Take(&b.Block) // many clients act on it as it is
 		if s.client.upstream.Unclear() == "" {

@@ -330,6 +330,38 @@ func TestLive(t *testing.T) {
 	f(Options{Hide: func(string) bool { return true }}, say, ": alive\n", "", "\n", say, "", "", strings.Replace(end, "tool_calls", "stop", 1))
 }
 
+// TestEnds: an answer has ended as soon as its last event has begun, when a judged one has become unclear, and with the stream. An
+// error alone is the end and waits like any other; beside choices it passes at once.
+func TestEnds(t *testing.T) {
+	t.Parallel()
+	const text = `data: {"choices":[{"index":0,"delta":{"content":"a"}}]}` + "\n\n"
+	const failed = `data: {"error":{"message":"x"}}` + "\n\n"
+	const failedBeside = `data: {"error":{"message":"x"},"choices":[{"index":0,"delta":{}}]}` + "\n\n"
+	const unclear = `data: {"choices":[{"index":0,"message":{"tool_calls":[{"id":"a","function":{"name":"rm","arguments":"{}"}}]}}]}` + "\n\n"
+	for _, c := range []struct {
+		judged            bool
+		rest, got, finish string
+		ended             bool
+	}{
+		{false, "data: [DO", "", "data: [DO", false},
+		{false, "data: [DONE]\n", "", "data: [DONE]\n", true},
+		{true, "data: [DONE]\n", "", "data: [DONE]\n", true},
+		{true, "data: [DONE]", "", "data: [DONE]", false},
+		{false, failed, "", failed, true},
+		{true, failed, "", failed, true},
+		{false, failedBeside, failedBeside, "", false},
+		{true, unclear, "", "", true},
+	} {
+		s := New(dialects.Chat, Options{HoldCalls: c.judged})
+		got := string(s.Write([]byte(text + c.rest)))
+		ended := s.Ended()
+		s.EOF()
+		if rest := string(s.Finish()); got != text+c.got || rest != c.finish || ended != c.ended || !s.Ended() {
+			t.Errorf("judged %v, %q: got %q, then %q, ended %v, %v", c.judged, c.rest, got, rest, ended, s.Ended())
+		}
+	}
+}
+
 // TestBounded: of what would have to be held beyond the bound nothing passes, nor is it part of the client's answer.
 func TestBounded(t *testing.T) {
 	t.Parallel()
