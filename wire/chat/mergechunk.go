@@ -288,10 +288,10 @@ func (w *writing) callPiece(raw []byte) ([]byte, bool) {
 		}
 		w.index = max(w.index, k.out+1)
 	}
-	at := wire.Member(raw, "index")
-	if at == nil && !w.dropped {
+	if !w.dropped {
 		return raw, true
 	}
+	at := wire.Member(raw, "index")
 	if at == nil {
 		number := append([]byte(`{"index":`), strconv.Itoa(k.out)...)
 		return slices.Concat(number, []byte{','}, bytes.TrimSpace(raw[1:])), true

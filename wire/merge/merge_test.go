@@ -259,6 +259,9 @@ func TestPassesAsItIs(t *testing.T) {
 		"data: {\"id\":\"b\",\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"x\\u0041\"}}]}\r\r",
 		"data: {\"id\":\"b\",\"choices\":[{\"index\":1,\"delta\":{\"content\":\"two\",\"tool_calls\":[{\"index\":3,\"function\":{\"name\":\"mem_x\"}}]},\"finish_reason\":\"tool_calls\"}]}\n\n",
 		"data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":5,\"id\":\"c\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}},{\"id\":\"d\",\"custom\":{\"name\":\"g\"}}]}}]}\n\n",
+		"data: {\"choices\":[{\"delta\":{\"content\":null,\"function_call\":null,\"tool_calls\":[{\"index\":6,\"id\":\"e\",\"function\":{\"name\":\"h\",\"arguments\":\"{}\"}}]},\"finish_reason\":null}]}\n\n", // LiteLLM
+		"data: {\"choices\":[{\"delta\":{\"function_call\":null,\"tool_calls\":null},\"finish_reason\":null}]}\n\n",
+		"data: {\"choices\":[{\"index\":1,\"delta\":{\"content\":\" more\"}}]}\n\n", // behind its end
 		"data: not json\n\ndata: [1]\n\ndata\n\n",
 		"data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"tool_calls\"}],\"usage\":{\"total_tokens\":1.50,\"x\":{\"y\":1}}}\n\n",
 		"data: {\"choices\":[],\"usage\":{\"total_tokens\":1.50}}\n\n", "data: [DONE]\n\n", ": bye\n\n",
