@@ -5,20 +5,19 @@ import (
 	"maps"
 	"sync"
 
-	"remora/memory/layer"
 	"remora/wire"
 )
 
 // evictions are the items of a conversation that a turn's view lacks and that layers have not seen as evicted in earlier turns.
 type evictions struct {
 	items []wire.Item
-	seen  layer.SeenEvictions // including them
+	seen  seenEvictions // including them
 }
 
 // find finds the items of the conversation that are not sent. The session value of seen evictions must exist.
 func (v *evictions) find(ctx context.Context, a *assembly, sent []wire.Item) {
 	l, all := a.l, a.all
-	missing := layer.Missing(all, sent)
+	missing := missingItems(all, sent)
 	if len(missing) == 0 {
 		return
 	}

@@ -119,7 +119,7 @@ func (r *layerRun) unseen(ctx context.Context) (items []wire.Item, handed func(c
 	for i := range all {
 		all[i] = i
 	}
-	fresh, next := layer.DecodeSeenEvictions(end.Value).Add(end.Keys, all)
+	fresh, next := decodeSeenEvictions(end.Value).Add(end.Keys, all)
 	if len(fresh) == 0 {
 		return nil, nil
 	}
@@ -131,7 +131,7 @@ func (r *layerRun) unseen(ctx context.Context) (items []wire.Item, handed func(c
 }
 
 // markSeen writes the evictions that layers have seen, unless the session was deleted meanwhile.
-func (r *layerRun) markSeen(ctx context.Context, seen layer.SeenEvictions) error {
+func (r *layerRun) markSeen(ctx context.Context, seen seenEvictions) error {
 	ctx, cancel := context.WithTimeout(ctx, flushWait)
 	defer cancel()
 	for {

@@ -15,7 +15,7 @@ const (
 	summaryName     = "s" // a summary.State
 	windowStartName = "c" // a view.WindowStart
 	prefixName      = "e" // a view.Prefix
-	seenName        = "w" // a layer.SeenEvictions
+	seenName        = "w" // a seenEvictions
 	parentName      = "n" // a parent
 )
 
@@ -25,7 +25,7 @@ type sessionValues struct {
 	summary *storedValue[summary.State]
 	window  *storedValue[view.WindowStart] // where the latest view begins
 	prefix  *prefixValue
-	seen    *storedValue[layer.SeenEvictions]
+	seen    *storedValue[seenEvictions]
 	parent  *storedValue[parent]
 	all     []namedValue // those that are not nil
 }
@@ -93,7 +93,7 @@ func newSessionValues(s *Shape, known *layer.Decoded[view.Prefix]) (v sessionVal
 		add(windowStartName, v.window)
 	}
 	if s.Layers.Evicts() {
-		v.seen = &storedValue[layer.SeenEvictions]{decode: layer.DecodeSeenEvictions}
+		v.seen = &storedValue[seenEvictions]{decode: decodeSeenEvictions}
 		add(seenName, v.seen)
 	}
 	if s.Layers.Returns() {

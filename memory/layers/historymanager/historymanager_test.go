@@ -1,6 +1,7 @@
 package historymanager
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -304,11 +305,18 @@ func TestThroughThePipeline(t *testing.T) {
 			t.Fatal(err)
 		}
 		blocks = r.Recall(t.Context(), 0)
-		left = layer.Missing(history, r.Project(t.Context(), history, func() int { return 0 }, 0, math.MaxInt))
+		sent := r.Project(t.Context(), history, func() int { return 0 }, 0, math.MaxInt)
+		left = nil
 		var items []wire.Item
-		for _, i := range left {
-			items = append(items, history[i])
+		for i, it := range slices.Backward(history) {
+			if n := len(sent); n > 0 && bytes.Equal(sent[n-1].Raw, it.Raw) {
+				sent = sent[:n-1]
+				continue
+			}
+			left, items = append(left, i), append(items, it)
 		}
+		slices.Reverse(left)
+		slices.Reverse(items)
 		r.Evict(t.Context(), items)
 		for _, c := range r.Changes() {
 			store[c.Cell] = c.State

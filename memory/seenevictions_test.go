@@ -1,4 +1,4 @@
-package layer_test
+package memory
 
 import (
 	"slices"
@@ -7,7 +7,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"remora/memory/layer"
 	"remora/wire"
 	"remora/wire/dialects"
 )
@@ -32,7 +31,7 @@ func TestMissing(t *testing.T) {
 		{"nothing was said", "", "a", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if diff := cmp.Diff(c.want, layer.Missing(list(c.all), list(c.view))); diff != "" {
+			if diff := cmp.Diff(c.want, missingItems(list(c.all), list(c.view))); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -43,7 +42,7 @@ func TestMissing(t *testing.T) {
 // through the store in between.
 func TestToldOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var told layer.SeenEvictions
+		var told seenEvictions
 		var keys []wire.Hash
 		seen, due := map[int]int{}, map[int]bool{}
 		for range rapid.IntRange(1, 8).Draw(t, "turns") {
@@ -63,7 +62,7 @@ func TestToldOnce(t *testing.T) {
 			if !slices.IsSorted(fresh) {
 				t.Fatalf("out of order: %v", fresh)
 			}
-			told = layer.DecodeSeenEvictions(next.Encode())
+			told = decodeSeenEvictions(next.Encode())
 		}
 		for i := range keys {
 			if want := map[bool]int{true: 1}[due[i]]; seen[i] != want {
@@ -74,7 +73,7 @@ func TestToldOnce(t *testing.T) {
 }
 
 func TestToldOfAnotherConversation(t *testing.T) {
-	_, told := layer.SeenEvictions{}.Add([]wire.Hash{{1}, {2}, {3}}, []int{0, 1})
+	_, told := seenEvictions{}.Add([]wire.Hash{{1}, {2}, {3}}, []int{0, 1})
 	fresh, _ := told.Add([]wire.Hash{{1}, {9}, {10}}, []int{0, 1})
 	if diff := cmp.Diff([]int{0, 1}, fresh); diff != "" {
 		t.Errorf("after an edit: %s", diff)
@@ -85,12 +84,12 @@ func TestToldOfAnotherConversation(t *testing.T) {
 }
 
 func FuzzDecodeSeenEvictions(f *testing.F) {
-	_, told := layer.SeenEvictions{}.Add([]wire.Hash{{1}, {2}, {3}}, []int{0, 2})
+	_, told := seenEvictions{}.Add([]wire.Hash{{1}, {2}, {3}}, []int{0, 2})
 	f.Add(told.Encode())
 	f.Add([]byte(`{"through":"00"}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		told := layer.DecodeSeenEvictions(b)
-		if again := layer.DecodeSeenEvictions(told.Encode()); string(again.Encode()) != string(told.Encode()) {
+		told := decodeSeenEvictions(b)
+		if again := decodeSeenEvictions(told.Encode()); string(again.Encode()) != string(told.Encode()) {
 			t.Fatalf("%s\n%s", told.Encode(), again.Encode())
 		}
 	})

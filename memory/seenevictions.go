@@ -1,4 +1,4 @@
-package layer
+package memory
 
 import (
 	"encoding/json"
@@ -8,9 +8,9 @@ import (
 	"remora/wire"
 )
 
-// Missing returns the indices in all, ascending, of the items that are not in view, comparing both as multisets of
+// missingItems returns the indices in all, ascending, of the items that are not in view, comparing both as multisets of
 // their bytes. Of equal items, the view has the newest.
-func Missing(all, view []wire.Item) []int {
+func missingItems(all, view []wire.Item) []int {
 	shown := make(map[string]int, len(view))
 	for _, it := range view {
 		shown[string(it.Raw)]++
@@ -27,21 +27,20 @@ func Missing(all, view []wire.Item) []int {
 	return missing
 }
 
-// SeenEvictions records the items of a conversation that every EvictionObserver has seen: all items up to one, except some. The
-// zero SeenEvictions has none. Keys of items are hashes that are stable from turn to turn, like the hashes of the transcript's
-// chain.
-type SeenEvictions struct {
+// seenEvictions records the items of a conversation that every layer.EvictionObserver has seen: all items up to one, except some.
+// The zero value has none. Keys of items are hashes that are stable from turn to turn, like the hashes of the transcript's chain.
+type seenEvictions struct {
 	Through wire.Hash   `json:"through"`
 	Except  []wire.Hash `json:"except,omitempty"` // those before Through that were in the view then
 }
 
-// maxExcept bounds SeenEvictions; the oldest exceptions are dropped first, and observers never get them.
+// maxExcept bounds seenEvictions; the oldest exceptions are dropped first, and observers never get them.
 const maxExcept = 2048
 
 // Add records that the items at these ascending indices are not in the view. fresh lists those that no observer has
 // seen. keys names the items of the conversation, oldest first, zero for none. If the conversation does not have the
 // last seen item, as after an edit, all of it counts as unseen.
-func (s SeenEvictions) Add(keys []wire.Hash, missing []int) (fresh []int, next SeenEvictions) {
+func (s seenEvictions) Add(keys []wire.Hash, missing []int) (fresh []int, next seenEvictions) {
 	seen := 0 // how many of the keys are covered
 	if s.Through != (wire.Hash{}) {
 		seen = slices.Index(keys, s.Through) + 1
@@ -80,8 +79,8 @@ func (s SeenEvictions) Add(keys []wire.Hash, missing []int) (fresh []int, next S
 	return fresh, next
 }
 
-// Encode encodes s for DecodeSeenEvictions; nil if it is empty.
-func (s SeenEvictions) Encode() []byte {
+// Encode encodes s for decodeSeenEvictions; nil if it is empty.
+func (s seenEvictions) Encode() []byte {
 	if s.Through == (wire.Hash{}) {
 		return nil
 	}
@@ -92,11 +91,11 @@ func (s SeenEvictions) Encode() []byte {
 	return b
 }
 
-// DecodeSeenEvictions decodes the result of Encode. Anything else, or a too long input, is the zero value.
-func DecodeSeenEvictions(b []byte) (s SeenEvictions) {
+// decodeSeenEvictions decodes the result of Encode. Anything else, or a too long input, is the zero value.
+func decodeSeenEvictions(b []byte) (s seenEvictions) {
 	const hashBytes = 2*len(wire.Hash{}) + len(`"",`)
 	if len(b) > (maxExcept+4)*hashBytes || json.Unmarshal(b, &s) != nil {
-		return SeenEvictions{}
+		return seenEvictions{}
 	}
 	return s
 }
