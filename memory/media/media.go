@@ -4,7 +4,6 @@ package media
 
 import (
 	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -31,7 +30,8 @@ func Cut(raw []byte) (kept []byte, pieces []Piece) {
 	if len(raw) < Large {
 		return nil, nil
 	}
-	var places, rest []byte
+	var list places
+	var rest []byte
 	done := 0
 	for from, to := range wire.Strings(raw) {
 		if to-from < Large {
@@ -40,20 +40,21 @@ func Cut(raw []byte) (kept []byte, pieces []Piece) {
 		p := Piece{Data: raw[from:to]}
 		sum := sha256.Sum256(p.Data)
 		copy(p.Digest[:], sum[:])
-		places = append(binary.AppendUvarint(places, uint64(from-done)), p.Digest[:]...) //nolint:gosec // not negative
+		list = append(list, place{uint64(from - done), p.Digest}) //nolint:gosec // not negative
 		rest = append(rest, raw[done:from]...)
 		pieces, done = append(pieces, p), to
 	}
 	if pieces == nil {
 		return nil, nil
 	}
-	kept = append(binary.AppendUvarint(nil, uint64(len(pieces))), places...)
-	return append(append(kept, rest...), raw[done:]...), pieces
+	var c recordcodec.Codec
+	list.fields(&c)
+	return append(append(c.Data, rest...), raw[done:]...), pieces
 }
 
 // Digests returns the digests of the pieces that Cut took out of an item, in order.
 func Digests(kept []byte) ([]wire.Hash, error) {
-	list, err := places(&recordcodec.Reader{Rest: kept})
+	list, _, err := read(kept)
 	digests := make([]wire.Hash, len(list))
 	for i, p := range list {
 		digests[i] = p.digest
@@ -63,8 +64,7 @@ func Digests(kept []byte) ([]wire.Hash, error) {
 
 // Join is the inverse of Cut: values are encoded pieces, in the order of Digests.
 func Join(kept []byte, values [][]byte) ([]byte, error) {
-	r := recordcodec.Reader{Rest: kept}
-	list, err := places(&r)
+	list, r, err := read(kept)
 	if err != nil {
 		return nil, err
 	}
@@ -82,14 +82,13 @@ func Join(kept []byte, values [][]byte) ([]byte, error) {
 	if r.Bad {
 		return nil, ErrCorrupt
 	}
-	return append(raw, r.Rest...), nil
+	return append(raw, r.Data...), nil
 }
 
 // Without is Join with a text in the place of each piece, for a reader who needs none of them. The text has to be valid
 // within a JSON string.
 func Without(kept []byte, text string) ([]byte, error) {
-	r := recordcodec.Reader{Rest: kept}
-	list, err := places(&r)
+	list, r, err := read(kept)
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +99,7 @@ func Without(kept []byte, text string) ([]byte, error) {
 	if r.Bad {
 		return nil, ErrCorrupt
 	}
-	return append(raw, r.Rest...), nil
+	return append(raw, r.Data...), nil
 }
 
 // place is where a piece stood: the number of bytes of the rest between it and the piece before it.
@@ -109,16 +108,23 @@ type place struct {
 	digest wire.Hash
 }
 
-// places reads the places of the pieces and leaves the rest of the item.
-func places(r *recordcodec.Reader) ([]place, error) {
-	var list []place
-	for n := r.Count(recordcodec.MaxValue / Large); n > 0 && !r.Bad; n-- {
-		list = append(list, place{r.Uvarint(), r.Hash()})
+// places are those of all pieces of an item. The rest of the item is behind them.
+type places []place
+
+func (list *places) fields(c *recordcodec.Codec) {
+	for i := range recordcodec.Len(c, list, recordcodec.MaxValue/Large) {
+		c.Uvarint(&(*list)[i].gap)
+		c.Hash(&(*list)[i].digest)
 	}
-	if r.Bad {
-		return nil, ErrCorrupt
+}
+
+// read reads the places of the pieces. The rest of the item is still to be read.
+func read(kept []byte) (list places, r recordcodec.Codec, err error) {
+	r = recordcodec.NewReader(kept)
+	if list.fields(&r); r.Bad {
+		return nil, r, ErrCorrupt
 	}
-	return list, nil
+	return list, r, nil
 }
 
 // Encode returns the value that is stored of the piece.

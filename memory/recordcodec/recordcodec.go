@@ -1,4 +1,4 @@
-// Package recordcodec encodes and decodes the parts of binary records: a Reader reads parts in the order in which they were appended.
+// Package recordcodec encodes and decodes binary records: a Codec visits the parts of a record in their order, to write or to read them.
 package recordcodec
 
 import (
@@ -43,79 +43,138 @@ func Decompress(b []byte) ([]byte, error) {
 
 var errTooLarge = errors.New("decompress: the value is too large")
 
-// AppendString appends a text of any bytes, behind its length.
-func AppendString(b []byte, s string) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+// Codec writes or reads a record, front to back. Each of its methods visits one part: it appends the value to the record, or sets the
+// value from it. So one function that visits all parts describes both directions. A value that is missing or invalid sets Bad, and it is
+// zero like all values after it. Bytes that were read share the record's memory.
+type Codec struct {
+	Data    []byte // what has been written, or what is still to be read
+	Reading bool
+	Bad     bool // the record that is read is invalid
 }
 
-// Bit returns the byte that stands for a bool.
-func Bit(v bool) byte {
-	if v {
-		return 1
-	}
-	return 0
-}
+// NewWriter returns a Codec that writes a record of about size bytes.
+func NewWriter(size int) Codec { return Codec{Data: make([]byte, 0, size)} }
 
-// Reader reads a record front to back; a missing or invalid value sets Bad, and reads as zero like all values after it. Results share the
-// record's memory, except texts.
-type Reader struct {
-	Rest []byte // what is still to be read
-	Bad  bool
-}
+// NewReader returns a Codec that reads a record.
+func NewReader(record []byte) Codec { return Codec{Data: record, Reading: true} }
 
 // Take reads n bytes.
-func (r *Reader) Take(n uint64) []byte {
-	if r.Bad || uint64(len(r.Rest)) < n {
-		r.Bad = true
+func (c *Codec) Take(n uint64) []byte {
+	if c.Bad || uint64(len(c.Data)) < n {
+		c.Bad = true
 		return nil
 	}
-	p := r.Rest[:n]
-	r.Rest = r.Rest[n:]
+	p := c.Data[:n]
+	c.Data = c.Data[n:]
 	return p
 }
 
-// Byte reads one byte.
-func (r *Reader) Byte() byte {
-	if p := r.Take(1); p != nil {
-		return p[0]
+// Byte visits one byte.
+func (c *Codec) Byte(v *byte) {
+	if !c.Reading {
+		c.Data = append(c.Data, *v)
+		return
 	}
-	return 0
+	if *v = 0; c.Bad || len(c.Data) == 0 {
+		c.Bad = true
+		return
+	}
+	*v, c.Data = c.Data[0], c.Data[1:]
 }
 
-// Uint64 reads 8 bytes, big endian.
-func (r *Reader) Uint64() uint64 {
-	if p := r.Take(8); p != nil {
-		return binary.BigEndian.Uint64(p)
+// Bool visits a bool, as a byte.
+func (c *Codec) Bool(v *bool) {
+	var b byte
+	if *v && !c.Reading {
+		b = 1
 	}
-	return 0
+	if c.Byte(&b); c.Reading {
+		*v = b == 1
+	}
 }
 
-// Uvarint reads a number as binary.AppendUvarint writes it.
-func (r *Reader) Uvarint() uint64 {
-	v, n := binary.Uvarint(r.Rest)
-	if r.Bad || n <= 0 {
-		r.Bad = true
-		return 0
+// Fixed visits bytes of a known number.
+func (c *Codec) Fixed(v []byte) {
+	switch {
+	case !c.Reading:
+		c.Data = append(c.Data, v...)
+	case copy(v, c.Take(uint64(len(v)))) < len(v):
+		clear(v)
 	}
-	r.Rest = r.Rest[n:]
-	return v
 }
 
-// Count reads how many of something follow, of which there can't be more than most.
-func (r *Reader) Count(most uint64) uint64 {
-	n := r.Uvarint()
-	if n > most {
-		r.Bad = true
-		return 0
+// Hash visits a hash.
+func (c *Codec) Hash(v *wire.Hash) { c.Fixed(v[:]) }
+
+// Uint64 visits a number of 8 bytes, big endian.
+func (c *Codec) Uint64(v *uint64) {
+	if !c.Reading {
+		c.Data = binary.BigEndian.AppendUint64(c.Data, *v)
+		return
 	}
-	return n
+	*v = 0
+	if p := c.Take(8); p != nil {
+		*v = binary.BigEndian.Uint64(p)
+	}
 }
 
-// Text reads what AppendString wrote.
-func (r *Reader) Text() string { return string(r.Take(r.Uvarint())) }
+// Uvarint visits a number as binary.AppendUvarint writes it.
+func (c *Codec) Uvarint(v *uint64) {
+	if !c.Reading {
+		c.Data = binary.AppendUvarint(c.Data, *v)
+		return
+	}
+	*v = 0
+	if c.Bad {
+		return
+	}
+	value, n := binary.Uvarint(c.Data)
+	if n <= 0 {
+		c.Bad = true
+		return
+	}
+	*v, c.Data = value, c.Data[n:]
+}
 
-// Hash reads the bytes of a hash.
-func (r *Reader) Hash() (h wire.Hash) {
-	copy(h[:], r.Take(uint64(len(h))))
-	return h
+// Count visits a number that can't be more than most in a record that is read.
+func (c *Codec) Count(v *uint64, most uint64) {
+	if c.Uvarint(v); c.Reading && *v > most {
+		*v, c.Bad = 0, true
+	}
+}
+
+// Bytes visits any bytes, behind their number.
+func (c *Codec) Bytes(v *[]byte) {
+	n := uint64(len(*v))
+	if c.Uvarint(&n); c.Reading {
+		*v = c.Take(n)
+		return
+	}
+	c.Data = append(c.Data, *v...)
+}
+
+// Text visits a text of any bytes, behind their number.
+func (c *Codec) Text(v *string) {
+	n := uint64(len(*v))
+	if c.Uvarint(&n); c.Reading {
+		*v = string(c.Take(n))
+		return
+	}
+	c.Data = append(c.Data, *v...)
+}
+
+// Len visits the length of a list, which has at most most elements, and returns it. A list that is read has this length afterwards; visit
+// its elements next. Each of them takes at least one byte, so that no record makes a list that is longer than itself.
+func Len[S ~[]T, T any](c *Codec, list *S, most uint64) int {
+	n := uint64(len(*list))
+	if c.Count(&n, most); !c.Reading {
+		return len(*list)
+	}
+	if *list = nil; n > uint64(len(c.Data)) {
+		n, c.Bad = 0, true
+	}
+	if n > 0 {
+		*list = make(S, n)
+	}
+	return len(*list)
 }

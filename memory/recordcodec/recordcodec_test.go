@@ -2,7 +2,7 @@ package recordcodec_test
 
 import (
 	"bytes"
-	"encoding/binary"
+	"encoding/hex"
 	"math/rand/v2"
 	"testing"
 
@@ -14,41 +14,64 @@ import (
 
 // parts is one of each that a record is made of.
 type parts struct {
-	Yes   byte
+	Yes   bool
+	Byte  byte
 	Fixed uint64
 	Count uint64
 	Text  string
 	Hash  wire.Hash
 	Raw   []byte
+	List  []uint64
 }
 
-const most = 9 // of Count
+const most = 9 // of Count and the elements of List
+
+func (p *parts) fields(c *recordcodec.Codec) {
+	c.Bool(&p.Yes)
+	c.Byte(&p.Byte)
+	c.Uint64(&p.Fixed)
+	c.Count(&p.Count, most)
+	c.Text(&p.Text)
+	c.Hash(&p.Hash)
+	c.Bytes(&p.Raw)
+	for i := range recordcodec.Len(c, &p.List, most) {
+		c.Uvarint(&p.List[i])
+	}
+}
 
 func (p parts) encode() []byte {
-	b := binary.BigEndian.AppendUint64([]byte{p.Yes}, p.Fixed)
-	b = recordcodec.AppendString(binary.AppendUvarint(b, p.Count), p.Text)
-	return append(append(b, p.Hash[:]...), p.Raw...)
+	c := recordcodec.NewWriter(0)
+	p.fields(&c)
+	return c.Data
 }
 
-func read(r *recordcodec.Reader) parts {
-	p := parts{Yes: r.Byte(), Fixed: r.Uint64(), Count: r.Count(most), Text: r.Text(), Hash: r.Hash()}
-	p.Raw = r.Take(2)
-	return p
+func read(b []byte) (parts, recordcodec.Codec) {
+	c := recordcodec.NewReader(b)
+	var p parts
+	p.fields(&c)
+	return p, c
 }
 
-var sample = parts{Yes: recordcodec.Bit(true), Fixed: 1 << 40, Count: most, Text: "a\x00b", Hash: wire.Hash{1, 15: 2}, Raw: []byte("xy")}
+var sample = parts{Yes: true, Byte: 7, Fixed: 1 << 40, Count: most, Text: "a\x00b", Hash: wire.Hash{1, 15: 2}, Raw: []byte("xy"), List: []uint64{1, 300}}
 
 func TestReadsBack(t *testing.T) {
 	b := sample.encode()
-	r := recordcodec.Reader{Rest: b}
-	if diff := cmp.Diff(sample, read(&r)); diff != "" || r.Bad || len(r.Rest) > 0 {
-		t.Errorf("bad %t, %d bytes left: %s", r.Bad, len(r.Rest), diff)
+	p, c := read(b)
+	if diff := cmp.Diff(sample, p); diff != "" || c.Bad || len(c.Data) > 0 {
+		t.Errorf("bad %t, %d bytes left: %s", c.Bad, len(c.Data), diff)
 	}
 	for n := range b {
-		r := recordcodec.Reader{Rest: b[:n]}
-		if read(&r); !r.Bad {
+		if _, c := read(b[:n]); !c.Bad {
 			t.Errorf("the first %d of %d bytes read as whole", n, len(b))
 		}
+	}
+}
+
+// TestBytesOfParts pins the form of each part: stores have records of it.
+func TestBytesOfParts(t *testing.T) {
+	const want = "01" + "07" + "0000010000000000" + "09" + "03610062" + "01000000000000000000000000000002" + "027879" + "0201ac02"
+	if got := hex.EncodeToString(sample.encode()); got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 }
 
@@ -56,39 +79,52 @@ func TestReadsBack(t *testing.T) {
 func TestCountIsBounded(t *testing.T) {
 	p := sample
 	p.Count++
-	r := recordcodec.Reader{Rest: p.encode()}
-	if got := read(&r); !r.Bad || got.Count != 0 || got.Raw != nil {
-		t.Errorf("bad %t: %+v", r.Bad, got)
+	if got, c := read(p.encode()); !c.Bad || got.Count != 0 || got.Raw != nil {
+		t.Errorf("bad %t: %+v", c.Bad, got)
+	}
+	p = sample
+	p.List = make([]uint64, most+1)
+	if got, c := read(p.encode()); !c.Bad || got.List != nil {
+		t.Errorf("bad %t: %+v", c.Bad, got)
+	}
+}
+
+// TestListIsNotLongerThanItsRecord: what is not there takes no memory.
+func TestListIsNotLongerThanItsRecord(t *testing.T) {
+	c := recordcodec.NewReader([]byte{3, 1, 1})
+	var list []uint64
+	if recordcodec.Len(&c, &list, most); list != nil || !c.Bad {
+		t.Errorf("bad %t: %d elements", c.Bad, len(list))
 	}
 }
 
 // Whatever stands in a store, reading it neither panics nor reads behind its end.
-func FuzzReader(f *testing.F) {
+func FuzzCodec(f *testing.F) {
 	f.Add(sample.encode())
-	f.Add([]byte{1, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02})
+	f.Add([]byte{1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		r := recordcodec.Reader{Rest: b}
-		p := read(&r)
-		if r.Bad {
+		p, c := read(b)
+		if c.Bad {
 			return
 		}
-		again := recordcodec.Reader{Rest: p.encode()}
-		if diff := cmp.Diff(p, read(&again)); diff != "" || again.Bad {
-			t.Errorf("bad %t: %s", again.Bad, diff)
+		if again, c := read(p.encode()); c.Bad || !cmp.Equal(p, again) {
+			t.Errorf("bad %t: %s", c.Bad, cmp.Diff(p, again))
 		}
 	})
 }
 
 // TestNothingIsReadBehindAnInvalidValue: a count that is read there would be a number of things to make.
 func TestNothingIsReadBehindAnInvalidValue(t *testing.T) {
-	r := recordcodec.Reader{Rest: []byte{5, 'a', 3, 7}}
-	if text := r.Text(); text != "" || !r.Bad {
+	c := recordcodec.NewReader([]byte{5, 'a', 3, 7})
+	var text string
+	if c.Text(&text); text != "" || !c.Bad {
 		t.Fatalf("read %q", text)
 	}
-	if n := r.Uvarint(); n != 0 {
+	n := uint64(1)
+	if c.Uvarint(&n); n != 0 {
 		t.Errorf("a number behind it reads as %d", n)
 	}
-	if n := r.Count(most); n != 0 {
+	if c.Count(&n, most); n != 0 {
 		t.Errorf("a count behind it reads as %d", n)
 	}
 }

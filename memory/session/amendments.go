@@ -2,13 +2,11 @@ package session
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"slices"
 
 	"remora/memory/recordcodec"
 	"remora/wire"
-	"remora/wire/dialects"
 )
 
 // amendName is the name of the session value with its Amendments.
@@ -101,44 +99,35 @@ func (a Amendments) newest() Amendments {
 }
 
 func (a Amendments) encode() []byte {
-	b := binary.AppendUvarint([]byte{recordVersion}, uint64(len(a)))
-	for i := range a {
-		b = a[i].appendTo(b)
-	}
-	return b
-}
-
-func (a *Amendment) appendTo(b []byte) []byte {
-	b = append(append(b, a.At[:]...), a.Next[:]...)
-	b = append(b, recordcodec.Bit(a.Replaces), a.Dialect.Code())
-	b = binary.AppendUvarint(b, uint64(len(a.Items)))
-	for _, raw := range a.Items {
-		b = append(binary.AppendUvarint(b, uint64(len(raw))), raw...)
-	}
-	b = binary.AppendUvarint(b, uint64(len(a.Seen)))
-	for _, h := range a.Seen {
-		b = append(b, h[:]...)
-	}
-	b = recordcodec.AppendString(recordcodec.AppendString(b, a.Made.Provider), a.Made.Model)
-	return append(b, recordcodec.Bit(a.Made.Kept))
+	c := newRecord(0)
+	a.fields(&c)
+	return c.Data
 }
 
 // decodeAmendments reads a stored value. The items share its bytes.
-func decodeAmendments(b []byte) (Amendments, error) {
-	d := beginRecord(b)
-	var all Amendments
-	for n := d.Count(maxAmendments); n > 0 && !d.Bad; n-- {
-		a := Amendment{At: d.Hash(), Next: d.Hash(), Replaces: d.Byte() == 1, Dialect: dialects.ByCode(d.Byte())}
-		for i := d.Count(maxAmendItems); i > 0 && !d.Bad; i-- {
-			a.Items = append(a.Items, d.Take(d.Uvarint()))
+func decodeAmendments(b []byte) (a Amendments, err error) {
+	c := beginRecord(b)
+	a.fields(&c)
+	return a, endRecord(&c, "amendments")
+}
+
+func (a *Amendments) fields(c *recordcodec.Codec) {
+	for i := range recordcodec.Len(c, a, maxAmendments) {
+		one := &(*a)[i]
+		c.Hash(&one.At)
+		c.Hash(&one.Next)
+		c.Bool(&one.Replaces)
+		dialectCode(c, &one.Dialect)
+		for n := range recordcodec.Len(c, &one.Items, maxAmendItems) {
+			c.Bytes(&one.Items[n])
 		}
-		for i := d.Count(maxAmendItems); i > 0 && !d.Bad; i-- {
-			a.Seen = append(a.Seen, d.Hash())
+		for n := range recordcodec.Len(c, &one.Seen, maxAmendItems) {
+			c.Hash(&one.Seen[n])
 		}
-		a.Made = Origin{Provider: d.Text(), Model: d.Text(), Kept: d.Byte() == 1}
-		all = append(all, a)
+		c.Text(&one.Made.Provider)
+		c.Text(&one.Made.Model)
+		c.Bool(&one.Made.Kept)
 	}
-	return all, endRecord(&d, "amendments")
 }
 
 // encodeCarried encodes the items of a response that upstream has not seen.

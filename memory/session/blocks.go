@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"slices"
 
+	"remora/memory/recordcodec"
 	"remora/memory/turnrecord"
 	"remora/memory/view"
 	"remora/wire"
@@ -66,6 +67,9 @@ type shownBlocks []shownBlock
 
 type shownBlock struct{ layer, texts wire.Hash }
 
+// shownBlockSize is the size in bytes of a stored shownBlock.
+const shownBlockSize = 2 * len(wire.Hash{})
+
 // maxShownBlocks bounds the layers of shownBlocks.
 const maxShownBlocks = 256
 
@@ -99,21 +103,22 @@ func (t shownBlocks) with(blocks []view.Block) shownBlocks {
 }
 
 func (t shownBlocks) encode() []byte {
-	b := []byte{recordVersion}
-	for _, one := range t {
-		b = append(append(b, one.layer[:]...), one.texts[:]...)
-	}
-	return b
+	c := newRecord(len(t) * shownBlockSize)
+	t.fields(&c)
+	return c.Data
 }
 
 func decodeShownBlocks(b []byte) (shownBlocks, error) {
-	const size = 2 * len(wire.Hash{})
-	if len(b) == 0 || b[0] != recordVersion || len(b[1:])%size != 0 || len(b[1:]) > maxShownBlocks*size {
-		return nil, ErrCorrupt
+	c := beginRecord(b)
+	t := make(shownBlocks, min(len(c.Data)/shownBlockSize, maxShownBlocks)) // they go to the end of the record
+	t.fields(&c)
+	c.Bad = c.Bad || len(c.Data) > 0
+	return t, endRecord(&c, "shown blocks")
+}
+
+func (t shownBlocks) fields(c *recordcodec.Codec) {
+	for i := range t {
+		c.Hash(&t[i].layer)
+		c.Hash(&t[i].texts)
 	}
-	t := shownBlocks{}
-	for one := range slices.Chunk(b[1:], size) {
-		t = append(t, shownBlock{wire.Hash(one[:size/2]), wire.Hash(one[size/2:])})
-	}
-	return t, nil
 }

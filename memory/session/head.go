@@ -2,7 +2,6 @@ package session
 
 import (
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -80,6 +79,12 @@ func (p position) after(m mark) position {
 	return p
 }
 
+func (p *position) fields(c *recordcodec.Codec) {
+	c.Uvarint(&p.Seq)
+	c.Hash(&p.Chain)
+	c.Uvarint(&p.Units)
+}
+
 // unitsBetween returns how many units to is behind from, 0 if it is before.
 func unitsBetween(from, to position) int {
 	return int(min(to.Units-min(to.Units, from.Units), math.MaxInt32))
@@ -147,96 +152,77 @@ func (h *head) size() int {
 }
 
 func (h *head) encode() []byte {
-	b := append(make([]byte, 0, h.size()), recordVersion)
-	b = appendPosition(b, h.Pos)
-	b = append(b, h.SystemPrompt[:]...)
-	b = binary.AppendUvarint(b, h.NextSeq)
-	b = binary.AppendUvarint(b, h.Turns)
-	b = recordcodec.AppendString(b, h.LastTurn)
-	b = append(b, recordcodec.Bit(h.Answered), recordcodec.Bit(h.Forked), recordcodec.Bit(h.Brings))
-	b = binary.AppendUvarint(binary.AppendUvarint(binary.AppendUvarint(b, h.Line), h.Lines), h.TurnsApart)
-	b = binary.AppendUvarint(b, uint64(len(h.Habits)))
-	for _, habit := range h.Habits {
-		b = binary.BigEndian.AppendUint64(append(b, habit.Dialect.Code()), habit.Client)
-		b = append(b, recordcodec.Bit(habit.Resends))
-	}
-	b = binary.BigEndian.AppendUint64(binary.AppendUvarint(b, h.Offer.Tools), h.Offer.Model)
-	b = append(binary.BigEndian.AppendUint64(b, h.Offer.Client), h.Offer.Format)
-	b = append(b, h.Summary[:]...)
-	b = binary.AppendUvarint(b, uint64(len(h.Ring)))
-	for _, e := range h.Ring {
-		b = binary.BigEndian.AppendUint64(b, e.Content)
-		b = binary.AppendUvarint(b, e.Seq)
-	}
-	b = binary.AppendUvarint(b, uint64(len(h.Open)))
-	for _, id := range h.Open {
-		b = recordcodec.AppendString(b, id)
-	}
-	b = binary.AppendUvarint(b, uint64(len(h.Tails)))
-	for _, t := range h.Tails {
-		b = appendPosition(b, t.Pos)
-		b = append(b, t.SystemPrompt[:]...)
-		b = binary.AppendUvarint(append(b, recordcodec.Bit(t.Side)), t.Line)
-		b = binary.AppendUvarint(b, t.Turns)
-		b = binary.AppendUvarint(b, uint64(len(t.Open)))
-		for _, call := range t.Open {
-			b = binary.BigEndian.AppendUint64(b, call)
-		}
-	}
-	b = binary.AppendUvarint(b, uint64(len(h.Blocks)))
-	for _, block := range h.Blocks {
-		b = append(b, block[:]...)
-	}
-	b = binary.BigEndian.AppendUint64(b, h.Run)
-	b = binary.AppendUvarint(b, uint64(len(h.Begun)))
-	for _, at := range h.Begun {
-		b = appendPosition(b, at)
-	}
-	b = recordcodec.AppendString(b, h.LastEmpty)
-	b = append(binary.BigEndian.AppendUint64(b, h.Writer), h.Streak)
-	return appendPending(b, h.Pending)
+	c := newRecord(h.size())
+	h.fields(&c)
+	return c.Data
 }
 
 func decodeHead(b []byte) (*head, error) {
-	d := recordcodec.Reader{Rest: b}
-	if v := d.Byte(); v != recordVersion {
-		return nil, fmt.Errorf("read head: %w: it has version %d of the format, and this Remora reads %d alone", ErrCorrupt, v, recordVersion)
+	c := recordcodec.NewReader(b)
+	var version byte
+	if c.Byte(&version); version != recordVersion {
+		return nil, fmt.Errorf("read head: %w: it has version %d of the format, and this Remora reads %d alone", ErrCorrupt, version, recordVersion)
 	}
-	h := &head{
-		Pos: readPosition(&d), SystemPrompt: d.Hash(), NextSeq: d.Uvarint(), Turns: d.Uvarint(), LastTurn: d.Text(),
-		Answered: d.Byte() == 1, Forked: d.Byte() == 1, Brings: d.Byte() == 1, Line: d.Uvarint(), Lines: d.Uvarint(), TurnsApart: d.Uvarint(),
+	h := new(head)
+	h.fields(&c)
+	return h, endRecord(&c, "head")
+}
+
+func (h *head) fields(c *recordcodec.Codec) {
+	h.Pos.fields(c)
+	c.Hash(&h.SystemPrompt)
+	c.Uvarint(&h.NextSeq)
+	c.Uvarint(&h.Turns)
+	c.Text(&h.LastTurn)
+	c.Bool(&h.Answered)
+	c.Bool(&h.Forked)
+	c.Bool(&h.Brings)
+	c.Uvarint(&h.Line)
+	c.Uvarint(&h.Lines)
+	c.Uvarint(&h.TurnsApart)
+	for i := range recordcodec.Len(c, &h.Habits, maxHabits) {
+		dialectCode(c, &h.Habits[i].Dialect)
+		c.Uint64(&h.Habits[i].Client)
+		c.Bool(&h.Habits[i].Resends)
 	}
-	for n := d.Count(maxHabits); n > 0; n-- {
-		h.Habits = append(h.Habits, habit{Dialect: dialects.ByCode(d.Byte()), Client: d.Uint64(), Resends: d.Byte() == 1})
+	c.Uvarint(&h.Offer.Tools)
+	c.Uint64(&h.Offer.Model)
+	c.Uint64(&h.Offer.Client)
+	c.Byte(&h.Offer.Format)
+	c.Hash(&h.Summary)
+	for i := range recordcodec.Len(c, &h.Ring, ringSize) {
+		c.Uint64(&h.Ring[i].Content)
+		c.Uvarint(&h.Ring[i].Seq)
 	}
-	h.Offer = offer{Tools: d.Uvarint(), Model: d.Uint64(), Client: d.Uint64(), Format: d.Byte()}
-	h.Summary = d.Hash()
-	n := d.Count(ringSize)
-	h.Ring = slices.Grow(h.Ring, int(n)) //nolint:gosec // at most ringSize
-	for range n {
-		h.Ring = append(h.Ring, echo{Content: d.Uint64(), Seq: d.Uvarint()})
+	for i := range recordcodec.Len(c, &h.Open, maxOpenCalls) {
+		c.Text(&h.Open[i])
 	}
-	for n := d.Count(maxOpenCalls); n > 0; n-- {
-		h.Open = append(h.Open, d.Text())
-	}
-	for n := d.Count(maxTails); n > 0; n-- {
-		t := tail{Pos: readPosition(&d), SystemPrompt: d.Hash(), Side: d.Byte() == 1, Line: d.Uvarint(), Turns: d.Uvarint()}
-		for calls := d.Count(maxTailCalls); calls > 0; calls-- {
-			t.Open = append(t.Open, d.Uint64())
+	for i := range recordcodec.Len(c, &h.Tails, maxTails) {
+		t := &h.Tails[i]
+		t.Pos.fields(c)
+		c.Hash(&t.SystemPrompt)
+		c.Bool(&t.Side)
+		c.Uvarint(&t.Line)
+		c.Uvarint(&t.Turns)
+		for call := range recordcodec.Len(c, &t.Open, maxTailCalls) {
+			c.Uint64(&t.Open[call])
 		}
-		h.Tails = append(h.Tails, t)
 	}
-	for n := d.Count(maxBlocks); n > 0; n-- {
-		h.Blocks = append(h.Blocks, d.Hash())
+	for i := range recordcodec.Len(c, &h.Blocks, maxBlocks) {
+		c.Hash(&h.Blocks[i])
 	}
-	h.Run = d.Uint64()
-	for n := d.Count(maxBegun); n > 0; n-- {
-		h.Begun = append(h.Begun, readPosition(&d))
+	c.Uint64(&h.Run)
+	for i := range recordcodec.Len(c, &h.Begun, maxBegun) {
+		h.Begun[i].fields(c)
 	}
-	h.LastEmpty = d.Text()
-	h.Writer, h.Streak = d.Uint64(), d.Byte()
-	h.Pending = readPending(&d)
-	return h, endRecord(&d, "head")
+	c.Text(&h.LastEmpty)
+	c.Uint64(&h.Writer)
+	c.Byte(&h.Streak)
+	for i := range recordcodec.Len(c, &h.Pending, maxPending) {
+		c.Text(&h.Pending[i].Turn)
+		c.Uint64(&h.Pending[i].Owner)
+		c.Bool(&h.Pending[i].Ready)
+	}
 }
 
 // remember adds an item of the head line to the ring and the list of open calls.
@@ -324,35 +310,28 @@ type reference struct {
 }
 
 func (r reference) encode() []byte {
-	b := append(make([]byte, 0, 64), recordVersion, byte(r.Kind), byte(r.Role))
-	b = append(b, r.Content[:]...)
-	b = recordcodec.AppendString(b, r.Pair.ID)
-	b = recordcodec.AppendString(b, r.Pair.Family)
-	b = recordcodec.AppendString(b, r.Pair.Name)
-	return binary.AppendUvarint(b, uint64(r.Size))
+	c := newRecord(64)
+	r.fields(&c)
+	return c.Data
 }
 
-func decodeReference(b []byte) (reference, error) {
-	d := beginRecord(b)
-	r := reference{Kind: wire.Kind(d.Byte()), Role: wire.Role(d.Byte()), Content: d.Hash()}
-	r.Pair = wire.Call{ID: d.Text(), Family: d.Text(), Name: d.Text()}
-	r.Size = uint32(d.Count(math.MaxUint32)) //nolint:gosec // not more
-	return r, endRecord(&d, "reference")
+func decodeReference(b []byte) (r reference, err error) {
+	c := beginRecord(b)
+	r.fields(&c)
+	return r, endRecord(&c, "reference")
 }
 
-// beginRecord begins to read a record of the present version. Read its parts, and then call endRecord.
-func beginRecord(b []byte) recordcodec.Reader {
-	d := recordcodec.Reader{Rest: b}
-	d.Bad = d.Byte() != recordVersion || d.Bad
-	return d
-}
-
-// endRecord returns an error if a record is damaged or has another version.
-func endRecord(d *recordcodec.Reader, what string) error {
-	if d.Bad {
-		return fmt.Errorf("read %s: %w", what, ErrCorrupt)
+func (r *reference) fields(c *recordcodec.Codec) {
+	c.Byte((*byte)(&r.Kind))
+	c.Byte((*byte)(&r.Role))
+	c.Hash(&r.Content)
+	c.Text(&r.Pair.ID)
+	c.Text(&r.Pair.Family)
+	c.Text(&r.Pair.Name)
+	size := uint64(r.Size)
+	if c.Count(&size, math.MaxUint32); c.Reading {
+		r.Size = uint32(size) //nolint:gosec // not more
 	}
-	return nil
 }
 
 // linePosition is a position with its line: a value of the transcript's indexes.
@@ -364,22 +343,52 @@ type linePosition struct {
 
 func (p linePosition) encode() []byte {
 	const usual = 40 // bytes
-	b := append(make([]byte, 0, usual), recordVersion, recordcodec.Bit(p.Side))
-	return appendPosition(binary.AppendUvarint(b, p.Line), p.Pos)
+	c := newRecord(usual)
+	p.fields(&c)
+	return c.Data
 }
 
-func decodeLinePosition(b []byte) (linePosition, error) {
-	d := beginRecord(b)
-	p := linePosition{Side: d.Byte() == 1, Line: d.Uvarint(), Pos: readPosition(&d)}
-	return p, endRecord(&d, "place")
+func decodeLinePosition(b []byte) (p linePosition, err error) {
+	c := beginRecord(b)
+	p.fields(&c)
+	return p, endRecord(&c, "place")
 }
 
-func appendPosition(b []byte, p position) []byte {
-	b = binary.AppendUvarint(b, p.Seq)
-	b = append(b, p.Chain[:]...)
-	return binary.AppendUvarint(b, p.Units)
+func (p *linePosition) fields(c *recordcodec.Codec) {
+	c.Bool(&p.Side)
+	c.Uvarint(&p.Line)
+	p.Pos.fields(c)
 }
 
-func readPosition(d *recordcodec.Reader) position {
-	return position{Seq: d.Uvarint(), Chain: d.Hash(), Units: d.Uvarint()}
+// newRecord begins to write a record of about size bytes.
+func newRecord(size int) recordcodec.Codec {
+	c := recordcodec.NewWriter(size)
+	version := byte(recordVersion)
+	c.Byte(&version)
+	return c
+}
+
+// beginRecord begins to read a record of the present version. Read its fields, and then call endRecord.
+func beginRecord(b []byte) recordcodec.Codec {
+	c := recordcodec.NewReader(b)
+	var version byte
+	c.Byte(&version)
+	c.Bad = version != recordVersion
+	return c
+}
+
+// endRecord returns an error if a record is damaged or has another version.
+func endRecord(c *recordcodec.Codec, what string) error {
+	if c.Bad {
+		return fmt.Errorf("read %s: %w", what, ErrCorrupt)
+	}
+	return nil
+}
+
+// dialectCode visits a dialect, as its code.
+func dialectCode(c *recordcodec.Codec, d *wire.Dialect) {
+	code := d.Code()
+	if c.Byte(&code); c.Reading {
+		*d = dialects.ByCode(code)
+	}
 }

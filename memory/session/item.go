@@ -3,12 +3,10 @@ package session
 import (
 	"encoding/binary"
 	"fmt"
-	"slices"
 
 	"remora/memory/media"
 	"remora/memory/recordcodec"
 	"remora/wire"
-	"remora/wire/dialects"
 )
 
 // storedItem is one item of the transcript.
@@ -57,42 +55,52 @@ func (it *storedItem) cut() []media.Piece {
 }
 
 func (it *storedItem) encode() []byte {
-	flags := it.Flags
-	if len(it.Raw) > compressAbove {
-		flags |= flagCompressed
-	}
+	as, size := *it, 64+len(it.Turn)+len(it.Made.Provider)+len(it.Made.Model)
 	if it.Made.Kept {
-		flags |= flagKept
+		as.Flags |= flagKept
 	}
-	var room [160]byte // about what most items need
-	head := append(room[:0], recordVersion)
-	head = append(binary.AppendUvarint(head, uint64(flags)), it.Dialect.Code())
-	head = binary.AppendUvarint(binary.AppendUvarint(head, it.Line), it.Parent)
-	head = appendPosition(head, it.Pos)
-	head = append(head, it.Content[:]...)
-	head = recordcodec.AppendString(recordcodec.AppendString(recordcodec.AppendString(head, it.Turn), it.Made.Provider), it.Made.Model)
-	if flags&flagCompressed != 0 {
-		return recordcodec.Compress(head, it.Raw)
+	if len(it.Raw) > compressAbove {
+		as.Flags |= flagCompressed
+	} else {
+		size += len(it.Raw)
 	}
-	return slices.Concat(head, it.Raw)
+	c := newRecord(size)
+	as.fields(&c)
+	if as.Flags&flagCompressed != 0 {
+		return recordcodec.Compress(c.Data, it.Raw)
+	}
+	return append(c.Data, it.Raw...)
 }
 
-func decodeItem(b []byte) (storedItem, error) {
-	d := beginRecord(b)
-	it := storedItem{Flags: itemFlags(d.Uvarint()), Dialect: dialects.ByCode(d.Byte()), Line: d.Uvarint(), Parent: d.Uvarint(), Pos: readPosition(&d), Content: d.Hash(), Turn: d.Text(), Made: Origin{Provider: d.Text(), Model: d.Text()}}
-	if err := endRecord(&d, "item"); err != nil {
+func decodeItem(b []byte) (it storedItem, err error) {
+	c := beginRecord(b)
+	it.fields(&c)
+	if err := endRecord(&c, "item"); err != nil {
 		return storedItem{}, err
 	}
 	it.Made.Kept, it.Flags = it.Flags&flagKept != 0, it.Flags&^flagKept
-	it.Raw = d.Rest
+	it.Raw = c.Data
 	if it.Flags&flagCompressed != 0 {
-		raw, err := recordcodec.Decompress(d.Rest)
+		raw, err := recordcodec.Decompress(c.Data)
 		if err != nil {
 			return storedItem{}, fmt.Errorf("read item: %w: %w", ErrCorrupt, err)
 		}
 		it.Raw, it.Flags = raw, it.Flags&^flagCompressed
 	}
 	return it, nil
+}
+
+// fields visits what stands before Raw in the record.
+func (it *storedItem) fields(c *recordcodec.Codec) {
+	c.Uvarint((*uint64)(&it.Flags))
+	dialectCode(c, &it.Dialect)
+	c.Uvarint(&it.Line)
+	c.Uvarint(&it.Parent)
+	it.Pos.fields(c)
+	c.Hash(&it.Content)
+	c.Text(&it.Turn)
+	c.Text(&it.Made.Provider)
+	c.Text(&it.Made.Model)
 }
 
 func mediaName(digest wire.Hash) string { return mediaPrefix + string(digest[:]) }

@@ -1,11 +1,8 @@
 package session
 
 import (
-	"encoding/binary"
 	"errors"
 	"slices"
-
-	"remora/memory/recordcodec"
 )
 
 // Pending is a turn that has begun and is not completely in the log. The head lists it, so that every process sees it.
@@ -183,20 +180,4 @@ func (ps *pendingTurns) remove(turn string) (ready bool) {
 	ready = (*ps)[i].Ready
 	*ps = slices.Delete(*ps, i, i+1)
 	return ready
-}
-
-func appendPending(b []byte, list pendingTurns) []byte {
-	b = binary.AppendUvarint(b, uint64(len(list)))
-	for _, p := range list {
-		b = binary.BigEndian.AppendUint64(recordcodec.AppendString(b, p.Turn), p.Owner)
-		b = append(b, recordcodec.Bit(p.Ready))
-	}
-	return b
-}
-
-func readPending(d *recordcodec.Reader) (list pendingTurns) {
-	for n := d.Count(maxPending); n > 0; n-- {
-		list = append(list, Pending{Turn: d.Text(), Owner: d.Uint64(), Ready: d.Byte() == 1})
-	}
-	return list
 }

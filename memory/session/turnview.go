@@ -190,16 +190,16 @@ func (p *picker) run(span turnrecord.Span) error {
 		return ErrCorrupt
 	}
 	link := func(at *passedItem) bool { return at.onChain() && bytes.HasPrefix(at.Pos.Chain[:], end) }
-	from, off := 0, recordcodec.Reader{Rest: span.Off}
+	from, off := 0, recordcodec.NewReader(span.Off)
 	for left := uint64(max(0, span.N)); ; {
-		gap, content, last := left, []byte(nil), len(off.Rest) == 0
+		item, last := offChainItem{gap: left}, len(off.Data) == 0
 		if !last {
-			gap, content = off.Uvarint(), off.Take(4)
+			item.fields(&off)
 		}
-		if off.Bad || gap > left {
+		if off.Bad || item.gap > left {
 			return ErrCorrupt
 		}
-		for range gap {
+		for range item.gap {
 			at, err := p.take(from, link)
 			if err != nil {
 				return err
@@ -209,9 +209,9 @@ func (p *picker) run(span turnrecord.Span) error {
 		if last {
 			return nil
 		}
-		left -= gap
+		left -= item.gap
 		if _, err := p.take(0, func(at *passedItem) bool {
-			return !at.taken && !at.onChain() && bytes.HasPrefix(at.Content[:], content)
+			return !at.taken && !at.onChain() && bytes.HasPrefix(at.Content[:], item.content[:])
 		}); err != nil {
 			return err
 		}

@@ -1,10 +1,10 @@
 package session
 
 import (
-	"encoding/binary"
 	"encoding/hex"
 	"slices"
 
+	"remora/memory/recordcodec"
 	"remora/memory/turnrecord"
 	"remora/memory/view"
 	"remora/wire"
@@ -95,6 +95,17 @@ type offChain struct {
 	content wire.Hash
 }
 
+// offChainItem is such an item in turnrecord.Span.Off, the last one first.
+type offChainItem struct {
+	gap     uint64  // how many items on the chain stand between it and the one before in the list, or the end of the span
+	content [4]byte // the first bytes of its content hash
+}
+
+func (it *offChainItem) fields(c *recordcodec.Codec) {
+	c.Uvarint(&it.gap)
+	c.Fixed(it.content[:])
+}
+
 func (w *spanWriter) take(at int) {
 	i := w.kept[at]
 	place := w.on.find(&w.c.Items[i])
@@ -126,14 +137,14 @@ func (w *spanWriter) end(at int) {
 		}
 	} else {
 		chain := w.on.chain(w.last)
-		r := turnrecord.Span{End: hex.EncodeToString(chain[:8]), N: w.items}
+		var off recordcodec.Codec
 		behind := w.items
 		for _, o := range slices.Backward(w.off) {
-			r.Off = binary.AppendUvarint(r.Off, uint64(max(0, behind-o.behind)))
-			r.Off = append(r.Off, o.content[:4]...)
+			item := offChainItem{gap: uint64(max(0, behind-o.behind)), content: [4]byte(o.content[:4])}
+			item.fields(&off)
 			behind = o.behind
 		}
-		w.spans = append(w.spans, r)
+		w.spans = append(w.spans, turnrecord.Span{End: hex.EncodeToString(chain[:8]), N: w.items, Off: off.Data})
 	}
 	w.items, w.off = 0, w.off[:0]
 }
