@@ -127,7 +127,7 @@ func (log *Log) Enter(ctx context.Context, id string, started time.Time, c Call,
 func (log *Log) Detached(id string, started time.Time, c Call) *Entry {
 	e := log.newEntry(id, started, c)
 	e.Order.Partial = true
-	p := plan{relation: relRoot, standing: InConversation}
+	p := plan{match: match{relation: relRoot}, standing: InConversation}
 	if c.Side != "" {
 		p.standing = Side
 	}
@@ -156,21 +156,9 @@ func (e *Entry) continueRecent() bool {
 		return false
 	}
 	in := newIncoming(e.call.Request, &st, e.log.hashes)
-	if in.stateful {
-		return false // upstream knows its place
-	}
-	m := merger{head: st.head, in: in}
-	p, ok := m.ends()
-	if !ok || p.relation != relContinue || p.parent != st.head.Pos {
+	p := newPlacement(&e.log.offers, e.stored, &st, in, &e.call, e.call.History).onHead()
+	if p.rule == "" {
 		return false
-	}
-	for i := p.fresh; i < len(in.items); i++ {
-		if !landmark(in.items[i]) {
-			return false // an answer from elsewhere
-		}
-	}
-	if p.rule, p.standing = ruleKnown, InConversation; in.resends() {
-		p.shown = resends
 	}
 	e.setPlace(st, in, p)
 	e.values = values
@@ -184,14 +172,14 @@ func (e *Entry) find(ctx context.Context, st *state, in *incoming, mode History)
 	if err != nil || p.relation != relDelta || !in.answersAgain(st.head) && !e.call.Retry {
 		return p, err
 	}
-	repeated, err := q.merge.repetition(ctx)
-	if err != nil || repeated.relation == "" {
+	m, err := q.merge.repetition(ctx)
+	if err != nil || m.relation == "" {
 		return p, err
 	}
-	if !in.answers() {
-		repeated.rule = ruleRetried
+	if p = q.before(m, ruleRepeated); !in.answers() {
+		p.rule = ruleRetried
 	}
-	return repeated, nil
+	return p, nil
 }
 
 // setPlace sets the turn's place in the transcript.
@@ -442,7 +430,7 @@ func (e *Entry) findAgain(ctx context.Context, st *state, in *incoming) (plan, e
 	}
 	if was.before && was.line != st.head.Line && !e.in.inRun() {
 		if t := st.head.Tails.answeredOn(was.line); t != nil {
-			p.parent, p.line, p.systemPrompt, p.offset = t.Pos, t.Line, t.SystemPrompt, unitsBetween(position{}, t.Pos)
+			p.goBehind(t)
 		}
 	}
 

@@ -96,7 +96,7 @@ func (l *lateAnswer) prepare(ctx context.Context, st state, r *turnrecord.Record
 			return nil, fmt.Errorf("turn %s: system_prompt: %w", r.ID, ErrCorrupt)
 		}
 	}
-	e.plan = plan{standing: standing, parent: at, line: line}
+	e.plan = plan{match: match{parent: at, line: line}, standing: standing}
 	c := &turnCommit{e: e, answer: a.firstChoice(), version: st.version, input: at}
 	c.itemWriter = itemWriter{
 		head: st.head.clone(len(c.answer)), turn: r.ID, line: line, side: standing == Side,

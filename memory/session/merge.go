@@ -22,36 +22,29 @@ const (
 	relUpstream relation = "upstream" // upstream has the history
 )
 
-// plan is where a request's items go in the transcript.
-type plan struct {
+// match is what a request has in common with the transcript. Its relation is empty if that is nothing.
+type match struct {
 	relation relation
-	rule     rule     // why they go there
-	standing Standing // of the request to the conversation
-	helper   string   // what the helper's request is that it was taken for, empty for another
-	shown    evidence // what it shows of its client's habit
 	// line is the line that the items are stored on, 0 for a new one. A line is all that shares its beginning, with its
 	// branches; one of them is the conversation.
 	line         uint64
-	claims       bool      // the place that it begins behind belongs to its line from now on
+	side         bool      // the line was stored as a side request's
 	systemPrompt wire.Hash // of the history that the request goes on from, as far as the head knows
 	parent       position  // the new items come after it
 	fresh        int       // items[fresh:] are new
 	summary      int       // items[:summary] are the client's own summary of the items that it left out
 	offset       int       // units of the conversation before items[0] that are not in the request
-	side         bool      // the line was stored as a side request's
-	before       bool      // the stored history goes before the request's items
 	certain      bool      // a trimmed history that cannot be the beginning of a fully known one
 	upto         position  // the end of the items of a repetition with the stored history before it; else zero
 }
 
-// behind returns the plan of a request that begins where a run began.
-func (p plan) behind(start position) plan {
-	p.before, p.offset = true, unitsBetween(position{}, start)
-	return p
+// goBehind moves the new items, with the history before them, behind another end.
+func (m *match) goBehind(t *tail) {
+	m.parent, m.line, m.systemPrompt, m.offset = t.Pos, t.Line, t.SystemPrompt, unitsBetween(position{}, t.Pos)
 }
 
-// merger finds the common items of a request and the transcript of its session. The head has the ends and the latest items;
-// older items are looked up in the store.
+// merger finds the matches of a request in the transcript of its session. It does not choose among them: placement does. The head has the
+// ends and the latest items; older items are looked up in the store.
 type merger struct {
 	stored transcript
 	head   *head
@@ -61,14 +54,14 @@ type merger struct {
 }
 
 // ends looks for the head and the other known ends among the request's chain hashes; the longest match wins.
-func (m *merger) ends() (plan, bool) {
+func (m *merger) ends() (match, bool) {
 	h, in := m.head, m.in
 	for i, end := range slices.Backward(in.ends) {
 		at, ok := h.endAt(end.Chain)
 		if !ok || !in.marks[i].onChain {
 			continue
 		}
-		p := plan{relation: relContinue, parent: h.Pos, line: h.Line, systemPrompt: h.SystemPrompt, fresh: i + 1}
+		p := match{relation: relContinue, parent: h.Pos, line: h.Line, systemPrompt: h.SystemPrompt, fresh: i + 1}
 		if at >= 0 {
 			t := &h.Tails[at]
 			p.parent, p.line, p.systemPrompt, p.side = t.Pos, t.Line, t.SystemPrompt, t.Side
@@ -80,15 +73,15 @@ func (m *merger) ends() (plan, bool) {
 		}
 		return p, true
 	}
-	return plan{}, false
+	return match{}, false
 }
 
 // trimmed recognises a client that left out the beginning of its own history: the request contains the head, preceded by the
 // end of the head line. The items before that are the client's summary.
-func (m *merger) trimmed() (plan, bool) {
+func (m *merger) trimmed() (match, bool) {
 	h, in := m.head, m.in
 	if len(h.Ring) == 0 {
-		return plan{}, false
+		return match{}, false
 	}
 	last := h.Ring[len(h.Ring)-1].Content
 	for i := range slices.Backward(in.items) {
@@ -99,12 +92,12 @@ func (m *merger) trimmed() (plan, bool) {
 		if equal < 2 && first > 0 {
 			continue
 		}
-		return plan{
+		return match{
 			relation: relTrim, parent: h.Pos, line: h.Line, systemPrompt: h.SystemPrompt, fresh: i + 1, summary: first, offset: unitsBetween(in.ends[i], h.Pos),
 			certain: first == 0 && equal >= certainItems && h.Ring.endsOnce(),
 		}, true
 	}
-	return plan{}, false
+	return match{}, false
 }
 
 // certainItems is the number of items at the beginning of a request, equal to the end of the head line, that cannot match by
@@ -134,19 +127,20 @@ func (m *merger) equalEnd(i int) (first, equal int) {
 }
 
 // run finds the place of a later request of an agent's run whose first request had only new items: agents without a memory
-// resend the items of the run, and nothing before it. The stored history goes before it as before the first request.
-func (m *merger) run() (plan, bool) {
+// resend the items of the run, and nothing before it.
+func (m *merger) run() (match, bool) {
 	starts := m.runStarts()
 	for _, start := range starts {
 		m.in.begin(start)
 		if p, ok := m.ends(); ok && m.in.modelled(0, p.fresh) {
-			return p.behind(start), true
+			p.offset = unitsBetween(position{}, start)
+			return p, true
 		}
 	}
 	if len(starts) > 0 {
 		m.in.begin(position{})
 	}
-	return plan{}, false
+	return match{}, false
 }
 
 // runStarts returns the possible beginnings of a request that is not the first of its run, the likeliest first.
@@ -160,11 +154,11 @@ func (m *merger) runStarts() []position {
 }
 
 // earlierRun is run for a request that is not the latest of its run: a repetition, or another run was answered meanwhile. The
-// plan is empty for other requests.
-func (m *merger) earlierRun(ctx context.Context) (plan, error) {
+// match is empty for other requests.
+func (m *merger) earlierRun(ctx context.Context) (match, error) {
 	starts, in := m.runStarts(), m.in
 	if len(starts) == 0 {
-		return plan{}, nil
+		return match{}, nil
 	}
 	var ends []position
 	for _, start := range starts {
@@ -175,19 +169,21 @@ func (m *merger) earlierRun(ctx context.Context) (plan, error) {
 	for n := 0; n < len(starts) && err == nil; n++ {
 		if i, k := in.longest(0, known[n*len(in.ends):][:len(in.ends)]); k != nil && in.modelled(0, i+1) {
 			in.begin(starts[n])
-			return in.branch(i, k).behind(starts[n]), nil
+			p := in.branch(i, k)
+			p.offset = unitsBetween(position{}, starts[n])
+			return p, nil
 		}
 	}
 	in.begin(position{})
-	return plan{}, err
+	return match{}, err
 }
 
 // maxLandmarks is the number of items of a request that are looked up by content.
 const maxLandmarks = 8
 
 // overlap finds the place of a request whose beginning is missing: it looks for two consecutive items of the transcript. The
-// plan is empty if there are none.
-func (m *merger) overlap(ctx context.Context) (plan, error) {
+// match is empty if there are none.
+func (m *merger) overlap(ctx context.Context) (match, error) {
 	var landmarks []int
 	var names []string
 	for i, it := range m.in.items {
@@ -197,11 +193,11 @@ func (m *merger) overlap(ctx context.Context) (plan, error) {
 		}
 	}
 	if len(landmarks) == 0 {
-		return plan{}, nil
+		return match{}, nil
 	}
 	found, err := m.stored.index(ctx, names)
 	if err != nil {
-		return plan{}, err
+		return match{}, err
 	}
 	for n, i := range landmarks {
 		if found[n] == nil || i+1 == len(m.in.items) {
@@ -212,11 +208,11 @@ func (m *merger) overlap(ctx context.Context) (plan, error) {
 			return p, err
 		}
 	}
-	return plan{}, nil
+	return match{}, nil
 }
 
 // overlapFrom follows a request from item i, whose place is known, as far as it equals the transcript.
-func (m *merger) overlapFrom(ctx context.Context, i int, from *linePosition) (plan, error) {
+func (m *merger) overlapFrom(ctx context.Context, i int, from *linePosition) (match, error) {
 	in := m.in
 	at, ends := from.Pos, make([]position, 0, len(in.items)-i-1)
 	for j := i + 1; j < len(in.items); j++ {
@@ -225,13 +221,13 @@ func (m *merger) overlapFrom(ctx context.Context, i int, from *linePosition) (pl
 	}
 	known, err := m.stored.lookup(ctx, ends)
 	if err != nil {
-		return plan{}, err
+		return match{}, err
 	}
 	last, k := in.longest(i+1, known)
 	if k == nil {
-		return plan{}, nil
+		return match{}, nil
 	}
-	p := plan{relation: relTrim, parent: k.Pos, line: k.Line, fresh: last + 1, side: k.Side}
+	p := match{relation: relTrim, parent: k.Pos, line: k.Line, fresh: last + 1, side: k.Side}
 	p.offset = unitsBetween(in.ends[last], p.parent)
 	p.summary, err = m.summaryBefore(ctx, i, from.Pos.Seq)
 	return p, err
@@ -260,14 +256,14 @@ func (m *merger) summaryBefore(ctx context.Context, i int, seq uint64) (int, err
 }
 
 // repetition finds the place of a request that repeats the client's last request on the head line: the client has not seen the
-// answer. The plan is empty for other requests.
-func (m *merger) repetition(ctx context.Context) (plan, error) {
+// answer. The match is empty for other requests.
+func (m *merger) repetition(ctx context.Context) (match, error) {
 	h, in := m.head, m.in
-	p, left := plan{relation: relResend, rule: ruleRepeated, standing: InConversation, line: h.Line, systemPrompt: h.SystemPrompt, before: true}, len(in.items)
+	p, left := match{relation: relResend, line: h.Line, systemPrompt: h.SystemPrompt}, len(in.items)
 	for at, err := range m.stored.back(ctx, h.Pos.Seq) {
 		switch {
 		case err != nil:
-			return plan{}, err
+			return match{}, err
 		case at.Flags&(flagSummary|flagHidden) != 0 || left > 0 && at.Flags&flagOffChain != 0:
 		case left == 0:
 			p.parent, p.offset = at.Pos, unitsBetween(position{}, at.Pos)
@@ -277,16 +273,16 @@ func (m *merger) repetition(ctx context.Context) (plan, error) {
 				p.upto = at.Pos
 			}
 		case p.upto.Seq != 0:
-			return plan{}, nil
+			return match{}, nil
 		default:
 			it, err := wire.ParseItem(at.Dialect, at.Raw)
 			if err != nil || it.Kind == wire.ToolResult || it.Kind == wire.Message && it.Role != wire.Assistant {
-				return plan{}, err
+				return match{}, err
 			}
 		}
 	}
 	if left > 0 {
-		return plan{}, nil
+		return match{}, nil
 	}
 	return p, nil
 }
@@ -389,9 +385,9 @@ func (in *incoming) longest(first int, known []*linePosition) (item int, k *line
 	return 0, nil
 }
 
-// branch returns the plan of a request whose items up to i end at k.
-func (in *incoming) branch(i int, k *linePosition) plan {
-	p := plan{relation: relBranch, parent: k.Pos, line: k.Line, fresh: i + 1, side: k.Side}
+// branch returns the match of a request whose items up to i end at k.
+func (in *incoming) branch(i int, k *linePosition) match {
+	p := match{relation: relBranch, parent: k.Pos, line: k.Line, fresh: i + 1, side: k.Side}
 	if p.fresh == len(in.items) {
 		p.relation = relResend
 	}

@@ -51,7 +51,18 @@ const (
 	ruleBehind     rule = "behind_another"    // it began with the session, and another request was answered first
 )
 
-// placement finds the place of one request.
+// plan is where a request's items go in the transcript: its match, and what was decided about it.
+type plan struct {
+	match
+	rule     rule     // why they go there; empty where no rule applies
+	standing Standing // of the request to the conversation
+	helper   string   // what the helper's request is that it was taken for, empty for another
+	shown    evidence // what it shows of its client's habit
+	claims   bool     // the place that it begins behind belongs to its line from now on
+	before   bool     // the stored history goes before the request's items
+}
+
+// placement finds the place of one request: it decides by rules, from the matches that the merger finds.
 type placement struct {
 	merge  merger
 	st     *state
@@ -63,7 +74,7 @@ type placement struct {
 
 	asked  offer
 	hasAsk bool
-	begins *plan // the beginning that the request has in common with the transcript, where that proves nothing; else nil
+	begins *match // the beginning that the request has in common with the transcript, where that proves nothing; else nil
 }
 
 func newPlacement(offers *offers, stored transcript, st *state, in *incoming, c *Call, mode History) *placement {
@@ -75,28 +86,28 @@ func newPlacement(offers *offers, stored transcript, st *state, in *incoming, c 
 // only the head come before those that read the index.
 func (q *placement) find(ctx context.Context) (plan, error) {
 	for _, decide := range [...]func(*placement, context.Context) (plan, error){
-		(*placement).first,
-		(*placement).upstream,
+		byHead((*placement).first),
+		byHead((*placement).upstream),
 		(*placement).server,
-		(*placement).empty,
+		byHead((*placement).empty),
 		(*placement).continues,
 		(*placement).helper,
-		(*placement).results,
+		byHead((*placement).results),
 		(*placement).guard,
 		(*placement).works,
-		(*placement).onlyNew,
-		(*placement).run,
+		byHead((*placement).onlyNew),
+		byHead((*placement).run),
 		(*placement).known,
 		(*placement).ownHistory,
-		(*placement).declared,
-		(*placement).unanswered,
-		(*placement).compacted,
-		(*placement).foreign,
-		(*placement).waits,
+		byHead((*placement).declared),
+		byHead((*placement).unanswered),
+		byHead((*placement).compacted),
+		byHead((*placement).foreign),
+		byHead((*placement).waits),
 		(*placement).quotes,
-		(*placement).replaced,
+		byHead((*placement).replaced),
 		(*placement).titleFirst,
-		(*placement).unknown,
+		byHead((*placement).unknown),
 	} {
 		p, err := decide(q, ctx)
 		if err != nil {
@@ -113,8 +124,27 @@ func (q *placement) find(ctx context.Context) (plan, error) {
 	panic("BUG: no rule places a request") // the last one places all
 }
 
-// none is the answer of a rule that does not apply.
-func none() (plan, error) { return plan{}, nil }
+// byHead is a rule that needs only the head and the request.
+func byHead(decide func(*placement) plan) func(*placement, context.Context) (plan, error) {
+	return func(q *placement, _ context.Context) (plan, error) { return decide(q), nil }
+}
+
+// onHead places a request that continues the head, as this process wrote it last, with only user messages and results. It needs no
+// reading. The plan is empty for other requests.
+func (q *placement) onHead() plan {
+	m, ok := q.merge.ends()
+	if q.in.stateful || !ok || m.relation != relContinue || m.parent != q.head.Pos {
+		return plan{} // of these, upstream knows the place of the first
+	}
+	if slices.ContainsFunc(q.in.items[m.fresh:], func(it wire.Item) bool { return !landmark(it) }) {
+		return plan{} // an answer from elsewhere
+	}
+	p := plan{match: m, rule: ruleKnown, standing: InConversation}
+	if q.in.resends() {
+		p.shown = resends
+	}
+	return p
+}
 
 // mayPrecede reports whether the stored history can be put before the request without being asked for.
 func (q *placement) mayPrecede() bool {
@@ -138,35 +168,35 @@ func (q *placement) habit() evidence {
 }
 
 // first begins the session.
-func (q *placement) first(context.Context) (plan, error) {
+func (q *placement) first() plan {
 	if q.head.NextSeq != 0 {
-		return none()
+		return plan{}
 	}
 	if kind := helperPrompt(q.call.Request, q.in); kind != "" && q.call.Side == "" && !q.in.stateful && q.mode != HistoryServer {
-		return plan{relation: relRoot, rule: ruleHelper, standing: Side, helper: kind}, nil
+		return plan{match: match{relation: relRoot}, rule: ruleHelper, standing: Side, helper: kind}
 	}
-	return plan{relation: relRoot, rule: ruleFirst, standing: InConversation}, nil
+	return plan{match: match{relation: relRoot}, rule: ruleFirst, standing: InConversation}
 }
 
 // upstream goes behind the response that the request names: upstream knows the earlier items.
-func (q *placement) upstream(context.Context) (plan, error) {
+func (q *placement) upstream() plan {
 	if !q.in.stateful {
-		return none()
+		return plan{}
 	}
-	p := plan{relation: relUpstream, rule: ruleUpstream, standing: InConversation, parent: q.head.Pos, line: q.head.Line}
+	p := plan{match: match{relation: relUpstream, parent: q.head.Pos, line: q.head.Line}, rule: ruleUpstream, standing: InConversation}
 	if at := q.st.reply; at != nil {
 		p.parent, p.line = at.Pos, at.Line
 		if at.Line != q.head.Line && at.Side {
 			p.standing = Side
 		}
 	}
-	return p, nil
+	return p
 }
 
 // server puts the transcript before the request's new items, as the client demands.
 func (q *placement) server(ctx context.Context) (plan, error) {
 	if q.mode != HistoryServer {
-		return none()
+		return plan{}, nil
 	}
 	first, end, err := q.merge.repeats(ctx)
 	if err != nil {
@@ -177,21 +207,21 @@ func (q *placement) server(ctx context.Context) (plan, error) {
 }
 
 // empty asks nothing: a client warms up a connection or a prompt cache.
-func (q *placement) empty(context.Context) (plan, error) {
+func (q *placement) empty() plan {
 	if len(q.in.items) > 0 {
-		return none()
+		return plan{}
 	}
-	return plan{relation: relRoot, rule: ruleEmpty, standing: Side}, nil
+	return plan{match: match{relation: relRoot}, rule: ruleEmpty, standing: Side}
 }
 
 // continues takes a request for the continuation of an end that the head knows.
 func (q *placement) continues(ctx context.Context) (plan, error) {
 	p, ok := q.merge.ends()
 	if !ok || p.systemPrompt != q.in.systemPrompt && !q.in.brings(len(q.in.items)) && q.helperKind() != "" {
-		return none() // for the latter, a helper asks about the user's first message in that message's own words
+		return plan{}, nil // for the latter, a helper asks about the user's first message in that message's own words
 	}
 	if p.side && q.mode == HistoryAuto && !q.in.modelled(0, p.fresh) {
-		return none() // a title request that failed has the user's first message, and a warm-up what stands before it
+		return plan{}, nil // a title request that failed has the user's first message, and a warm-up what stands before it
 	}
 	n := len(q.in.items)
 	if q.in.modelled(p.fresh, n) || p.fresh < n && p.line == q.head.Line && p.parent.Seq != q.head.Pos.Seq {
@@ -205,7 +235,7 @@ func (q *placement) continues(ctx context.Context) (plan, error) {
 			p = q.in.branch(i, k)
 		}
 	}
-	return q.onLine(p, p.side), nil
+	return q.onLine(p), nil
 }
 
 // helperKind returns the kind of a helper's request, else "". A second question under the same instructions, without another
@@ -232,7 +262,7 @@ func (q *placement) helperKind() string {
 func (q *placement) helper(ctx context.Context) (plan, error) {
 	kind := q.helperKind()
 	if kind == "" {
-		return none()
+		return plan{}, nil
 	}
 	p, err := q.beside(ctx, ruleHelper)
 	p.helper = kind
@@ -244,7 +274,7 @@ func (q *placement) helper(ctx context.Context) (plan, error) {
 func (q *placement) guard(ctx context.Context) (plan, error) {
 	stoodApart := func(t tail) bool { return t.SystemPrompt == q.in.systemPrompt }
 	if !q.mayPrecede() || !q.guards() || !q.asksAgain(len(q.in.items)-1) && !slices.ContainsFunc(q.head.Tails, stoodApart) {
-		return none()
+		return plan{}, nil
 	}
 	return q.beside(ctx, ruleSigns)
 }
@@ -263,26 +293,25 @@ func (q *placement) guards() bool {
 
 // beside returns the plan of a side request. One that was asked before is on the same line.
 func (q *placement) beside(ctx context.Context, r rule) (plan, error) {
-	p := plan{relation: relRoot}
 	known, err := q.merge.stored.lookup(ctx, q.in.ends)
 	if err != nil {
 		return plan{}, err
 	}
+	m := match{relation: relRoot}
 	if i, k := q.in.longest(0, known); k != nil {
-		p = q.in.branch(i, k)
-		if p.line = 0; k.Side {
-			p.line = k.Line // the same was asked before
+		m = q.in.branch(i, k)
+		if m.line = 0; k.Side {
+			m.line = k.Line // the same was asked before
 		}
 	}
-	p.rule, p.standing = r, Side
-	return p, nil
+	return plan{match: m, rule: r, standing: Side}, nil
 }
 
 // results places results whose calls are not in the request, from a client that sends only new items. They belong to the line
 // that waits for them.
-func (q *placement) results(context.Context) (plan, error) {
+func (q *placement) results() plan {
 	if !q.mayPrecede() || q.in.brings(len(q.in.items)) {
-		return none()
+		return plan{}
 	}
 	open, at := false, -1
 	for i := range q.in.items {
@@ -292,14 +321,14 @@ func (q *placement) results(context.Context) (plan, error) {
 		}
 	}
 	if !open && at < 0 && !q.in.answers() {
-		return none()
+		return plan{}
 	}
 	p := q.behindHead(ruleResults)
-	if t := q.head.Tails; !open && at >= 0 {
-		p.parent, p.line, p.systemPrompt, p.offset = t[at].Pos, t[at].Line, t[at].SystemPrompt, unitsBetween(position{}, t[at].Pos)
+	if !open && at >= 0 {
+		p.goBehind(&q.head.Tails[at])
 	}
 	p.shown = onlyNew
-	return p, nil
+	return p
 }
 
 // works places the first request of another agent that is a tool of the conversation's: it asks in the words of a call that is
@@ -307,7 +336,7 @@ func (q *placement) results(context.Context) (plan, error) {
 func (q *placement) works(ctx context.Context) (plan, error) {
 	h := q.head
 	if len(h.Open) == 0 || q.offer().Client == h.Offer.Client || !q.mayPrecede() || q.in.brings(len(q.in.items)) {
-		return none()
+		return plan{}, nil
 	}
 	asks, err := q.merge.asksInWordsOfCall(ctx)
 	if err != nil || !asks {
@@ -317,26 +346,27 @@ func (q *placement) works(ctx context.Context) (plan, error) {
 }
 
 // onlyNew places requests of a client that is known to send only new items.
-func (q *placement) onlyNew(context.Context) (plan, error) {
+func (q *placement) onlyNew() plan {
 	if !q.mayPrecede() || q.in.bringsHistory() || q.habit() != onlyNew {
-		return none()
+		return plan{}
 	}
 	p := q.behindHead(ruleOnlyNew)
 	p.shown = onlyNew
-	return p, nil
+	return p
 }
 
 // run continues an agent's run whose first request had the stored history put before it: see merger.run.
-func (q *placement) run(context.Context) (plan, error) {
+func (q *placement) run() plan {
 	if !q.mayPrecede() || q.in.resends() {
-		return none()
+		return plan{}
 	}
-	p, ok := q.merge.run()
+	m, ok := q.merge.run()
 	if !ok {
-		return none()
+		return plan{}
 	}
-	p.rule, p.standing, p.shown = ruleRun, InConversation, onlyNew
-	return p, nil
+	p := q.before(m, ruleRun)
+	p.shown = onlyNew
+	return p
 }
 
 // known places a request with items of the transcript: behind its longest known beginning, behind the end of a history that the
@@ -344,7 +374,7 @@ func (q *placement) run(context.Context) (plan, error) {
 func (q *placement) known(ctx context.Context) (plan, error) {
 	trimmed, ok := q.merge.trimmed()
 	if ok && trimmed.certain {
-		return q.onLine(trimmed, false), nil
+		return q.onLine(trimmed), nil
 	}
 
 	// A fully known history was not trimmed, even if it repeats the end of the head line.
@@ -356,7 +386,7 @@ func (q *placement) known(ctx context.Context) (plan, error) {
 	if i, k := q.in.longest(from, places); k != nil {
 		p := q.in.branch(i, k)
 		if q.mode != HistoryAuto || q.in.modelled(0, p.fresh) || !k.Side && (q.in.systemPrompt == q.head.SystemPrompt || q.asksAgain(i)) {
-			return q.onLine(p, k.Side), nil
+			return q.onLine(p), nil
 		}
 		// A guard sends the same text in every turn, and title requests quote the user: under other instructions a repeated
 		// message proves nothing. What a side request has said is new to the conversation.
@@ -367,74 +397,75 @@ func (q *placement) known(ctx context.Context) (plan, error) {
 	}
 
 	if ok {
-		if p, err := q.deleted(ctx, trimmed); err != nil || p.relation != "" {
-			return q.onLine(p, p.side), err
+		if m, err := q.deleted(ctx, trimmed); err != nil || m.relation != "" {
+			return q.onLine(m), err
 		}
 	}
 
 	if q.mayPrecede() && !q.in.resends() {
-		p, err := q.merge.earlierRun(ctx)
-		if err != nil || p.before {
-			p.rule, p.standing, p.shown, p.systemPrompt = ruleRun, InConversation, onlyNew, q.head.SystemPrompt
+		m, err := q.merge.earlierRun(ctx)
+		if err != nil || m.relation != "" {
+			p := q.before(m, ruleRun)
+			p.shown, p.systemPrompt = onlyNew, q.head.SystemPrompt
 			return p, err
 		}
 	}
 	if ok {
-		return q.onLine(trimmed, false), nil
+		return q.onLine(trimmed), nil
 	}
 	if !q.in.brings(len(q.in.items)) {
-		return none() // only user messages: repeated or not, they are new
+		return plan{}, nil // only user messages: repeated or not, they are new
 	}
 	p, err := q.merge.overlap(ctx)
 	if err != nil || p.relation == "" {
 		return plan{}, err
 	}
-	return q.onLine(p, p.side), nil
+	return q.onLine(p), nil
 }
 
 // deleted recognises a chat whose user has deleted messages in its middle: what stands before the known end is the known beginning, with
 // an answer. That is an edited history, which no longer has what was deleted. Agents, which have tools, trim their history in this
-// way. The plan is empty for other requests.
-func (q *placement) deleted(ctx context.Context, trimmed plan) (plan, error) {
+// way. The match is empty for other requests.
+func (q *placement) deleted(ctx context.Context, trimmed match) (match, error) {
 	first := trimmed.summary
 	if first == 0 || q.offer().Tools > 0 || !q.in.modelled(0, first) {
-		return plan{}, nil
+		return match{}, nil
 	}
 	known, err := q.merge.stored.lookup(ctx, q.in.ends[first-1:first])
 	if err != nil {
-		return plan{}, err
+		return match{}, err
 	}
 	if i, k := q.in.longest(first-1, known); k != nil {
 		return q.in.branch(i, k), nil
 	}
-	return plan{}, nil
+	return match{}, nil
 }
 
 // ownHistory places a request that begins like a run with the stored history before it, and has later answers: its client
 // resends a history that began there.
 func (q *placement) ownHistory(ctx context.Context) (plan, error) {
 	if !q.mayPrecede() || !q.in.resends() {
-		return none()
+		return plan{}, nil
 	}
-	p, err := q.merge.earlierRun(ctx)
-	if err != nil || !p.before {
+	m, err := q.merge.earlierRun(ctx)
+	if err != nil || m.relation == "" {
 		return plan{}, err
 	}
 	q.in.begin(position{})
-	return plan{relation: relRoot, rule: ruleOwnHistory, standing: Alone, shown: resends}, nil
+	return plan{match: match{relation: relRoot}, rule: ruleOwnHistory, standing: Alone, shown: resends}, nil
 }
 
 // declared follows the client's declaration for a request that shares nothing with the transcript.
-func (q *placement) declared(context.Context) (plan, error) {
+func (q *placement) declared() plan {
 	switch {
 	case q.call.Side != "":
-		return q.apart(ruleDeclared, Side), nil
+		return q.apart(ruleDeclared, Side)
 	case q.mode != HistoryClient:
-		return none()
+		return plan{}
 	case q.head.Answered && q.head.Offer.Tools > 0 && q.helperSigns() >= minHelperSigns:
-		return q.apart(ruleSigns, Side), nil
+		return q.apart(ruleSigns, Side)
 	default:
-		return q.apart(ruleDeclared, InConversation), nil
+		return q.apart(ruleDeclared, InConversation)
 	}
 }
 
@@ -453,53 +484,53 @@ func (q *placement) helperSigns() (n int) {
 }
 
 // unanswered places a request in a session without an answer.
-func (q *placement) unanswered(context.Context) (plan, error) {
+func (q *placement) unanswered() plan {
 	if q.head.Answered {
-		return none()
+		return plan{}
 	}
 	p := q.apart(ruleFirst, InConversation)
 	p.line = q.head.Line
-	return p, nil
+	return p
 }
 
 // compacted places a request with a compaction instead of the history, from a client that otherwise sends only what is new. The
 // conversation continues behind it.
-func (q *placement) compacted(context.Context) (plan, error) {
+func (q *placement) compacted() plan {
 	if !q.mayPrecede() || q.habit() == resends || !q.in.compacts() {
-		return none()
+		return plan{}
 	}
-	return q.behindHead(ruleCompacted), nil
+	return q.behindHead(ruleCompacted)
 }
 
 // foreign places a request with answers from elsewhere: it has a history of its own.
-func (q *placement) foreign(context.Context) (plan, error) {
+func (q *placement) foreign() plan {
 	if !q.in.bringsHistory() {
-		return none()
+		return plan{}
 	}
-	return q.apart(ruleForeign, Alone), nil
+	return q.apart(ruleForeign, Alone)
 }
 
 // waits places a request without the results that the conversation waits for.
-func (q *placement) waits(context.Context) (plan, error) {
+func (q *placement) waits() plan {
 	h := q.head
 	if !h.waits() {
-		return none()
+		return plan{}
 	}
 	if !h.Brings && (q.offer().Client == h.Offer.Client || h.Offer.Format == formatAnyCall) {
 		// This client has never resent a history. A client that sends only new items may drop its call, or have wanted nothing
 		// else, under instructions with a date: then the call gets no result. Agents that compute a call share their instructions.
 		others := slices.ContainsFunc(h.Tails, func(t tail) bool { return t.SystemPrompt == q.in.systemPrompt })
 		if q.in.systemPrompt == h.SystemPrompt || h.TurnsApart > 0 && !others {
-			return none()
+			return plan{}
 		}
 	}
-	return q.apart(ruleWaits, Alone), nil
+	return q.apart(ruleWaits, Alone)
 }
 
 // quotes places a user message that quotes answers: a compacted history. A client that never sent anything of a model has none.
 func (q *placement) quotes(ctx context.Context) (plan, error) {
 	if !q.head.Brings {
-		return none()
+		return plan{}, nil
 	}
 	found, err := q.merge.quotes(ctx)
 	if err != nil || !found {
@@ -510,14 +541,14 @@ func (q *placement) quotes(ctx context.Context) (plan, error) {
 
 // replaced places a request without known history, from a client that resends its history: it has compacted it, or begun a new
 // one, or the request is not the conversation's.
-func (q *placement) replaced(context.Context) (plan, error) {
+func (q *placement) replaced() plan {
 	switch {
 	case q.habit() != resends:
-		return none()
+		return plan{}
 	case q.head.Offer.Tools > 0 && q.helperSigns() >= minHelperSigns:
-		return q.apart(ruleSigns, Side), nil
+		return q.apart(ruleSigns, Side)
 	default:
-		return q.apart(ruleNewHistory, Alone), nil
+		return q.apart(ruleNewHistory, Alone)
 	}
 }
 
@@ -532,7 +563,7 @@ func (q *placement) titleFirst(ctx context.Context) (plan, error) {
 		}
 	}
 	if !helper {
-		return none()
+		return plan{}, nil
 	}
 	return q.apart(ruleTitleFirst, InConversation), nil
 }
@@ -544,34 +575,36 @@ func (q *placement) afterHelper() bool {
 }
 
 // unknown could be either. If the client resends its history, its next request shows it; missing history would never show.
-func (q *placement) unknown(context.Context) (plan, error) {
+func (q *placement) unknown() plan {
 	p := q.behindHead(ruleUnknown)
 	p.shown = onlyNew
-	return p, nil
+	return p
 }
 
 // apart returns the plan of a request that begins a new line, maybe with a repeated message.
 func (q *placement) apart(r rule, standing Standing) plan {
-	p := plan{relation: relRoot}
+	p := plan{match: match{relation: relRoot}, rule: r, standing: standing}
 	if q.begins != nil {
-		p = *q.begins
-		p.claims = true
+		p.match, p.claims = *q.begins, true
+		p.line = 0
 	}
-	p.line, p.rule, p.standing = 0, r, standing
 	return p
 }
 
 // behindHead returns the plan of a request with the stored history before it.
 func (q *placement) behindHead(r rule) plan {
 	h := q.head
-	return plan{
-		relation: relDelta, parent: h.Pos, line: h.Line, systemPrompt: h.SystemPrompt, offset: unitsBetween(position{}, h.Pos), before: true,
-		rule: r, standing: InConversation,
-	}
+	return q.before(match{relation: relDelta, parent: h.Pos, line: h.Line, systemPrompt: h.SystemPrompt, offset: unitsBetween(position{}, h.Pos)}, r)
+}
+
+// before returns the plan of a request of the conversation with the stored history before it.
+func (q *placement) before(m match, r rule) plan {
+	return plan{match: m, rule: r, standing: InConversation, before: true}
 }
 
 // onLine returns the plan of a request that shares history with a line, which may be a side request's.
-func (q *placement) onLine(p plan, side bool) plan {
+func (q *placement) onLine(m match) plan {
+	p := plan{match: m}
 	if q.in.systemPrompt != q.head.SystemPrompt && q.mode == HistoryAuto && q.call.Side == "" {
 		if kind := retitles(q.call.Request, q.in, p.fresh); kind != "" {
 			p.rule, p.standing, p.helper, p.line = ruleHelper, Side, kind, 0
@@ -582,9 +615,9 @@ func (q *placement) onLine(p plan, side bool) plan {
 		p.shown = resends
 	}
 	switch {
-	case p.line == q.head.Line, q.promotes(p, side):
+	case p.line == q.head.Line, q.promotes(m):
 		p.standing = InConversation
-	case side:
+	case p.side:
 		p.standing = Side
 	default:
 		p.standing = Alone
@@ -599,18 +632,18 @@ const patientTurns = 3
 // conversation waits for results, the line may be an agent that works on them. Then it takes a user message, or some turns of
 // an agent with the same instructions or tools without other activity. A helper's line becomes the conversation only by a user
 // message.
-func (q *placement) promotes(p plan, side bool) bool {
-	fresh := q.in.items[p.fresh:]
-	if q.mode == HistoryClient && !side {
+func (q *placement) promotes(m match) bool {
+	fresh := q.in.items[m.fresh:]
+	if q.mode == HistoryClient && !m.side {
 		return true // whatever the client sends is the history
 	}
-	if len(fresh) == 0 || !q.in.modelled(0, p.fresh) {
+	if len(fresh) == 0 || !q.in.modelled(0, m.fresh) {
 		return false
 	}
 	if slices.ContainsFunc(fresh, func(it wire.Item) bool { return it.Role == wire.User }) {
 		return true
 	}
-	if side {
+	if m.side {
 		return false
 	}
 	h := q.head
