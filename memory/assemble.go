@@ -131,7 +131,11 @@ func (a *assembly) windowInput(ctx context.Context) view.WindowInput {
 	if !w.Stateful() {
 		return view.WindowInput{}
 	}
-	in := t.windowSizes(t.call.MaxTokens)
+	most := 0
+	if t.call.MaxTokens > 0 {
+		most = max(1, t.room()-t.price(a.c.System)-t.price(t.instructions()))
+	}
+	in := t.windowSizes(most)
 	if t.shape.Context != nil && w.MaxShare > 0 { // the call may fetch the provider's list of models
 		in.Context = t.shape.Context(t.call.Request.Model())
 	}

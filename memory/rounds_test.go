@@ -93,7 +93,7 @@ func TestGoesOnWithLess(t *testing.T) {
 	}
 	turn.Review(t.Context(), answer(t, "a:long").Reply)
 	l.wantView(told(t, send(turn, view.Shape{}).Items), "s:be u:1 a:1 u:2 a:2 u:3 a:long s:shorter")
-	if !turn.Shorten(4) {
+	if !turn.Shorten(turn.Tokens() - 1) {
 		t.Error("nothing could be left out")
 	}
 	l.wantView(told(t, send(turn, view.Shape{}).Items), "s:be a:2 u:3 a:long s:shorter")
@@ -331,7 +331,7 @@ func TestCallsThatAreLeftOutStayOut(t *testing.T) {
 	turn := l.begin(memory.Call{}, said+"u:now a:done u:next")
 	l.wantView(told(t, turn.View), said+"u:now a:done u:next")
 	turn.Review(t.Context(), answer(t, "a:long").Reply)
-	if !turn.Shorten(16) {
+	if !turn.Shorten(turn.Tokens() - 1) {
 		t.Error("nothing could be left out")
 	}
 	sent := told(t, send(turn, view.Shape{}).Items)

@@ -8,15 +8,46 @@ import (
 	"remora/wire"
 )
 
-// Tokens returns the number of tokens of the view, 0 if unknown.
-func (t *Turn) Tokens() (n int) {
+// Tokens returns the number of tokens of the request with the view, 0 if unknown: all that a model's context has to hold, apart from
+// the answer.
+func (t *Turn) Tokens() int {
 	if t.shape.Price == nil {
 		return 0
 	}
-	for _, it := range t.resolved(t.View) {
+	items := t.View
+	if t.continuation != nil {
+		items = t.continuation.As(view.AsIs).Items
+	}
+	return t.price(t.resolved(items)) + t.price(t.instructions()) + t.toolTokens(t.Tools)
+}
+
+// room returns how many of the tokens that the model takes are left beside the definitions of tools.
+func (t *Turn) room() int {
+	var definitions [][]byte
+	if t.layers != nil {
+		definitions = t.layers.tools()
+	}
+	return max(1, t.call.MaxTokens-t.toolTokens(definitions))
+}
+
+// price returns what items cost, 0 if that is unknown.
+func (t *turnInfo) price(items []wire.Item) (n int) {
+	if t.shape.Price == nil {
+		return 0
+	}
+	for _, it := range items {
 		n += t.shape.Price(t.call.Request.Model(), it)
 	}
 	return n
+}
+
+// instructions returns those of a Responses request as a message, none of another request.
+func (t *turnInfo) instructions() []wire.Item {
+	text := wire.Text(t.call.Request.Instructions())
+	if text == "" {
+		return nil
+	}
+	return []wire.Item{wire.NewMessage(t.call.Request.Dialect, wire.System, text)}
 }
 
 // resolved is session.Entry.Resolved for a request that may be written meanwhile.
@@ -45,15 +76,17 @@ func (t *Turn) WithoutTools() ([]wire.Item, Summary) {
 	return t.View, t.Summary
 }
 
-// Shorten leaves older items out of the request with which the model goes on, as a window that leaves at most maxTokens of history
-// does: upstream has refused its length. What the turn has added stays. It reports whether that leaves anything out.
+// Shorten leaves older items out of the request with which the model goes on, as a window does that leaves it at most maxTokens:
+// upstream has refused its length. What the turn has added stays. It reports whether that leaves anything out.
 func (t *Turn) Shorten(maxTokens int) bool {
 	if t.chosen == nil || t.chosen.conversation.Side || t.continuation == nil || t.noTools || t.shape.Window == nil {
 		return false
 	}
 	history := t.chosen.view.Items[len(t.chosen.conversation.System):]
+	resolved := t.resolved(history)
+	beside := t.Tokens() - t.price(resolved)
 	kept := view.Assemble(view.Request{
-		Items: history, Resolved: t.resolved(history), Window: t.shape.Window, WindowInput: t.windowSizes(maxTokens),
+		Items: history, Resolved: resolved, Window: t.shape.Window, WindowInput: t.windowSizes(max(1, maxTokens-beside)),
 	}).Kept
 
 	var out []view.Out

@@ -26,8 +26,8 @@ type Call struct {
 	Resends bool
 	// Provider is where the request is to go.
 	Provider string
-	// MaxTokens is the maximum tokens of history that Provider accepts, learnt from a refusal; 0 if unknown. A window by tokens
-	// respects it.
+	// MaxTokens is how many tokens of a request Provider accepts, learnt from a refusal and counted as Turn.Tokens counts; 0 if
+	// unknown. Layers' blocks and the history give way to it, the current run does not.
 	MaxTokens int
 	// Unkept is a request without a session, or with memory off. Nothing is read or stored for it, and its view is the client's
 	// items: Begin only lets layers judge the answer (see Guards).
@@ -210,6 +210,9 @@ func (t *Turn) load(ctx, hooks context.Context) error {
 		run.Spawn(hooks, above, st.read)
 	}
 	st.begin(run)
+	if t.call.MaxTokens > 0 {
+		run.Limit(t.room())
+	}
 	return nil
 }
 

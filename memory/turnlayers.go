@@ -113,11 +113,7 @@ func (l *turnLayers) account(e *session.Entry, definitions [][]byte, system, his
 	if l.guard || l.run.Empty() && !l.run.Limited() {
 		return
 	}
-	tools := len(l.call.Request.Member("tools"))
-	for _, tool := range definitions {
-		tools += len(tool)
-	}
-	cost := turnrecord.Tokens{System: l.fitted.SystemTokens, History: l.fitted.HistoryTokens, Tools: tokensOf(tools)}
+	cost := turnrecord.Tokens{System: l.fitted.SystemTokens, History: l.fitted.HistoryTokens, Tools: l.toolTokens(definitions)}
 	if cost.System+cost.History == 0 {
 		cost.System, cost.History, cost.Estimated = tokensOf(bytesOf(system)+len(l.call.Request.Instructions())), tokensOf(bytesOf(e.Resolved(history))), true
 	}
@@ -126,6 +122,15 @@ func (l *turnLayers) account(e *session.Entry, definitions [][]byte, system, his
 	}
 	cost.Total = cost.System + cost.Tools + cost.History + cost.Layers
 	e.View.Cost(cost)
+}
+
+// toolTokens estimates what the definitions of tools cost: the client's, and those of layers.
+func (t *turnInfo) toolTokens(definitions [][]byte) int {
+	n := len(t.call.Request.Member("tools"))
+	for _, tool := range definitions {
+		n += len(tool)
+	}
+	return tokensOf(n)
 }
 
 // tokensOf estimates the tokens of a number of bytes of JSON.

@@ -123,8 +123,5 @@ func (w *windowCut) readLost(ctx context.Context) ([]wire.Item, error) {
 func (w *windowCut) readShown(ctx context.Context) ([]wire.Item, error) {
 	items := slices.Clone(w.a.withTargets(ctx, w.view))
 	view.ShortenResults(items, w.a.t.shape.ToolResult)
-	if text := wire.Text(w.a.t.call.Request.Instructions()); text != "" {
-		items = append(items, wire.NewMessage(w.a.t.call.Request.Dialect, wire.System, text))
-	}
-	return w.a.t.detach(items), nil
+	return w.a.t.detach(append(items, w.a.t.instructions()...)), nil
 }

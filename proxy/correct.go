@@ -162,22 +162,26 @@ func (c *correction) end(a *attempt, head *providers.Head, err error) error {
 	return nil
 }
 
-// learnLength remembers that the model does not take as much as it was sent. From then on windows that count tokens leave it half
-// of that: what a model takes is known from few providers, and tools and the answer need room as well. It reports whether there is
-// something to learn.
+// learnLength remembers that the model does not take as much as it was sent. From then on requests have half of that: what a model
+// takes is known from few providers, tokens are estimates for many, and the answer needs room as well. A request may be longer than
+// what was learnt before, since its current run always stays; what was learnt stays then. It reports whether less may help.
 func (o *outgoing) learnLength() bool {
-	half := o.req.turn.shaper.Tokens() / 2
-	if half < leastTokens {
-		return false // it is not the history that is too long
+	sent, known := o.req.turn.shaper.Tokens(), o.lesson(aboutContext).tokens
+	if sent <= leastTokens {
+		return false // nothing that could be left out is too long
+	}
+	half := max(sent/2, leastTokens)
+	if known > 0 && known <= half {
+		return true // for a request that was begun before that was learnt
 	}
 	o.learn(aboutContext, lesson{tokens: half})
-	o.req.s.log.Info("a request was longer than the model's context; for an hour windows send less of a history",
+	o.req.s.log.Info("a request was longer than the model's context; for an hour requests have fewer tokens",
 		"provider", o.provider.Name(), "model", bounded(o.modelName()), "max_tokens", half)
 	return true
 }
 
-// leastTokens is the least that learnLength leaves of a history.
-const leastTokens = 500
+// leastTokens is the least that learnLength leaves of a request: a question, its system prompt and a little more.
+const leastTokens = 250
 
 // nextShape chooses the shape of the one corrective try. The order is roles, portable items, tools, then all of them together, which
 // come first where the refusal names nothing. What it mentions comes first, and calls and media are changed only if it asks for that.

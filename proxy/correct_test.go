@@ -495,9 +495,11 @@ func TestLongRequestIsShortened(t *testing.T) {
 		begin := func(ctx context.Context, c memory.Call) (*turn, error) {
 			turn, err := b.begin(ctx, c)
 			asked = append(asked, c.MaxTokens)
-			if turn.shaper = (shapes{turn, turn.shaper.Sent, cmp.Or(c.MaxTokens, 9000)}); test.windowed && c.MaxTokens > 0 {
-				turn.view = turn.view[1:]
+			tokens := 9000
+			if test.windowed && c.MaxTokens > 0 {
+				tokens, turn.view = c.MaxTokens, turn.view[1:]
 			}
+			turn.shaper = shapes{turn, turn.shaper.Sent, tokens}
 			return turn, err
 		}
 		r := start(t, rigOptions{upstream: answering(t, u.answer), memory: begin, now: u.clock})
@@ -525,10 +527,48 @@ func TestLongRequestIsShortened(t *testing.T) {
 	}
 }
 
+// TestLearntLengthShrinks: while refusals go on, requests get shorter and shorter, down to what a question takes. A request that is
+// longer, since what it consists of cannot be left out, does not make others longer.
+func TestLearntLengthShrinks(t *testing.T) {
+	const long = `{"error":{"code":"context_length_exceeded"}}`
+	u := &refuser{now: time.Now()}
+	u.refuse = func(string) string { return refused(400, long) }
+	b, asked, must := newBook(), []int(nil), 0
+	begin := func(ctx context.Context, c memory.Call) (*turn, error) {
+		turn, err := b.begin(ctx, c)
+		asked = append(asked, c.MaxTokens)
+		turn.shaper = shapes{turn, turn.shaper.Sent, max(cmp.Or(c.MaxTokens, 3000), must)} // of as many items
+		return turn, err
+	}
+	r := start(t, rigOptions{upstream: answering(t, u.answer), memory: begin, now: u.clock})
+	for _, step := range []struct{ must, requests, learnt int }{
+		{0, 2, 750}, {0, 2, 250}, {0, 1, 250}, {0, 1, 250}, {20000, 1, 250}, {0, 1, 250},
+	} {
+		must = step.must
+		_ = bodyText(t, ask(t, r, plainChat))
+		sent := len(u.sent())
+		must = 0
+		u.refuse = func(string) string { return "" }
+		_ = bodyText(t, ask(t, r, plainChat))
+		u.sent()
+		u.refuse = func(string) string { return refused(400, long) }
+		if last := asked[len(asked)-1]; sent != step.requests || last != step.learnt {
+			t.Errorf("%+v: %d requests, then %d tokens", step, sent, last)
+		}
+	}
+	u.pass(time.Hour)
+	u.refuse = func(string) string { return "" }
+	_ = bodyText(t, ask(t, r, plainChat))
+	if last := asked[len(asked)-1]; last != 0 {
+		t.Errorf("after an hour the model gets %d tokens", last)
+	}
+}
+
 // shortened begins a turn whose view has one item less once a refusal has taught a length.
 func (b *book) shortened(ctx context.Context, c memory.Call) (*turn, error) {
 	turn, err := b.begin(ctx, c)
-	if turn.shaper = (shapes{turn, turn.shaper.Sent, 9000}); c.MaxTokens > 0 {
+	turn.shaper = shapes{turn, turn.shaper.Sent, cmp.Or(c.MaxTokens, 9000)}
+	if c.MaxTokens > 0 {
 		turn.view = turn.view[1:]
 	}
 	return turn, err

@@ -233,16 +233,16 @@ func (x *exchange) forward(send func(*providers.Head) error) error {
 }
 
 // shorten ends a turn that was longer than the model's context, and begins it anew with the tokens that the refusal has taught.
-// Where no window leaves less, the client gets the refusal.
+// Where nothing can be left out, the client gets the refusal.
 func (x *exchange) shorten() error {
 	a := &x.attempt
 	a.corrected, a.tooLong, a.status = true, false, x.answer.head.Status()
-	refused := len(x.turn.view)
+	refused := x.turn.shaper.Tokens()
 	x.answer.commit(wire.Reply{}, memory.NotAborted)
 	if err := x.recall(); err != nil {
 		return err
 	}
-	if len(x.turn.view) >= refused {
+	if x.turn.shaper.Tokens() >= refused {
 		return nil
 	}
 

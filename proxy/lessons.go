@@ -11,7 +11,7 @@ import (
 // lesson is what refusals have shown about one key. Only the fields that belong to the key are set.
 type lesson struct {
 	shape   view.Shape   // the change that helped
-	tokens  int          // of history that upstream takes at most
+	tokens  int          // of a request that upstream takes at most
 	tried   []view.Shape // corrective tries that did not help; never modified
 	further bool         // the last of them met another refusal
 	until   time.Time

@@ -26,6 +26,7 @@ type recalled struct {
 // preparation is the hooks that are called before a request is sent.
 type preparation struct {
 	*layerSet
+	sizer  *Sizer
 	system int // tokens of the system prompt, once Recall is called
 }
 
@@ -167,7 +168,7 @@ type share struct {
 
 // shares divides the budget among the layers with a recall hook.
 func (r *preparation) shares() []share {
-	in := allocation{Total: r.p.o.Policy.Budget, Reserve: r.p.o.Policy.Reserve, System: float64(r.system)}
+	in := allocation{Total: r.sizer.free, System: float64(r.system)}
 	in.Layers = make([]layer.Budget, 0, len(r.layers))
 	shares := make([]share, 0, len(r.layers))
 	for _, m := range r.layers {
@@ -197,7 +198,7 @@ func toInt(tokens float64) int {
 func (r *preparation) recall(ctx context.Context, of share, turn *layer.Turn) {
 	m, limit := of.m, of.tokens
 	if limit == 0 {
-		limit = toInt(r.p.free)
+		limit = toInt(r.sizer.free)
 	}
 	if limit == 0 {
 		return // the view has room for nothing at all

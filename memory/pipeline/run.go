@@ -23,11 +23,21 @@ type Run struct {
 
 // newRun returns a run that no layer has joined yet.
 func newRun(p *Pipeline, tenant string, t layer.Turn) *Run {
-	r := &Run{own: layerSet{p: p, tenant: tenant, turn: t}, Sizer: Sizer{&p.o, p.free, t.Model}}
+	r := &Run{own: layerSet{p: p, tenant: tenant, turn: t}, Sizer: Sizer{&p.o, p.o.Policy, p.free, t.Model}}
 	r.layerSet = &r.own
-	r.preparation, r.toolbox, r.review = preparation{layerSet: r.layerSet}, toolbox{r.layerSet}, review{r.layerSet}
+	r.preparation, r.toolbox, r.review = preparation{layerSet: r.layerSet, sizer: &r.Sizer}, toolbox{r.layerSet}, review{r.layerSet}
 	r.lifecycle, r.states = lifecycle{r.layerSet}, states{r.layerSet}
 	return r
+}
+
+// Limit lowers the size of the view to at most this many tokens, which the model has shown to be what it takes. Call it before the
+// hooks: layers' shares follow from it. A run without layers and limits stays as it is, since other requests share it.
+func (r *Run) Limit(tokens int) {
+	if r.Empty() && !r.Limited() {
+		return
+	}
+	r.free = min(r.free, max(0, float64(tokens)))
+	r.policy.Budget, r.policy.Reserve = r.free, 0
 }
 
 // idle is a run without layers and limits. It is never changed.

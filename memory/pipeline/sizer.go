@@ -28,21 +28,22 @@ type Prompt struct {
 
 // Sizer cuts views to the size that the policy allows, at the prices of one model. It needs no layers.
 type Sizer struct {
-	o     *Options
-	free  float64 // tokens of a view
-	model string
+	o      *Options
+	policy view.Policy
+	free   float64 // tokens of a view
+	model  string
 }
 
 // Limited reports whether the policy can leave anything out. If not, Fit returns what it gets.
 func (s *Sizer) Limited() bool {
-	return s.o.Policy.Window > 0 || !math.IsInf(s.free, 1)
+	return s.policy.Window > 0 || !math.IsInf(s.free, 1)
 }
 
 // MayLeave reports whether Fit could leave out a part of a history, by its size in bytes: a token of ordinary text has at least
 // two bytes.
 func (s *Sizer) MayLeave(history []wire.Item) bool {
 	const bytesPerToken = 2
-	if most := s.o.Policy.Window; most > 0 && len(history) > most {
+	if most := s.policy.Window; most > 0 && len(history) > most {
 		return true
 	}
 	size := 0
@@ -66,8 +67,8 @@ func (s *Sizer) Fit(prompt Prompt, blocks []view.Block, history []wire.Item) Fit
 	for i, b := range blocks {
 		recalled[i].Cost = b.Cost()
 	}
-	entries := view.Candidates(history, s.o.Policy)
-	view.Fit(float64(systemTokens), recalled, entries, s.o.Policy, s.CountItem)
+	entries := view.Candidates(history, s.policy)
+	view.Fit(float64(systemTokens), recalled, entries, s.policy, s.CountItem)
 	out := Fitted{Blocks: make([]view.Block, 0, len(blocks)), SystemTokens: systemTokens}
 	for i, c := range recalled {
 		if c.Why == view.ReasonNone {
@@ -82,7 +83,7 @@ func (s *Sizer) Fit(prompt Prompt, blocks []view.Block, history []wire.Item) Fit
 
 // fitsAnyway reports whether a view fits at the upper bound of its cost: no price is above tokens.AtMost.
 func (s *Sizer) fitsAnyway(prompt Prompt, blocks []view.Block, history []wire.Item) bool {
-	if s.o.Policy.Window > 0 {
+	if s.policy.Window > 0 {
 		return false
 	}
 	free := s.free - float64(len(prompt.Instructions))
@@ -108,7 +109,7 @@ func (s *Sizer) fitsAnyway(prompt Prompt, blocks []view.Block, history []wire.It
 
 // Firm returns the index of the first item that stays at any budget: of the current run, or of the pairs before it
 // that the policy never leaves out.
-func (s *Sizer) Firm(history []wire.Item) int { return view.Firm(history, s.o.Policy) }
+func (s *Sizer) Firm(history []wire.Item) int { return view.Firm(history, s.policy) }
 
 // Room returns how many tokens a view may have, math.MaxInt without a limit.
 func (s *Sizer) Room() int {
