@@ -14,6 +14,7 @@ import (
 	"remora/admin"
 	"remora/cache"
 	"remora/memory"
+	"remora/proxy"
 	"remora/telemetry"
 )
 
@@ -26,7 +27,7 @@ type adminAPI struct {
 	spool    spoolOptions
 	closed   bool                          // memory.on_store_error
 	memory   atomic.Pointer[memory.Memory] // nil until it is open
-	tenant   func(credentials ...[]byte) string
+	session  proxy.SessionOptions
 	log      *slog.Logger
 }
 
@@ -34,7 +35,7 @@ type adminAPI struct {
 func openAdminAPI(ln net.Listener, c Config, st *storage, t *telemetry.Telemetry, log *slog.Logger) *adminAPI {
 	o := &adminAPI{
 		storage: st, spool: c.Store.Spool, closed: c.Memory.OnStoreError == memory.OnStoreErrorClosed,
-		served: make(chan struct{}), tenant: c.Session.Tenant, log: log,
+		served: make(chan struct{}), session: c.Session, log: log,
 	}
 	if ln == nil {
 		close(o.served)
@@ -68,28 +69,54 @@ const (
 
 // completeRequest is the body of a request that completes a session. Key or Tenant select its owner, as the flags of `remora
 // transcript` do: the credentials that its clients use, or the tenant as it is stored; without either it is a session of
-// clients without a credential. A key is never part of the path, because paths are logged.
+// clients without a credential. An empty key or tenant is an error, as on the command line. A key is never part of the path,
+// because paths are logged.
 type completeRequest struct {
-	Key     keys   `json:"key"`
-	Tenant  string `json:"tenant"`
-	Success *bool  `json:"success"` // whether the session achieved its goal; nil is true
+	Key     keys     `json:"key"`
+	Tenant  nonEmpty `json:"tenant"`
+	Success *bool    `json:"success"` // whether the session achieved its goal; nil is true
+}
+
+// owner returns the tenant that r selects.
+func (r completeRequest) owner(o *proxy.SessionOptions) (string, error) {
+	switch {
+	case r.Tenant == "":
+		return tenantOf(o, r.Key)
+	case len(r.Key) > 0:
+		return "", errors.New("want a key or a tenant")
+	}
+	return string(r.Tenant), nil
+}
+
+// nonEmpty is a string in JSON that has a value. null and "" usually come from a variable that is not set.
+type nonEmpty string
+
+func (s *nonEmpty) UnmarshalJSON(data []byte) error {
+	if err := json.Unmarshal(data, (*string)(s)); err != nil {
+		return err
+	}
+	if *s == "" {
+		return errors.New("want a value, have an empty one")
+	}
+	return nil
 }
 
 // keys are the credentials of a request: a string or a list of strings in JSON.
 type keys [][]byte
 
 func (k *keys) UnmarshalJSON(data []byte) error {
-	var one string
-	var several []string
+	var one nonEmpty
+	var several []nonEmpty
 	if json.Unmarshal(data, &one) == nil {
-		several = []string{one}
+		several = []nonEmpty{one}
 	} else if err := json.Unmarshal(data, &several); err != nil {
 		return err
 	}
+	if len(several) == 0 {
+		return errors.New("want at least one key")
+	}
 	for _, key := range several {
-		if key != "" {
-			*k = append(*k, []byte(key))
-		}
+		*k = append(*k, []byte(key))
 	}
 	return nil
 }
@@ -100,7 +127,9 @@ func (o *adminAPI) complete(w http.ResponseWriter, r *http.Request) {
 	var req completeRequest
 	dec := json.NewDecoder(r.Body)
 	dec.DisallowUnknownFields()
-	if err := dec.Decode(&req); err != nil && !errors.Is(err, io.EOF) || len(req.Key) > 0 && req.Tenant != "" {
+	err := dec.Decode(&req)
+	tenant, wrong := req.owner(&o.session)
+	if err != nil && !errors.Is(err, io.EOF) || wrong != nil {
 		http.Error(w, `want {"key": "...", "success": true}, or tenant in place of key`, http.StatusBadRequest)
 		return
 	}
@@ -110,14 +139,11 @@ func (o *adminAPI) complete(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "starting or stopping", http.StatusServiceUnavailable)
 		return
 	}
-	s := memory.Scope{Tenant: req.Tenant, Session: r.PathValue("id")}
-	if s.Tenant == "" {
-		s.Tenant = o.tenant(req.Key...)
-	}
 
+	s := memory.Scope{Tenant: tenant, Session: r.PathValue("id")}
 	ctx, cancel := context.WithTimeout(r.Context(), completeWait)
 	defer cancel()
-	err := m.Complete(ctx, s, req.Success == nil || *req.Success)
+	err = m.Complete(ctx, s, req.Success == nil || *req.Success)
 	switch {
 	case err == nil:
 		w.WriteHeader(http.StatusNoContent)

@@ -62,7 +62,14 @@ memory: {layers: [{kind: task_state, id: task}]}
 		{"the%2Fchild", "an-operators-token", `{"keys":"key-a"}`, http.StatusBadRequest},
 		{"the%2Fchild", "an-operators-token", `{"key":"key-a","tenant":"00"}`, http.StatusBadRequest},
 		{"the%2Fchild", "an-operators-token", `{"key":["key-a",1]}`, http.StatusBadRequest},
-		{"the%2Fchild", "an-operators-token", `{"key":"","tenant":"00"}`, http.StatusNotFound},
+		{"the%2Fchild", "an-operators-token", `{"tenant":"00"}`, http.StatusNotFound},
+		{"the%2Fchild", "an-operators-token", `{"key":"","tenant":"00"}`, http.StatusBadRequest},
+		{"the%2Fchild", "an-operators-token", `{"key":""}`, http.StatusBadRequest}, // as from a variable that is not set
+		{"the%2Fchild", "an-operators-token", `{"key":null}`, http.StatusBadRequest},
+		{"the%2Fchild", "an-operators-token", `{"key":[]}`, http.StatusBadRequest},
+		{"the%2Fchild", "an-operators-token", `{"key":["key-a",""]}`, http.StatusBadRequest},
+		{"the%2Fchild", "an-operators-token", `{"tenant":""}`, http.StatusBadRequest},
+		{"the%2Fchild", "an-operators-token", `{"tenant":null}`, http.StatusBadRequest},
 		{"the%2Fchild", "an-operators-token", `{"key":["key-a","key-b"]}`, http.StatusNotFound},
 		{"the%2Fchild", "an-operators-token", `{"key":["key-a"],"success":true}`, http.StatusNoContent},
 	} {

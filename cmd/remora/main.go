@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 func main() { os.Exit(mainCode()) }
@@ -59,7 +61,10 @@ func newCommand(p console) *cobra.Command {
 		Version:       version(),
 		SilenceUsage:  true, // the list of flags does not help with a wrong configuration
 		SilenceErrors: true, // main prints them
-		RunE:          func(cmd *cobra.Command, _ []string) error { return s.run(cmd) },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			return refuseEmpty(cmd.Flags())
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return s.run(cmd) },
 	}
 	cmd.SetOut(p.stdout)
 	cmd.SetErr(p.stderr)
@@ -71,6 +76,21 @@ func newCommand(p console) *cobra.Command {
 	cmd.InitDefaultHelpCmd() // adds it, so that its name can be suggested
 	suggest(cmd)
 	return cmd
+}
+
+// refuseEmpty returns an error for a flag that was given an empty value. Such a value usually comes from a variable that is not set,
+// and it must not count as no flag: without --key, for example, `remora forget` deletes what belongs to callers without a key.
+func refuseEmpty(flags *pflag.FlagSet) (err error) {
+	flags.Visit(func(f *pflag.Flag) {
+		empty := f.Value.String() == ""
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			empty = slices.Contains(list.GetSlice(), "")
+		}
+		if empty {
+			err = errors.Join(err, fmt.Errorf("--%s: want a value, have an empty one", f.Name))
+		}
+	})
+	return err
 }
 
 // newHelpCommand replaces cobra's command, which exits with 0 for an unknown name.

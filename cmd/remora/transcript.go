@@ -29,15 +29,15 @@ import (
 type transcriptFlags struct {
 	config, session string
 	resource        string
-	owner           owner
+	owner           ownerFlags
 	importFile      string
 	turn            string
 	text, record    bool
 	single          bool // all callers share one tenant (session.tenancy)
 }
 
-// owner selects the tenant. At most one field is set; none selects callers without a credential.
-type owner struct {
+// ownerFlags select the tenant. At most one field is set; none selects callers without a credential.
+type ownerFlags struct {
 	keys, keyEnvs []string
 	tenant        string
 }
@@ -259,7 +259,7 @@ func (f *transcriptFlags) openStore(ctx context.Context, p console, c Config, a 
 }
 
 // tenantIn returns the tenant, as the proxy derives it from a request with those credentials.
-func (o owner) tenantIn(c Config, p console, in *bufio.Reader) (string, error) {
+func (o ownerFlags) tenantIn(c Config, p console, in *bufio.Reader) (string, error) {
 	if o.tenant != "" {
 		return o.tenant, nil
 	}
@@ -280,7 +280,18 @@ func (o owner) tenantIn(c Config, p console, in *bufio.Reader) (string, error) {
 		}
 		credentials = append(credentials, []byte(key))
 	}
-	return c.Session.Tenant(credentials...), nil
+	return tenantOf(&c.Session, credentials)
+}
+
+// tenantOf returns the tenant of credentials, as the proxy derives it from a request with all of them. An empty one is an error: it
+// would select callers without a credential.
+func tenantOf(o *proxy.SessionOptions, credentials [][]byte) (string, error) {
+	for _, c := range credentials {
+		if len(bytes.TrimSpace(c)) == 0 {
+			return "", errors.New("want a key, have an empty one")
+		}
+	}
+	return o.Tenant(credentials...), nil
 }
 
 // conflict returns an error for flags that contradict each other.
