@@ -492,6 +492,10 @@ func TestSumUsage(t *testing.T) {
 	f(`{"a":null,"b":1}`, `{"a":3,"b":null}`, `{"a":3,"b":1}`)
 	f(`{"cost":0.25}`, `{"cost":0.5}`, `{"cost":0.75}`)
 	f(`{"a":9223372036854775807}`, `{"a":1}`, `{"a":9.223372036854776e+18}`)
+	f(`{"a":-9223372036854775808}`, `{"a":-1}`, `{"a":-9.223372036854776e+18}`)
+	f(`{"a":-9223372036854775807}`, `{"a":-1}`, `{"a":-9223372036854775808}`)
+	f(`{"a":9223372036854775806}`, `{"a":1}`, `{"a":9223372036854775807}`)
+	f(`{"a":true,"b":1}`, `{"a":2,"b":false}`, `{"a":2,"b":false}`)
 	f(`{"a":1e308}`, `{"a":1e308}`, `{"a":1e308}`)
 	f(`{ }`, `{"a":1}`, `{ "a":1}`)
 	f(`{"a":{"b":{"c":{"d":{"e":{"f":{"g":{"h":{"i":1}}}}}}}}}`, `{"a":{"b":{"c":{"d":{"e":{"f":{"g":{"h":{"i":2}}}}}}}}}`, `{"a":{"b":{"c":{"d":{"e":{"f":{"g":{"h":{"i":2}}}}}}}}}`)
@@ -519,6 +523,21 @@ func TestContinueUsage(t *testing.T) {
 	f(`{"input_tokens":20,"output_tokens":5,"total_tokens":25,"cost":0.75}`,
 		`{"input_tokens":10,"output_tokens":2,"total_tokens":12,"cost":0.25}`, `{"input_tokens":20,"output_tokens":3,"total_tokens":23,"cost":0.5}`)
 	f(`{"prompt_tokens":10,"completion_tokens":2,"total_tokens":12}`, `{"prompt_tokens":10,"completion_tokens":2,"total_tokens":12}`, `null`)
+	// What the prompt consisted of, as other upstreams spell it, is of the last round, too.
+	for _, input := range []string{
+		`"prompt_tokens":9,"prompt_tokens_details":{"cached_tokens":4}`, `"input_tokens":9,"input_tokens_details":{"cached_tokens":4}`,
+		`"prompt_cache_hit_tokens":4,"prompt_cache_miss_tokens":5`, `"cached_tokens":4`,
+		`"cache_read_input_tokens":4,"cache_creation_input_tokens":5,"cache_creation":{"ephemeral_5m_input_tokens":5}`,
+	} {
+		f(`{`+input+`,"completion_tokens":3}`, strings.NewReplacer("9", "8", "5", "6").Replace(`{`+input)+`,"completion_tokens":1}`, `{`+input+`,"completion_tokens":2}`)
+	}
+	f(`{"prompt_tokens":4,"total_tokens":6,"completion_tokens":2}`, `{"prompt_tokens":1,"total_tokens":3}`, `{"prompt_tokens":4,"completion_tokens":2,"total_tokens":6}`)
+	f(`{"prompt_tokens":4,"prompt_tokens_details":{"cached_tokens":1},"completion_tokens":3}`,
+		`{"prompt_tokens":1,"prompt_tokens_details":{"cached_tokens":1},"completion_tokens":1}`, `{"prompt_tokens":4,"completion_tokens":2}`)
+	f(`{"output_tokens":2}`, `[]`, `{"output_tokens":2}`)
+	f(`{"output_tokens":2}`, `{"output_tokens":2}`, `[]`)
+	large := `{"output_tokens":1,"x":"` + strings.Repeat("x", 10<<10) + `"}`
+	f(large, large, large)
 	f(`{"prompt_tokens":4,"completion_tokens":"x","total_tokens":7}`,
 		`{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3}`, `{"prompt_tokens":4,"completion_tokens":"x","total_tokens":5}`)
 }

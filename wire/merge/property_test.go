@@ -285,6 +285,11 @@ func TestWhole(t *testing.T) {
 		`{"id":"r1","created_at":2,"output":[{"type":"message"}],"status":"incomplete"}`)
 	f(dialects.Responses, `{"id":"r0","output":[ {"type":"message"} ] }`, `{"id":"r0","output":[ {"type":"message"} ] }`)
 	f(dialects.Responses, `{"error":{"code":"x"}}`, `{"id":"r0","output":[]}`, `{"error":{"code":"x"}}`)
+	// An identity that says nothing is none.
+	for _, none := range []string{`"id":null,`, `"id":"",`, ``} {
+		f(dialects.Responses, `{"id":"r1","output":[{"type":"message"}]}`,
+			`{`+none+`"output":[{"type":"function_call","call_id":"1","name":"mem_x"}]}`, `{"id":"r1","output":[{"type":"message"}]}`)
+	}
 	f(dialects.Responses, `{"id":"e","error":{"code":"x"}}`, `{"id":"r0","output":[]}`, `{"id":"e","error":{"code":"x"}}`)
 	f(dialects.Responses, `{"id":"r0","tools":[{"name":"f"}],"output":[{"type":"message"}]}`,
 		`{"id":"r0","tools":[{"name":"f"}],"output":[{"type":"function_call","call_id":"1","name":"mem_x"}]}`,
