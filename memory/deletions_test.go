@@ -126,7 +126,7 @@ func holds(all, canary string) bool {
 // learners are the layers that keep something of sessions for their resource.
 func learners(t *testing.T) *pipeline.Pipeline {
 	t.Helper()
-	o, err := observational.New(observational.Options{Inputs: observational.All})
+	o, err := observational.New(observational.Options{Inputs: "all"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ import (
 // observer is the layer of the seed: "Processed N items" at every store.
 func observer(t *testing.T, s layer.Scope) pipeline.Layer {
 	t.Helper()
-	impl, err := observational.New(observational.Options{Observer: "count", BufferThreshold: 1, Inputs: observational.All})
+	impl, err := observational.New(observational.Options{Observer: "count", BufferThreshold: 1, Inputs: "all"})
 	if err != nil {
 		t.Fatal(err)
 	}

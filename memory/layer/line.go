@@ -9,29 +9,29 @@ import (
 )
 
 // OneLine makes text one line: runs of white space and control characters become one space, invalid UTF-8 is replaced, and
-// Hidden characters are removed.
+// hidden characters are removed.
 func OneLine(text string) string {
 	gap := func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }
 	return strings.Join(strings.FieldsFunc(Shown(strings.ToValidUTF8(text, "\uFFFD")), gap), " ")
 }
 
-// Shown is text without the characters of Hidden.
+// Shown is text without the characters of hidden.
 func Shown(text string) string {
-	if !strings.ContainsFunc(text, Hidden) {
+	if !strings.ContainsFunc(text, hidden) {
 		return text
 	}
 	return strings.Map(func(r rune) rune {
-		if Hidden(r) {
+		if hidden(r) {
 			return -1
 		}
 		return r
 	}, text)
 }
 
-// Hidden reports whether an invisible character can carry hidden text or change the displayed order: tags, which encode ASCII
+// hidden reports whether an invisible character can carry hidden text or change the displayed order: tags, which encode ASCII
 // invisibly, variation selectors beyond those of emoji, direction marks and overrides, and zero-width spaces. The joiners of
 // Persian, Indian scripts and emoji are not hidden.
-func Hidden(r rune) bool {
+func hidden(r rune) bool {
 	switch {
 	case r < '\u00AD':
 		return false

@@ -9,16 +9,16 @@ import (
 // Strategies, as configured by the key strategy. Turn records show the configured name, even where two strategies
 // choose alike.
 const (
-	SlidingWindow            = "sliding_window"
-	SlidingWindowWithSummary = "sliding_window_with_summary"
-	PriorityBased            = "priority_based"
+	slidingWindow            = "sliding_window"
+	slidingWindowWithSummary = "sliding_window_with_summary"
+	priorityBased            = "priority_based"
 )
 
 // Values of the key recall_from: which memories are recalled, among those that the layer's scope shares.
 const (
-	FromAll          = "all"
-	FromUser         = "user"
-	FromConversation = "conversation"
+	fromAll          = "all"
+	fromUser         = "user"
+	fromConversation = "conversation"
 )
 
 const (

@@ -109,20 +109,20 @@ func (c *client) read(resp *http.Response) ([]byte, error) {
 
 // Names of the headers that let a server check who calls it, and when.
 const (
-	HeaderTimestamp = "X-Remora-Timestamp" // seconds since 1970
-	HeaderSignature = "X-Remora-Signature" // "sha256=" and a HMAC in hexadecimal
+	headerTimestamp = "X-Remora-Timestamp" // seconds since 1970
+	headerSignature = "X-Remora-Signature" // "sha256=" and a HMAC in hexadecimal
 )
 
 func (c *client) sign(h http.Header, body []byte) {
 	at := strconv.FormatInt(c.o.Now().Unix(), 10)
-	h.Set(HeaderTimestamp, at)
+	h.Set(headerTimestamp, at)
 	if c.o.Secret != "" {
-		h.Set(HeaderSignature, Sign(c.o.Secret, at, body))
+		h.Set(headerSignature, signature(c.o.Secret, at, body))
 	}
 }
 
-// Sign is the value of HeaderSignature: a HMAC with SHA-256 over the timestamp, a dot and the body.
-func Sign(key secret.String, timestamp string, body []byte) string {
+// signature is the value of headerSignature: a HMAC with SHA-256 over the timestamp, a dot and the body.
+func signature(key secret.String, timestamp string, body []byte) string {
 	mac := hmac.New(sha256.New, []byte(key))
 	mac.Write([]byte(timestamp + "."))
 	mac.Write(body)

@@ -328,13 +328,13 @@ func TestRequest(t *testing.T) {
 	const at = "1770000000"
 	want := http.Header{
 		"Accept": {"application/json"}, "Content-Type": {"application/json"}, "User-Agent": {"remora"},
-		"Content-Length": {fmt.Sprint(len(body))}, HeaderTimestamp: {at}, HeaderSignature: {Sign("k3y", at, body)},
+		"Content-Length": {fmt.Sprint(len(body))}, headerTimestamp: {at}, headerSignature: {signature("k3y", at, body)},
 	}
 	if diff := cmp.Diff(want, headers); diff != "" {
 		t.Errorf("headers (-want +have):\n%s", diff)
 	}
 	// As openssl computes it: printf '1.{}' | openssl dgst -sha256 -hmac k3y
-	if have := Sign("k3y", "1", []byte("{}")); have != "sha256="+opensslSays {
+	if have := signature("k3y", "1", []byte("{}")); have != "sha256="+opensslSays {
 		t.Errorf("have %s", have)
 	}
 }

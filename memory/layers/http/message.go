@@ -12,8 +12,8 @@ import (
 	"remora/wire"
 )
 
-// Version is the version of the messages. It increases with incompatible changes, not with new optional members.
-const Version = 1
+// messageVersion is the version of the messages. It increases with incompatible changes, not with new optional members.
+const messageVersion = 1
 
 // request is the body of a call. Members that do not belong to the hook are left out.
 type request struct {
@@ -96,7 +96,7 @@ func newRequest(hook string, t *layer.Turn, s layer.State) *request {
 		tools = []string{}
 	}
 	return &request{
-		Version: Version, Hook: hook, State: opaque(s),
+		Version: messageVersion, Hook: hook, State: opaque(s),
 		Turn: turn{
 			ID: t.ID, Thread: t.Thread, Resource: t.Resource, Execution: t.Execution, Parent: t.Parent,
 			Now: t.Now.UTC().Format(time.RFC3339Nano), Dialect: t.Dialect.String(), Model: t.Model, Query: t.Query, Tools: tools,
@@ -175,8 +175,8 @@ func decode(body []byte) (*answer, error) {
 		}
 		return nil, safe("%w: want a JSON object, this is not JSON", ErrAnswer)
 	}
-	if a.Version != nil && *a.Version != Version {
-		return nil, safe("%w: version: want %d", ErrAnswer, Version)
+	if a.Version != nil && *a.Version != messageVersion {
+		return nil, safe("%w: version: want %d", ErrAnswer, messageVersion)
 	}
 	if len(a.Messages) > maxMessages {
 		return nil, safe("%w: messages: want at most %d", ErrAnswer, maxMessages)

@@ -30,9 +30,9 @@ type Options struct {
 	Tag string `mapstructure:"tag"`
 	// Async: after_model_call is only notified. It cannot deny or guide, and answers stream although it is called.
 	Async bool `mapstructure:"async"`
-	// MaxAnswer is the largest answer in bytes, DefaultMaxAnswer by default. A larger one is an error, and is not read.
+	// MaxAnswer is the largest answer in bytes, 1 MiB by default. A larger one is an error, and is not read.
 	MaxAnswer int64 `mapstructure:"max_answer"`
-	// MaxRequest is the largest message to the server in bytes, DefaultMaxRequest by default. A hook with a larger one fails
+	// MaxRequest is the largest message to the server in bytes, 8 MiB by default. A hook with a larger one fails
 	// without being sent.
 	MaxRequest int64 `mapstructure:"max_request"`
 	// Tools are the functions that the server offers to the model. A call of one is the hook "tools".
@@ -53,8 +53,8 @@ type ToolOptions struct {
 
 // Limits, in bytes unless their name says otherwise.
 const (
-	DefaultMaxAnswer  = 1 << 20
-	DefaultMaxRequest = 8 << 20
+	defaultMaxAnswer  = 1 << 20
+	defaultMaxRequest = 8 << 20
 
 	largestLimit   = 64 << 20
 	maxTools       = 32

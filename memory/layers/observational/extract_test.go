@@ -190,7 +190,7 @@ func TestCorrectionsReplace(t *testing.T) {
 }
 
 func TestFactComesBackInAnotherSession(t *testing.T) {
-	l, tu := newLayer(t, Options{Inputs: Conversation}), turn(nil)
+	l, tu := newLayer(t, Options{Inputs: inputsConversation}), turn(nil)
 	got, err := l.AppendItems(t.Context(), tu, nil, []wire.Item{wire.NewMessage(dialects.Chat, wire.User, "Hi, my name is Ana. What's up?")})
 	if err != nil {
 		t.Fatal(err)

@@ -23,7 +23,7 @@ If there is nothing worth noting, answer NONE.`
 // Distil distils the buffer with the layer's model when it reaches the threshold. The whole transcript is data.
 func (l *Layer) Distil(ctx context.Context, t *layer.Turn, s layer.State) (func(context.Context, layer.State) (layer.State, error), error) {
 	st := l.states.Get(s)
-	if l.o.Observer != ByModel || !l.due(st) {
+	if l.o.Observer != observerModel || !l.due(st) {
 		return nil, nil
 	}
 	known := newLedger(st.Observations)

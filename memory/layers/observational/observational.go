@@ -20,17 +20,17 @@ import (
 
 // Observers, as the key observer names them.
 const (
-	Extractive = "extractive"
-	ByModel    = "model"
-	Count      = "count"
+	observerExtractive = "extractive"
+	observerModel      = "model"
+	observerCount      = "count"
 )
 
 // Inputs, as the key inputs names them.
 const (
-	UserOnly      = "user"
-	AssistantOnly = "assistant"
-	Conversation  = "conversation" // users and the model
-	All           = "all"          // tools too
+	inputsUser         = "user"
+	inputsAssistant    = "assistant"
+	inputsConversation = "conversation" // users and the model
+	inputsAll          = "all"          // tools too
 )
 
 // Limits of the state.
@@ -84,24 +84,24 @@ type Layer struct {
 // New returns the layer. The error joins one line per key that is wrong.
 func New(o Options) (*Layer, error) {
 	if o.Observer == "" {
-		o.Observer = Extractive
+		o.Observer = observerExtractive
 		if o.HasModel {
-			o.Observer = ByModel
+			o.Observer = observerModel
 		}
 	}
 	l := &Layer{states: layer.NewDecoded(decode)}
 	errs := []error{
-		layer.OneOf("inputs", &o.Inputs, UserOnly, AssistantOnly, Conversation, All),
+		layer.OneOf("inputs", &o.Inputs, inputsUser, inputsAssistant, inputsConversation, inputsAll),
 		layer.Bounded("buffer_threshold", &o.BufferThreshold, defaultThreshold, limitThreshold),
 		layer.Bounded("max_observations", &o.MaxObservations, defaultObservations, limitObservations),
 		layer.Bounded("max_buffer", &o.MaxBuffer, defaultBuffer, limitBuffer),
 	}
 	switch o.Observer {
-	case Extractive:
+	case observerExtractive:
 		l.observe = extractive
-	case Count:
+	case observerCount:
 		l.observe = count
-	case ByModel:
+	case observerModel:
 		if !o.HasModel {
 			errs = append(errs, errors.New("observer: model needs the key model, or want extractive or count"))
 		}
@@ -114,18 +114,18 @@ func New(o Options) (*Layer, error) {
 
 // Has reports whether the layer uses a hook (layer.Selective): it does not read input items if it only reads the model's text.
 func (l *Layer) Has(hook string) bool {
-	return hook != layer.HookAppendItems || l.o.Inputs != AssistantOnly
+	return hook != layer.HookAppendItems || l.o.Inputs != inputsAssistant
 }
 
 // hears reports whether the layer reads a speaker's text.
 func (l *Layer) hears(by string) bool {
 	switch by {
 	case layer.ByUser:
-		return l.o.Inputs != AssistantOnly
+		return l.o.Inputs != inputsAssistant
 	case layer.ByAssistant:
-		return l.o.Inputs != UserOnly
+		return l.o.Inputs != inputsUser
 	case layer.ByTool:
-		return l.o.Inputs == All
+		return l.o.Inputs == inputsAll
 	default:
 		return false
 	}
@@ -171,7 +171,7 @@ func (l *Layer) written(was layer.State, st state) (layer.State, error) {
 
 // due reports whether the buffer is to be distilled now.
 func (l *Layer) due(st state) bool {
-	if l.o.Observer == Extractive {
+	if l.o.Observer == observerExtractive {
 		return len(st.Texts) > 0
 	}
 	return st.Tokens >= l.o.BufferThreshold

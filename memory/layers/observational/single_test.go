@@ -105,7 +105,7 @@ func TestSingleMessages(t *testing.T) {
 // keptOf returns the observations of one text, with the extractive observer and all speakers.
 func keptOf(t *testing.T, by, text string) []string {
 	t.Helper()
-	l, tu := newLayer(t, Options{Inputs: All}), turn(nil)
+	l, tu := newLayer(t, Options{Inputs: inputsAll}), turn(nil)
 	if by == layer.ByAssistant {
 		return linesOf(read(t, say(t, l, tu, nil, text)).Observations)
 	}

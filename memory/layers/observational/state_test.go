@@ -42,8 +42,8 @@ func told(tb rapid.TB, l *layer.Turn, with func() *Layer, s layer.State, user, a
 func TestRememberedStates(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := Options{
-			Observer:  rapid.SampledFrom([]string{Extractive, Count}).Draw(t, "observer"),
-			Inputs:    rapid.SampledFrom([]string{UserOnly, AssistantOnly, Conversation, All}).Draw(t, "inputs"),
+			Observer:  rapid.SampledFrom([]string{observerExtractive, observerCount}).Draw(t, "observer"),
+			Inputs:    rapid.SampledFrom([]string{inputsUser, inputsAssistant, inputsConversation, inputsAll}).Draw(t, "inputs"),
 			MaxBuffer: 200, MaxObservations: 4, BufferThreshold: 30,
 		}
 		open := func() *Layer {
@@ -76,9 +76,9 @@ func TestRememberedStates(t *testing.T) {
 
 // Sessions of one resource work on one state at the same time.
 func TestSharedState(t *testing.T) {
-	l, tu := newLayer(t, Options{Inputs: Conversation}), turn(nil)
+	l, tu := newLayer(t, Options{Inputs: inputsConversation}), turn(nil)
 	s := say(t, l, tu, nil, "The order 1 is paid.", "The order 2 was shipped on 2 March.", "The order 3 was approved.")
-	want, _ := told(t, tu, func() *Layer { return newLayer(t, Options{Inputs: Conversation}) }, s, "My name is Ana.", "We agreed on Friday.")
+	want, _ := told(t, tu, func() *Layer { return newLayer(t, Options{Inputs: inputsConversation}) }, s, "My name is Ana.", "We agreed on Friday.")
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
@@ -95,7 +95,7 @@ func TestSharedState(t *testing.T) {
 // What is left out of a state that was kept under a larger bound is not left out of what others read.
 func TestSharedStateBeyondBound(t *testing.T) {
 	s := layer.State(`{"observations":[{"by":"tool","text":"1 is a"},{"by":"user","text":"I am Ann"},{"by":"tool","text":"2 is b"},{"by":"tool","text":"3 is c"}],"buffer":[],"bufferTokens":0,"version":1}`)
-	l, tu := newLayer(t, Options{MaxObservations: 4, Inputs: Conversation}), turn(nil)
+	l, tu := newLayer(t, Options{MaxObservations: 4, Inputs: inputsConversation}), turn(nil)
 	shared := l.states.Get(s)
 	want := slices.Clone(shared.Observations)
 	if next := read(t, say(t, l, tu, s, "Well, well.")); len(next.Observations) != 2 {

@@ -49,14 +49,14 @@ const (
 // Options are the layer's own keys.
 type Options struct {
 	// AllowedTools are the client's tools that may be called while planning; default the usual names of agents' reading
-	// tools (see ReadOnlyTools). Functions of layers are always allowed.
+	// tools (see readOnlyTools). Functions of layers are always allowed.
 	AllowedTools []string `mapstructure:"allowed_tools"`
 	// Instructions are shown to the model while it plans, after the layer's own.
 	Instructions string `mapstructure:"instructions"`
 }
 
-// ReadOnlyTools is the default allow-list.
-func ReadOnlyTools() []string {
+// readOnlyTools is the default allow-list.
+func readOnlyTools() []string {
 	return []string{
 		"AskUserQuestion", "Find", "Glob", "Grep", "LS", "Ls", "Read", "WebFetch", "WebSearch",
 		"find_files", "glob", "grep", "list_dir", "list_directory", "list_files", "read_file", "search_files", "view",
@@ -88,7 +88,7 @@ func New(o Options) (*Layer, error) {
 	}
 	l := &Layer{allowed: map[string]bool{}, advice: o.Instructions}
 	if o.AllowedTools == nil {
-		o.AllowedTools = ReadOnlyTools()
+		o.AllowedTools = readOnlyTools()
 	}
 	for _, name := range o.AllowedTools {
 		l.allowed[name] = true

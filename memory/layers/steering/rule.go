@@ -18,8 +18,8 @@ import (
 
 // Modes of a model check.
 const (
-	Sync  = "sync"
-	Async = "async"
+	modeSync  = "sync"
+	modeAsync = "async"
 )
 
 // Values of applies_to.
@@ -126,7 +126,7 @@ func (c *rule) takeCheck(check *ModelCheck) error {
 		return nil
 	}
 	c.mode, c.prompt = check.Mode, check.Prompt
-	err := layer.OneOf("model_check.mode", &c.mode, Sync, Async)
+	err := layer.OneOf("model_check.mode", &c.mode, modeSync, modeAsync)
 	if strings.TrimSpace(c.prompt) == "" {
 		err = errors.Join(err, errors.New("model_check.prompt: want what the model is to look for"))
 	}
@@ -196,7 +196,7 @@ func expression(phase, when string) (cel.Program, error) {
 
 // stops reports whether the rule may deny or guide synchronously in a phase.
 func (c *rule) stops(phase string) bool {
-	return c.phases[phase] && (c.decides && c.action != layer.Allow || c.mode == Sync)
+	return c.phases[phase] && (c.decides && c.action != layer.Allow || c.mode == modeSync)
 }
 
 // match evaluates the expression. decided: the rule's action applies. matched, if not decided: ask the model.

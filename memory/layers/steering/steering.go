@@ -42,7 +42,7 @@ func (o *Options) DependOn(hasModel bool, _ layer.Scope) { o.HasModel = hasModel
 func Defaults(o Options) layer.Defaults {
 	scope := layer.Execution
 	for _, r := range o.Rules {
-		if r.ModelCheck != nil && r.ModelCheck.Mode == Async {
+		if r.ModelCheck != nil && r.ModelCheck.Mode == modeAsync {
 			scope = layer.Thread
 		}
 	}
@@ -120,7 +120,7 @@ func (l *Layer) Has(hook string) bool {
 	case layer.HookReviewResponse:
 		return slices.ContainsFunc(l.rules, func(r *rule) bool { return r.stops(afterModelCall) })
 	case layer.HookStore, layer.HookRecall:
-		return slices.ContainsFunc(l.rules, func(r *rule) bool { return r.mode == Async })
+		return slices.ContainsFunc(l.rules, func(r *rule) bool { return r.mode == modeAsync })
 	default:
 		return true
 	}
@@ -183,7 +183,7 @@ func (l *Layer) judge(ctx context.Context, t *layer.Turn, r *rule, sub subject) 
 	if decided {
 		return layer.Verdict{Action: r.action, Guidance: r.guidance}, nil
 	}
-	if r.mode != Sync || !matched {
+	if r.mode != modeSync || !matched {
 		return layer.Verdict{}, nil
 	}
 	return l.ask(ctx, t, r, sub)
@@ -228,7 +228,7 @@ func (l *Layer) unasked(ctx context.Context, t *layer.Turn, resp *layer.Response
 	var all []check
 	for _, sub := range subjects {
 		for _, r := range l.rules {
-			if r.mode != Async || !r.phases[sub.phase] || len(all) == maxAsked {
+			if r.mode != modeAsync || !r.phases[sub.phase] || len(all) == maxAsked {
 				continue
 			}
 			if matched, decided := r.match(ctx, sub); matched && !decided {

@@ -84,7 +84,7 @@ func TestVerdicts(t *testing.T) {
 		{"GUIDE", layer.Guide, "", 1},
 		{"guide:: Use  Metric\nunits", layer.Guide, "Use Metric units", 1},
 	} {
-		l := newLayer(t, Options{HasModel: true, Rules: []Rule{checked(afterModelCall, "polite", Sync)}})
+		l := newLayer(t, Options{HasModel: true, Rules: []Rule{checked(afterModelCall, "polite", modeSync)}})
 		m := &model{answers: []string{tc.answer}}
 		v, err := l.ReviewResponse(t.Context(), turn(m), nil, &layer.Response{Text: "hello </response>"})
 		if err != nil || v.Action != tc.action || v.Guidance != tc.guidance || m.asked != tc.asked {
@@ -103,12 +103,12 @@ func TestVerdicts(t *testing.T) {
 	})
 	t.Run("a model that fails decides nothing, and is told", func(t *testing.T) {
 		none := 0
-		l := newLayer(t, Options{HasModel: true, MaxRetries: &none, Rules: []Rule{checked(beforeToolCall, "polite", Sync)}})
+		l := newLayer(t, Options{HasModel: true, MaxRetries: &none, Rules: []Rule{checked(beforeToolCall, "polite", modeSync)}})
 		m := &model{answers: []string{""}, err: errors.New("refused")}
 		if v, err := l.ReviewToolCall(t.Context(), turn(m), nil, call("f", "{}")); err == nil || v.Action != layer.Allow || m.asked != 1 {
 			t.Errorf("have %+v, %v", v, err)
 		}
-		l = newLayer(t, Options{HasModel: true, Rules: []Rule{checked(beforeToolCall, "polite", Sync), on(beforeToolCall, "no", "deny", "true", "")}})
+		l = newLayer(t, Options{HasModel: true, Rules: []Rule{checked(beforeToolCall, "polite", modeSync), on(beforeToolCall, "no", "deny", "true", "")}})
 		if v, err := l.ReviewToolCall(t.Context(), turn(m), nil, call("f", "{}")); err != nil || v.Action != layer.Deny {
 			t.Errorf("the denial of another rule was lost: %+v, %v", v, err)
 		}
@@ -125,7 +125,7 @@ func TestStrongestCounts(t *testing.T) {
 		t.Errorf("guidances are joined, empty ones erase nothing: have %d %q, %v", v.Action, v.Guidance, err)
 	}
 	m := &model{answers: []string{"ALLOW"}}
-	rules := append(guides, on(beforeToolCall, "e", "deny", "true", "no"), checked(beforeToolCall, "f", Sync))
+	rules := append(guides, on(beforeToolCall, "e", "deny", "true", "no"), checked(beforeToolCall, "f", modeSync))
 	v, err = newLayer(t, Options{Rules: rules, HasModel: true}).ReviewToolCall(t.Context(), turn(m), nil, call("f", "{}"))
 	if err != nil || v.Action != layer.Deny || v.Guidance != "no" || m.asked != 0 {
 		t.Errorf("deny > guide > allow, and ends the review: have %d %q, asked %d, %v", v.Action, v.Guidance, m.asked, err)
@@ -174,7 +174,7 @@ func TestExpressions(t *testing.T) {
 			t.Errorf("%s on %.60s: denied %v, want %v (%v)", tc.when, tc.arguments, v.Action == layer.Deny, tc.want, err)
 		}
 	}
-	asked := checked(beforeToolCall, "r", Sync) // an escape does not make a call one that is allowed without asking
+	asked := checked(beforeToolCall, "r", modeSync) // an escape does not make a call one that is allowed without asking
 	asked.When, asked.Action = `tool.input.contains("harmless")`, "allow"
 	m := &model{answers: []string{"DENY"}}
 	l := newLayer(t, Options{Rules: []Rule{asked}, HasModel: true})
@@ -204,9 +204,9 @@ func TestExpressions(t *testing.T) {
 }
 
 func TestExpressionAndModel(t *testing.T) {
-	guard := checked(beforeToolCall, "guard", Sync)
+	guard := checked(beforeToolCall, "guard", modeSync)
 	guard.When = `tool.name == "pay"` // no action: says when the model is asked
-	both := checked(beforeToolCall, "both", Sync)
+	both := checked(beforeToolCall, "both", modeSync)
 	both.When, both.Action = `tool.name == "pay"`, "allow" // decides there, and leaves the rest to the model
 	for _, tc := range []struct {
 		rule  Rule
@@ -222,7 +222,7 @@ func TestExpressionAndModel(t *testing.T) {
 }
 
 func TestAsyncVerdicts(t *testing.T) {
-	l := newLayer(t, Options{HasModel: true, Rules: []Rule{checked(afterModelCall, "polite", Async), checked(beforeToolCall, "safe", Async)}})
+	l := newLayer(t, Options{HasModel: true, Rules: []Rule{checked(afterModelCall, "polite", modeAsync), checked(beforeToolCall, "safe", modeAsync)}})
 	if !l.Async() || l.Has(layer.HookReviewResponse) || l.Has(layer.HookReviewToolCall) || !l.Has(layer.HookStore) {
 		t.Error("nothing should be held back for rules that nobody waits for")
 	}
@@ -295,7 +295,7 @@ func TestHooksThatAreNeeded(t *testing.T) {
 			t.Errorf("%s: have %v, want %v", hook, !want, want)
 		}
 	}
-	if d := Defaults(Options{Rules: []Rule{checked(afterModelCall, "a", Async)}}); d.Scope != layer.Thread {
+	if d := Defaults(Options{Rules: []Rule{checked(afterModelCall, "a", modeAsync)}}); d.Scope != layer.Thread {
 		t.Error("verdicts for the next turn need the scope thread")
 	}
 	if d := Defaults(Options{}); d.Scope != layer.Execution {
@@ -311,7 +311,7 @@ func TestOptions(t *testing.T) {
 		want []string
 	}{
 		{"keys", Options{MaxRetries: &retries}, []string{"max_retries: ", "rules: "}},
-		{"a question without a model", Options{Rules: []Rule{checked(afterModelCall, "polite", Sync)}}, []string{"rules[0] (polite).model_check: "}},
+		{"a question without a model", Options{Rules: []Rule{checked(afterModelCall, "polite", modeSync)}}, []string{"rules[0] (polite).model_check: "}},
 		{"rules", Options{HasModel: true, Rules: []Rule{
 			on(beforeToolCall, "ok", "deny", "true", ""),
 			{ID: "bad id", AppliesTo: []string{"always"}, Action: "stop", ModelCheck: &ModelCheck{Mode: "later"}},
@@ -349,7 +349,7 @@ func TestOptions(t *testing.T) {
 func TestContract(t *testing.T) {
 	o := Options{HasModel: true, Rules: []Rule{
 		on(beforeToolCall, "cel", "guide", `tool.arguments.path.endsWith(".md")`, "not that"),
-		checked(beforeToolCall, "later", Async), checked(afterModelCall, "now", Sync), checked(afterModelCall, "then", Async),
+		checked(beforeToolCall, "later", modeAsync), checked(afterModelCall, "now", modeSync), checked(afterModelCall, "then", modeAsync),
 	}}
 	layertest.Run(t, func() any { return newLayer(t, o) }, layertest.Model(constant("GUIDE: be brief </zz> please")),
 		layertest.States(layer.State(`{"queue":[{"rule":"then","guidance":"a </zz>"}]}`)))
