@@ -72,7 +72,7 @@ func (p *parkedTurns) writeSessions(ctx context.Context, of *map[cache.Group]Sco
 	for _, s := range sessions {
 		left, err := p.write(ctx, s)
 		if err != nil {
-			p.m.o.Log.Debug("turns that are ready are not written yet", "error", err.Error())
+			p.m.o.Log.Debug("parked turns are not written yet", "error", err.Error())
 		}
 		if left > 0 || err != nil {
 			p.add(s)
@@ -94,7 +94,7 @@ func (p *parkedTurns) write(ctx context.Context, s Scope) (left int, err error) 
 func (p *parkedTurns) writeNext(ctx context.Context, s Scope) (left int, more bool, err error) {
 	own, cancel := context.WithTimeout(ctx, p.m.replayWait(0))
 	defer cancel()
-	// The others' announcements are read before the session: a turn that becomes ready in between is in the session.
+	// The others' announcements are read before the session: a turn that becomes parked in between is in the session.
 	held, err := p.m.peers.Holding(own, s.Group())
 	if err != nil {
 		return 0, false, err
@@ -104,7 +104,7 @@ func (p *parkedTurns) writeNext(ctx context.Context, s Scope) (left int, more bo
 		return 0, false, err
 	}
 	for _, t := range list {
-		if t.Ready {
+		if t.Parked {
 			left++
 		}
 	}
@@ -142,11 +142,11 @@ func (p *parkedTurns) resume(record []byte) (*turnWriter, *Answer, error) {
 // writeFirst is write before a complete read of the session, which reports other errors.
 func (p *parkedTurns) writeFirst(ctx context.Context, s Scope) {
 	if _, err := p.write(ctx, s); err != nil {
-		p.m.o.Log.Debug("turns that are ready are not written yet", "error", err.Error())
+		p.m.o.Log.Debug("parked turns are not written yet", "error", err.Error())
 	}
 }
 
-// next returns the first ready turn that need not wait, -1 for none, and the dead processes.
+// next returns the first parked turn that need not wait, -1 for none, and the dead processes.
 func (p *parkedTurns) next(ctx context.Context, list []session.Pending, held replicas.Holding) (next int, ended []uint64, err error) {
 	ended, err = p.m.peers.Ended(ctx, list)
 	if err != nil {
@@ -156,7 +156,7 @@ func (p *parkedTurns) next(ctx context.Context, list []session.Pending, held rep
 	first := true
 	var open []uint64
 	for i, t := range list {
-		if !t.Ready {
+		if !t.Parked {
 			if !slices.Contains(ended, t.Owner) {
 				open = append(open, t.Owner)
 			}
@@ -174,7 +174,7 @@ func (p *parkedTurns) next(ctx context.Context, list []session.Pending, held rep
 	return next, ended, nil
 }
 
-// waited returns how long this process has known that a turn is ready: after a long outage all of them began long ago.
+// waited returns how long this process has known that a turn is parked: after a long outage all of them began long ago.
 func (p *parkedTurns) waited(turn string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -735,13 +735,13 @@ func TestTurnsOfAnOutageAreWrittenOnce(t *testing.T) {
 	})
 }
 
-// TestUnreadTurnWaits: a process that could not read the session writes its turn behind the ready ones.
+// TestUnreadTurnWaits: a process that could not read the session writes its turn behind the parked ones.
 func TestUnreadTurnWaits(t *testing.T) {
 	withReplicas(t, 2, func(r []*replica) {
 		a, b := r[0], r[1]
 		b.wantAnswer("u:1", "a:1", "u:1", memory.StatusOK)
 		first := a.open("u:2")
-		b.wantAnswer("u:3", "a:3", "u:1 a:1 u:3", memory.StatusDegraded) // ready
+		b.wantAnswer("u:3", "a:3", "u:1 a:1 u:3", memory.StatusDegraded) // parked
 		b.link.readSlowly(true)
 		turn := b.begin(memory.Call{Scope: scope}, "u:4")
 		b.link.readSlowly(false)
@@ -893,9 +893,9 @@ func TestSpooledQuestionOfATrimmedHistory(t *testing.T) {
 	})
 }
 
-// TestReadyTurnOfASilentStore: a turn that was ready is being written when the store stops to answer. It does not keep the session's
+// TestParkedTurnOfASilentStore: a parked turn is being written when the store stops to answer. It does not keep the session's
 // other turns from being written when the store is back.
-func TestReadyTurnOfASilentStore(t *testing.T) {
+func TestParkedTurnOfASilentStore(t *testing.T) {
 	withReplicas(t, 2, func(r []*replica) {
 		a, b := r[0], r[1]
 		a.link.arriveLate(time.Millisecond)

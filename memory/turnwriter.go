@@ -201,7 +201,7 @@ func (w *turnWriter) store(ctx context.Context, a *Answer) error {
 	if errors.Is(err, session.ErrEarlierOpen) {
 		err = w.park(ctx, a)
 	}
-	if err == nil && a != nil && w.entry.Order.OthersReady() {
+	if err == nil && a != nil && w.entry.Order.OthersParked() {
 		w.m.parked.release(w.call.Scope)
 	}
 	if w.entry.Gone() && !before && !w.deleted {

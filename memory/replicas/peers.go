@@ -469,14 +469,14 @@ func (p *Peers) MayHaveMore(ctx context.Context, e *session.Entry) bool {
 		return true
 	}
 	e.Order.Ended(ended...)
-	return slices.ContainsFunc(e.Order.Earlier(), func(o session.Pending) bool { return !o.Ready })
+	return slices.ContainsFunc(e.Order.Earlier(), func(o session.Pending) bool { return !o.Parked })
 }
 
 // Ended reads which of the processes have ended, or may have, that had turns open.
 func (p *Peers) Ended(ctx context.Context, turns []session.Pending) ([]uint64, error) {
 	var owners []uint64
 	for _, t := range turns {
-		if !t.Ready && t.Owner != p.heartbeat.self && !slices.Contains(owners, t.Owner) {
+		if !t.Parked && t.Owner != p.heartbeat.self && !slices.Contains(owners, t.Owner) {
 			owners = append(owners, t.Owner)
 		}
 	}

@@ -26,7 +26,7 @@ type turnCommit struct {
 	version uint64      // the expected version of the session
 
 	deletes []string
-	ready   bool     // a record of the turn waited
+	parked  bool     // a record of the turn waited
 	input   position // the end of the input
 	stored  []string // names of the input's values, while the answer is pending
 	added   []uint64 // sequence numbers of its items
@@ -72,7 +72,7 @@ func newTurnCommit(e *Entry, a *Answer) *turnCommit {
 	c.putSystemPrompt()
 	c.amend()
 	c.blocks = putBlocks(&c.itemWriter, c.head, e.Notes.Blocks)
-	c.ready = e.Order.update(c.head, c.open)
+	c.parked = e.Order.update(c.head, c.open)
 
 	record := c.record(a)
 	c.put(turnPrefix+e.id, record.AppendTo(make([]byte, 0, record.Size())))
@@ -86,7 +86,7 @@ func (c *turnCommit) batches() []cache.Batch {
 		Group: c.e.stored.group, Expect: c.version,
 		Puts: c.take(len(c.puts)), Deletes: slices.Clip(c.deletes), TTL: ttl, Listed: c.e.state.head.isEmpty(),
 	}
-	if c.ready {
+	if c.parked {
 		session.Deletes = append(session.Deletes, journalPrefix+c.e.id)
 	}
 	if c.reply == "" {

@@ -41,21 +41,21 @@ type HistoryReader struct {
 	place  *Place
 	hidden *hiddenItems // of the turn
 	adapter
-	before *storedLine // the stored line before the request, nil until it is read; Conversation adapts it and adds ready turns
-	ready  []Ready
+	before *storedLine // the stored line before the request, nil until it is read; Conversation adapts it and adds parked turns
+	parked []Parked
 }
 
-// Ready is an answered turn that is not in the log yet.
-type Ready struct {
+// Parked is an answered turn that is not in the log yet.
+type Parked struct {
 	Turn   string
 	Made   Origin
 	Items  []wire.Item // that are new in its request, and those of its answer
 	Behind uint64      // the item before them if they replace what is behind it, 0 for the last: see Entry.Replaces
 }
 
-// ShowReady appends ready turns to the stored history, until they are in the log. If the log is empty, they are the whole
+// ShowParked appends parked turns to the stored history, until they are in the log. If the log is empty, they are the whole
 // history.
-func (r *HistoryReader) ShowReady(ready []Ready) {
+func (r *HistoryReader) ShowParked(parked []Parked) {
 	if r.place.in.inRun() {
 		return
 	}
@@ -63,7 +63,7 @@ func (r *HistoryReader) ShowReady(ready []Ready) {
 		r.place.plan.before = true
 	}
 	if r.place.plan.before {
-		r.ready = ready
+		r.parked = parked
 	}
 }
 
@@ -93,7 +93,7 @@ func (r *HistoryReader) Conversation(ctx context.Context, units uint64) (Convers
 		}
 	}
 	if c.Stored {
-		stored = r.adaptLine(r.withReady(stored)).behindCompaction(in.items)
+		stored = r.adaptLine(r.withParked(stored)).behindCompaction(in.items)
 		r.before = stored
 		c.Items, c.Offset = slices.Concat(stored.items, c.Items), stored.skipped
 		if err := r.storedSystemPrompt(ctx, &c); err != nil {
@@ -122,14 +122,14 @@ func (r *HistoryReader) line(ctx context.Context, units uint64) (*storedLine, er
 	return r.before, nil
 }
 
-// withReady returns the stored history followed by the ready turns.
-func (r *HistoryReader) withReady(l *storedLine) *storedLine {
-	if len(r.ready) == 0 {
+// withParked returns the stored history followed by the parked turns.
+func (r *HistoryReader) withParked(l *storedLine) *storedLine {
+	if len(r.parked) == 0 {
 		return l
 	}
 	out := &storedLine{want: l.want, skipped: l.skipped, items: slices.Clone(l.items), as: slices.Clone(l.as)}
 	at := r.place.begins()
-	for _, turn := range r.ready {
+	for _, turn := range r.parked {
 		if i := slices.IndexFunc(out.as, func(as *storedItem) bool { return as.Pos.Seq == turn.Behind && turn.Behind != 0 }); i >= 0 {
 			out.items, out.as, at = out.items[:i+1], out.as[:i+1], out.as[i].Pos
 		}

@@ -347,7 +347,7 @@ func (e *Entry) reload(ctx context.Context, a *Answer) error {
 	if err != nil {
 		return err
 	}
-	if st.turn != nil && (a == nil || !st.turn.Open) || a == nil && st.head.Pending.isReady(e.id) {
+	if st.turn != nil && (a == nil || !st.turn.Open) || a == nil && st.head.Pending.isParked(e.id) {
 		return nil
 	}
 	e.gone = e.gone || e.loaded && e.state.version != 0 && st.version == 0

@@ -221,7 +221,7 @@ func (h *head) fields(c *recordcodec.Codec) {
 	for i := range recordcodec.Len(c, &h.Pending, maxPending) {
 		c.Text(&h.Pending[i].Turn)
 		c.Uint64(&h.Pending[i].Owner)
-		c.Bool(&h.Pending[i].Ready)
+		c.Bool(&h.Pending[i].Parked)
 	}
 }
 

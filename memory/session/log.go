@@ -121,7 +121,7 @@ func (log *Log) End(ctx context.Context, s Scope, units uint64, name string) (En
 	return newEnding(line, values[1]), nil
 }
 
-// Pending returns the turns of a session that are not in the log, in order, and the records of ready turns, nil for others.
+// Pending returns the turns of a session that are not in the log, in order, and the records of parked turns, nil for others.
 func (log *Log) Pending(ctx context.Context, s Scope) (list []Pending, records [][]byte, err error) {
 	stored := log.transcript(s)
 	st, _, err := stored.head(ctx)
@@ -131,16 +131,16 @@ func (log *Log) Pending(ctx context.Context, s Scope) (list []Pending, records [
 	if err != nil {
 		return nil, nil, err
 	}
-	records, err = stored.readyRecords(ctx, st.head.Pending)
+	records, err = stored.parkedRecords(ctx, st.head.Pending)
 	return st.head.Pending, records, err
 }
 
-// Records reads the records of ready turns, nil for others and for turns that are in the log now.
+// Records reads the records of parked turns, nil for others and for turns that are in the log now.
 func (log *Log) Records(ctx context.Context, s Scope, list []Pending) ([][]byte, error) {
-	return log.transcript(s).readyRecords(ctx, list)
+	return log.transcript(s).parkedRecords(ctx, list)
 }
 
-// SetAside removes a turn from those that are not in the log, so that no other turn waits for it: a ready one whose record makes
+// SetAside removes a turn from those that are not in the log, so that no other turn waits for it: a parked one whose record makes
 // no sense, which is kept under another name, or an open one whose answer was lost, without a record. Its error is cache.ErrConflict
 // if the session has changed: it may be tried again.
 func (log *Log) SetAside(ctx context.Context, s Scope, turn string, record []byte) error {

@@ -9,14 +9,14 @@ import (
 type Pending struct {
 	Turn  string // its id
 	Owner uint64 // the process that serves it
-	// Ready: it was answered, and waits for an earlier turn. Its record is stored with the session.
-	Ready bool
+	// Parked: it was answered, and waits for an earlier turn. Its record is stored with the session.
+	Parked bool
 }
 
 const (
 	// maxPending is the number of turns that the head lists. Turns do not wait for others beyond it.
 	maxPending = 16
-	// journalPrefix and a turn's id name the record of a turn that is ready.
+	// journalPrefix and a turn's id name the record of a parked turn.
 	journalPrefix = "j"
 	// asidePrefix and a turn's id name a record that makes no sense.
 	asidePrefix = journalPrefix + "aside "
@@ -63,7 +63,7 @@ func (o *Order) look() {
 // UsesHistory reports whether the turn's view uses stored history, which other processes may change.
 func (o *Order) UsesHistory() bool { return o.owner != 0 && o.place.behindOthers() }
 
-// Earlier returns the turns that belong before this one and are not in the log: open in other processes, or ready.
+// Earlier returns the turns that belong before this one and are not in the log: open in other processes, or parked.
 // There are none if the turn does not use the stored history. They are in the head's order, since the clocks of
 // processes differ.
 func (o *Order) Earlier() (list []Pending) {
@@ -74,7 +74,7 @@ func (o *Order) Earlier() (list []Pending) {
 	own := h.Pending.at(o.turn)
 	for i, p := range h.Pending {
 		before := i < own || own < 0 && (slices.Contains(o.seen, p.Turn) || (o.Resumed || o.Partial) && p.Turn < o.turn)
-		if before && (p.Ready || p.Owner != o.owner && !slices.Contains(o.ended, p.Owner)) {
+		if before && (p.Parked || p.Owner != o.owner && !slices.Contains(o.ended, p.Owner)) {
 			list = append(list, p)
 		}
 	}
@@ -91,7 +91,7 @@ func (o *Order) Ended(owners ...uint64) {
 }
 
 // hasEnded reports whether an open turn will never be answered.
-func (o *Order) hasEnded(p Pending) bool { return !p.Ready && slices.Contains(o.ended, p.Owner) }
+func (o *Order) hasEnded(p Pending) bool { return !p.Parked && slices.Contains(o.ended, p.Owner) }
 
 // OpensAtOnce reports whether the head should list the turn as soon as it is sent: the client's next request may go to another
 // process, which relies on the store.
@@ -111,23 +111,23 @@ func (o *Order) mustWait() bool {
 	return o.owner != 0 && !o.GoesAhead && (o.Waits && o.place.behindOthers() || len(o.Earlier()) > 0)
 }
 
-// OthersReady reports whether other turns are ready, which may have waited for this one to be written.
-func (o *Order) OthersReady() bool {
-	return slices.ContainsFunc(o.place.state.head.Pending, func(p Pending) bool { return p.Ready && p.Turn != o.turn })
+// OthersParked reports whether other turns are parked, which may have waited for this one to be written.
+func (o *Order) OthersParked() bool {
+	return slices.ContainsFunc(o.place.state.head.Pending, func(p Pending) bool { return p.Parked && p.Turn != o.turn })
 }
 
 // park marks the turn in a head as answered and waiting. It returns false if too many wait.
 func (o *Order) park(h *head) bool {
 	h.Pending = slices.DeleteFunc(h.Pending, o.hasEnded)
-	return h.Pending.add(Pending{Turn: o.turn, Owner: o.owner, Ready: true}, o.Resumed)
+	return h.Pending.add(Pending{Turn: o.turn, Owner: o.owner, Parked: true}, o.Resumed)
 }
 
-// update marks the turn in a head as open or written; wasReady reports whether a record of it waited.
-func (o *Order) update(h *head, open bool) (wasReady bool) {
+// update marks the turn in a head as open or written; wasParked reports whether a record of it waited.
+func (o *Order) update(h *head, open bool) (wasParked bool) {
 	h.Pending = slices.DeleteFunc(h.Pending, o.hasEnded)
 	switch {
 	case !open:
-		wasReady = h.Pending.remove(o.turn)
+		wasParked = h.Pending.remove(o.turn)
 		if o.owner != 0 {
 			h.wrote(o.owner)
 		}
@@ -136,7 +136,7 @@ func (o *Order) update(h *head, open bool) (wasReady bool) {
 	case o.owner != 0 && o.place.plan.standing == InConversation:
 		h.Pending.add(Pending{Turn: o.turn, Owner: o.owner}, o.Resumed)
 	}
-	return wasReady
+	return wasParked
 }
 
 // pendingTurns are the turns that the head lists, in order.
@@ -147,10 +147,10 @@ func (ps pendingTurns) at(turn string) int {
 	return slices.IndexFunc(ps, func(p Pending) bool { return p.Turn == turn })
 }
 
-// isReady reports whether a turn is listed and ready.
-func (ps pendingTurns) isReady(turn string) bool {
+// isParked reports whether a turn is listed and parked.
+func (ps pendingTurns) isParked(turn string) bool {
 	i := ps.at(turn)
-	return i >= 0 && ps[i].Ready
+	return i >= 0 && ps[i].Parked
 }
 
 // add adds a turn behind the others or, with sorted, before those that began later. It returns false if there are too many.
@@ -171,13 +171,13 @@ func (ps *pendingTurns) add(p Pending, sorted bool) bool {
 	return true
 }
 
-// remove removes a turn, and reports whether it was ready.
-func (ps *pendingTurns) remove(turn string) (ready bool) {
+// remove removes a turn, and reports whether it was parked.
+func (ps *pendingTurns) remove(turn string) (parked bool) {
 	i := ps.at(turn)
 	if i < 0 {
 		return false
 	}
-	ready = (*ps)[i].Ready
+	parked = (*ps)[i].Parked
 	*ps = slices.Delete(*ps, i, i+1)
-	return ready
+	return parked
 }

@@ -305,8 +305,8 @@ func (t transcript) turns(ctx context.Context, ids []string) iter.Seq2[json.RawM
 	}
 }
 
-// readyRecords reads the records of ready turns, nil for others and for turns that are in the log by now.
-func (t transcript) readyRecords(ctx context.Context, list []Pending) ([][]byte, error) {
+// parkedRecords reads the records of parked turns, nil for others and for turns that are in the log by now.
+func (t transcript) parkedRecords(ctx context.Context, list []Pending) ([][]byte, error) {
 	if len(list) == 0 {
 		return nil, nil
 	}
@@ -314,5 +314,5 @@ func (t transcript) readyRecords(ctx context.Context, list []Pending) ([][]byte,
 	for i, p := range list {
 		names[i] = journalPrefix + p.Turn
 	}
-	return t.read(ctx, "read turns that are ready", names)
+	return t.read(ctx, "read parked turns", names)
 }

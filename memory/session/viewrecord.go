@@ -186,7 +186,7 @@ func newSettledLine(h *HistoryReader, c *Conversation) settledLine {
 	l := settledLine{in: in}
 	if c.Stored && h.before != nil {
 		l.stored, l.n = h.before, len(h.before.items)
-		for _, r := range slices.Backward(h.ready) { // they are not in the log yet, and may get another place
+		for _, r := range slices.Backward(h.parked) { // they are not in the log yet, and may get another place
 			for l.n > 0 && h.before.as[l.n-1].Turn == r.Turn {
 				l.n--
 			}

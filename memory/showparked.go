@@ -10,36 +10,36 @@ import (
 	"remora/wire/dialects"
 )
 
-// showReady adds ready turns to the view. It returns false if one of them is in the log by now, so that the session must be
+// showParked adds parked turns to the view. It returns false if one of them is in the log by now, so that the session must be
 // read again.
-func (t *turnInfo) showReady(ctx context.Context, e *session.Entry) (whole bool, err error) {
-	ready := slices.DeleteFunc(e.Order.Earlier(), func(p session.Pending) bool { return !p.Ready })
-	if len(ready) == 0 {
+func (t *turnInfo) showParked(ctx context.Context, e *session.Entry) (whole bool, err error) {
+	parked := slices.DeleteFunc(e.Order.Earlier(), func(p session.Pending) bool { return !p.Parked })
+	if len(parked) == 0 {
 		return true, nil
 	}
-	records, err := t.m.log.Records(ctx, t.call.Scope, ready)
+	records, err := t.m.log.Records(ctx, t.call.Scope, parked)
 	if err != nil {
 		return false, err
 	}
-	list := make([]session.Ready, 0, len(records))
+	list := make([]session.Parked, 0, len(records))
 	for i, b := range records {
 		if b == nil {
 			return false, nil
 		}
 		said, err := itemsOf(b)
 		if err != nil {
-			return false, fmt.Errorf("turn %s: %w", ready[i].Turn, err)
+			return false, fmt.Errorf("turn %s: %w", parked[i].Turn, err)
 		}
-		said.Turn = ready[i].Turn
+		said.Turn = parked[i].Turn
 		list = append(list, said)
 	}
-	e.History.ShowReady(list)
+	e.History.ShowParked(list)
 	t.m.parked.add(t.call.Scope)
 	return true, nil
 }
 
 // itemsOf returns the new items of a record's request, and the first choice of its answer.
-func itemsOf(b []byte) (r session.Ready, err error) {
+func itemsOf(b []byte) (r session.Parked, err error) {
 	rec, err := decodeSpooled(b)
 	if err != nil {
 		return r, err

@@ -9,9 +9,9 @@ import (
 	"remora/wire"
 )
 
-// TestReadyItemsHaveTheirLaterKeys: an item of a turn that is not in the log yet has the key that it will have there. Otherwise layers
+// TestParkedItemsHaveTheirLaterKeys: an item of a turn that is not in the log yet has the key that it will have there. Otherwise layers
 // hear of its eviction twice.
-func TestReadyItemsHaveTheirLaterKeys(t *testing.T) {
+func TestParkedItemsHaveTheirLaterKeys(t *testing.T) {
 	l := newLab(t)
 	l.sees(HistoryServer, "u:1", "a:1")
 	keys := func(e *Entry) []wire.Hash {
@@ -28,22 +28,22 @@ func TestReadyItemsHaveTheirLaterKeys(t *testing.T) {
 		return list[:len(list)-1] // the request's own item is never left out
 	}
 	e := l.enter(HistoryServer, "u:3")
-	e.History.ShowReady([]Ready{{Turn: "a", Items: sayAll(t, "u:2 c:x,y")}, {Turn: "b", Items: sayAll(t, "r:x r:y a:2")}})
+	e.History.ShowParked([]Parked{{Turn: "a", Items: sayAll(t, "u:2 c:x,y")}, {Turn: "b", Items: sayAll(t, "r:x r:y a:2")}})
 	before := keys(e)
 	l.sees(HistoryServer, "u:2", "c:x,y")
 	l.sees(HistoryServer, "r:x r:y", "a:2")
 	if diff := cmp.Diff(keys(l.enter(HistoryServer, "u:3")), before); diff != "" {
-		t.Errorf("-in the log +ready:\n%s", diff)
+		t.Errorf("-in the log +parked:\n%s", diff)
 	}
 }
 
-// TestReadyItemsAreRecordedByTheirContent: in the log, another turn may stand before theirs.
-func TestReadyItemsAreRecordedByTheirContent(t *testing.T) {
+// TestParkedItemsAreRecordedByTheirContent: in the log, another turn may stand before theirs.
+func TestParkedItemsAreRecordedByTheirContent(t *testing.T) {
 	l := newLab(t)
 	l.sees(HistoryServer, "u:1", "a:1")
 	l.sees(HistoryServer, "u:2", "a:2")
 	e := l.enter(HistoryServer, "u:5")
-	e.History.ShowReady([]Ready{{Turn: "a", Items: sayAll(t, "u:3 a:3")}, {Turn: "b", Items: sayAll(t, "u:4 a:4")}})
+	e.History.ShowParked([]Parked{{Turn: "a", Items: sayAll(t, "u:3 a:3")}, {Turn: "b", Items: sayAll(t, "u:4 a:4")}})
 	l.want("view", l.view(e), "u:1 a:1 u:2 a:2 u:3 a:3 u:4 a:4 u:5")
 	var lengths []int
 	for _, span := range e.View.Save().Items {
