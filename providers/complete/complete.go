@@ -8,8 +8,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"sync/atomic"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/valyala/fasthttp"
@@ -109,7 +111,7 @@ type Model struct {
 }
 
 // Complete returns the model's answer to the message user, with the system prompt system, which may be empty. maxTokens bounds
-// the answer, reasoning included; 0 leaves it to the model.
+// the answer, reasoning included; 0 leaves it to the model. An answer that was cut ends with its last whole line or sentence.
 func (m *Model) Complete(ctx context.Context, system, user string, maxTokens int) (string, error) {
 	s := m.source
 	if len(system)+len(user) > maxPrompt {
@@ -204,17 +206,22 @@ func namesParameter(refusal string) bool {
 	return strings.Contains(refusal, "temperature") || strings.Contains(refusal, "max_tokens")
 }
 
-// noText is the error of an answer that a content filter has emptied, or a model that had no room for more than its reasoning.
-type noText struct{ error }
+// noText is the error of an answer without text, as of a content filter, or of a model that has used its limit up for reasoning.
+type noText struct {
+	error
 
-func (noText) Refused() bool   { return true }
+	atLimit bool // another limit of the answer's length may leave room for a text
+}
+
+func (e noText) Refused() bool { return !e.atLimit }
 func (e noText) Unwrap() error { return e.error }
 
-// content is the text of a Chat Completions answer.
+// content is the text of a Chat Completions answer. If the answer was cut, it is the text as far as it is whole.
 func content(answer []byte) (string, error) {
 	var r struct {
 		Choices []struct {
-			Message struct {
+			FinishReason string `json:"finish_reason"`
+			Message      struct {
 				Content json.RawMessage `json:"content"`
 			} `json:"message"`
 		} `json:"choices"`
@@ -222,20 +229,48 @@ func content(answer []byte) (string, error) {
 	if json.Unmarshal(answer, &r) != nil || len(r.Choices) == 0 {
 		return "", fmt.Errorf("%w: it is not a chat completion", ErrAnswer)
 	}
-	raw := r.Choices[0].Message.Content
-	var text *string
-	if json.Unmarshal(raw, &text) == nil && text != nil {
-		return *text, nil
+
+	first := r.Choices[0]
+	text := textOf(first.Message.Content)
+	tooLong := first.FinishReason == "length"
+	switch {
+	case strings.TrimSpace(text) == "" && tooLong:
+		return "", noText{fmt.Errorf("%w: it has no text within the limit of its length", ErrAnswer), true}
+	case strings.TrimSpace(text) == "":
+		return "", noText{fmt.Errorf("%w: it has no text", ErrAnswer), false}
+	case tooLong || first.FinishReason == "content_filter":
+		return whole(text), nil
+	}
+	return text, nil
+}
+
+// textOf is the text in the content of a message, which is a string or a list of parts.
+func textOf(content json.RawMessage) string {
+	var text string
+	if json.Unmarshal(content, &text) == nil {
+		return text
 	}
 	var parts []struct {
 		Text string `json:"text"`
 	}
-	if json.Unmarshal(raw, &parts) != nil || len(parts) == 0 {
-		return "", noText{fmt.Errorf("%w: it has no text", ErrAnswer)}
+	if json.Unmarshal(content, &parts) != nil {
+		return ""
 	}
 	var b strings.Builder
 	for _, p := range parts {
 		b.WriteString(p.Text)
 	}
-	return b.String(), nil
+	return b.String()
+}
+
+// wholeText matches a text to the end of its last line or sentence.
+var wholeText = regexp.MustCompile(`(?s)^.*\S(?:\n|[.!?]\s|[。！？])`)
+
+// whole returns a cut text to the end of its last whole line or sentence: half of a fact can be the opposite of it. Where it has
+// neither, it is returned as it is, since a number or a verdict comes first.
+func whole(text string) string {
+	if found := wholeText.FindString(text); found != "" {
+		return strings.TrimRightFunc(found, unicode.IsSpace)
+	}
+	return text
 }

@@ -189,13 +189,16 @@ func TestFailures(t *testing.T) {
 		{"no choice", plain(`{"choices":[]}`), complete.ErrAnswer, 0},
 		{"a refusal", plain(`{"choices":[{"message":{"content":null,"refusal":"` + word + `"}}]}`), complete.ErrAnswer, 0},
 		{"no content", plain(`{"choices":[{"message":{}}]}`), complete.ErrAnswer, 0},
+		{"empty content", plain(`{"choices":[{"finish_reason":"stop","message":{"content":" \n"}}]}`), complete.ErrAnswer, 0},
+		{"empty parts", plain(`{"choices":[{"message":{"content":[{"type":"text","text":""}]}}]}`), complete.ErrAnswer, 0},
+		{"all reasoning", plain(`{"choices":[{"finish_reason":"length","message":{"content":""}}]}`), complete.ErrAnswer, 0},
 		{"content of a wrong type", plain(`{"choices":[{"message":{"content":{"` + word + `":1}}}]}`), complete.ErrAnswer, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m := source(t, tt.url(t), "").Bind(secret.Credential{Header: "authorization", Value: callers, Provider: "up"})
 			have, err := m.Complete(t.Context(), "system "+word, "user "+word, 0)
 			status, ok := errors.AsType[*complete.StatusError](err)
-			if tt.want != nil && !errors.Is(err, tt.want) || ok != (tt.code > 0) || ok && status.Code != tt.code {
+			if have != "" || tt.want != nil && !errors.Is(err, tt.want) || ok != (tt.code > 0) || ok && status.Code != tt.code {
 				t.Errorf("have %q (%v)", have, err)
 			}
 			if err != nil && (strings.Contains(err.Error(), word) || strings.Contains(err.Error(), "callers")) {
@@ -210,6 +213,27 @@ func TestFailures(t *testing.T) {
 			t.Errorf("%d requests, %v", len(up.Requests()), err)
 		}
 	})
+}
+
+// TestCutAnswer: of an answer that ran into the limit of its length, half a sentence is not returned.
+func TestCutAnswer(t *testing.T) {
+	for _, tt := range []struct{ finish, content, want string }{
+		{"length", "user: Ann likes tea\nuser: Ann is not", "user: Ann likes tea"},
+		{"length", "Ann likes tea. Ann has two ca", "Ann likes tea."},
+		{"length", "Ann likes tea.\n\nShe asked: why? Bob said v1.", "Ann likes tea.\n\nShe asked: why?"},
+		{"length", "安喜欢茶。安有两", "安喜欢茶。"},
+		{"length", "DENY: this is", "DENY: this is"}, // a verdict comes first
+		{"length", "\n  7", "\n  7"},
+		{"content_filter", "Ann likes tea.\nAnn wants to", "Ann likes tea."},
+		{"stop", "Ann likes tea.\nAnn is", "Ann likes tea.\nAnn is"},
+		{"", "Ann likes tea.\nAnn is", "Ann likes tea.\nAnn is"},
+	} {
+		content, _ := json.Marshal(tt.content)
+		text, err := complete.Content(fmt.Appendf(nil, `{"choices":[{"finish_reason":%q,"message":{"content":%s}}]}`, tt.finish, content))
+		if text != tt.want || err != nil {
+			t.Errorf("%s: %q: have %q (%v)", tt.finish, tt.content, text, err)
+		}
+	}
 }
 
 // TestContext: a call ends with its context wherever it is, and the connection with it.
@@ -405,6 +429,17 @@ func TestRefused(t *testing.T) {
 		}](err)
 		if !ok || r.Refused() != want {
 			t.Errorf("status %d counts as refused: %v", status, !want)
+		}
+	}
+	// A longer limit may give room for a text, so the prompt is not to blame.
+	for finish, want := range map[string]bool{"stop": true, "content_filter": true, "length": false} {
+		_, err := complete.Content(fmt.Appendf(nil, `{"choices":[{"finish_reason":%q,"message":{"content":""}}]}`, finish))
+		r, ok := errors.AsType[interface {
+			error
+			Refused() bool
+		}](err)
+		if have := ok && r.Refused(); have != want {
+			t.Errorf("no text, finish_reason %s: refused %v (%v)", finish, have, err)
 		}
 	}
 }
