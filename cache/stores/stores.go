@@ -59,6 +59,13 @@ func Shared(url string) bool {
 	return k.place == shared
 }
 
+// InProcess reports whether the store of a URL is in the memory of the process that opens it.
+func InProcess(url string) bool {
+	scheme, _, _ := strings.Cut(url, ":")
+	k, _ := find(scheme)
+	return k.place == inProcess
+}
+
 // File returns the path of the store's file in a URL, "" if the URL has none.
 func File(url string) string {
 	scheme, path, _ := strings.Cut(url, ":")

@@ -128,7 +128,7 @@ func isNewStore(url string) bool {
 		info, err := os.Stat(path)
 		return errors.Is(err, os.ErrNotExist) || err == nil && info.Size() == 0
 	}
-	return !stores.Shared(url) // in the memory of this process
+	return stores.InProcess(url)
 }
 
 // warnOfEviction logs that Redis deletes sessions when its memory is full.
@@ -180,10 +180,15 @@ func (s *storage) close() error {
 	return errors.Join(append(errs, s.Close())...)
 }
 
-// wantFile returns an error for a store's file that does not exist: opening it to read would create it.
-func wantFile(url string) error {
+// wantStore returns an error for a store that a command cannot use: the memory of a process, since the command would open one of its
+// own; and, unless it may create one, a file that does not exist.
+func wantStore(url string, create bool) error {
+	if stores.InProcess(url) {
+		return errors.New("open store: store.url is memory:, the memory of the proxy, which commands cannot open: " +
+			"with bolt:PATH or redis://host they can")
+	}
 	path := stores.File(url)
-	if path == "" {
+	if path == "" || create {
 		return nil
 	}
 	if _, err := os.Stat(path); err != nil {

@@ -219,10 +219,8 @@ func (f *transcriptFlags) open(cmd *cobra.Command, p console, call archiveCall) 
 
 // openStore opens the store of the configuration and runs a on it.
 func (f *transcriptFlags) openStore(ctx context.Context, p console, c Config, a archive) (err error) {
-	if f.importFile == "" {
-		if err := wantFile(c.Store.URL.Reveal()); err != nil {
-			return err
-		}
+	if err := wantStore(c.Store.URL.Reveal(), a.Do == doImport); err != nil {
+		return err
 	}
 
 	log := slog.New(slog.NewJSONHandler(p.stderr, nil))
