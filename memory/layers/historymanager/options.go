@@ -9,16 +9,16 @@ import (
 // Strategies, as configured by the key strategy. Turn records show the configured name, even where two strategies
 // choose alike.
 const (
-	slidingWindow            = "sliding_window"
-	slidingWindowWithSummary = "sliding_window_with_summary"
-	priorityBased            = "priority_based"
+	SlidingWindow            = "sliding_window"
+	SlidingWindowWithSummary = "sliding_window_with_summary"
+	PriorityBased            = "priority_based"
 )
 
 // Values of the key recall_from: which memories are recalled, among those that the layer's scope shares.
 const (
-	fromAll          = "all"
-	fromUser         = "user"
-	fromConversation = "conversation"
+	FromAll          = "all"
+	FromUser         = "user"
+	FromConversation = "conversation"
 )
 
 const (

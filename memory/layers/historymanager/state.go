@@ -33,7 +33,7 @@ const (
 type state struct {
 	Version  int       `json:"version"`
 	Chapters []chapter `json:"summaries,omitempty"` // by conversation, the one that was extended last at the end
-	Memories memories  `json:"memories,omitempty"`  // oldest first
+	Memories Memories  `json:"memories,omitempty"`  // oldest first
 }
 
 func (st *state) empty() bool { return len(st.Chapters) == 0 && len(st.Memories) == 0 }
@@ -55,7 +55,7 @@ func decode(s layer.State) state {
 		}
 	}
 	st.Chapters = kept
-	st.Memories = slices.DeleteFunc(st.Memories, func(e entry) bool { return !e.sound() })
+	st.Memories = slices.DeleteFunc(st.Memories, func(e Entry) bool { return !e.sound() })
 	st.bound()
 	return st
 }
@@ -79,7 +79,7 @@ func (st *state) bound() {
 		size += c.size() + len(c.Conversation) + entryBytes
 		return size <= maxAllSummaries
 	})
-	st.Memories = layer.Tail(st.Memories[max(0, len(st.Memories)-maxEntries):], maxAllEntries, entry.size)
+	st.Memories = layer.Tail(st.Memories[max(0, len(st.Memories)-maxEntries):], maxAllEntries, Entry.size)
 }
 
 // find is the summary of a conversation, an empty one if there is none.

@@ -26,7 +26,7 @@ func (b contextBudget) utilization(used int) float64 {
 // policy is the strategy as package view knows it. Both kinds of sliding windows choose alike.
 func policy(strategy string, b contextBudget) view.Policy {
 	p := view.Policy{Budget: float64(b.available()), Overflow: view.OverflowTruncate}
-	if strategy == priorityBased {
+	if strategy == PriorityBased {
 		p.Overflow = view.OverflowPriority
 	}
 	return p

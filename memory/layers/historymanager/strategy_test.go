@@ -162,14 +162,14 @@ func TestStrategies(t *testing.T) {
 		{10, "Be", "", "m4 m5", "m4 m5"},
 	} {
 		t.Run(fmt.Sprintf("%d tokens", c.available), func(t *testing.T) {
-			if got := labelled(pick(slidingWindow, c.available, []wire.Item{system}, messages)); got != c.sliding {
+			if got := labelled(pick(SlidingWindow, c.available, []wire.Item{system}, messages)); got != c.sliding {
 				t.Errorf("sliding window: %s, want %s", got, c.sliding)
 			}
-			if got := labelled(pick(priorityBased, c.available, nil, append([]wire.Item{system}, messages...))); got != c.priority {
+			if got := labelled(pick(PriorityBased, c.available, nil, append([]wire.Item{system}, messages...))); got != c.priority {
 				t.Errorf("priority: %s, want %s", got, c.priority)
 			}
 			cost := mixedItem(system)
-			for strategy, want := range map[string]string{slidingWindow: c.kept, slidingWindowWithSummary: c.kept, priorityBased: c.keptOurs} {
+			for strategy, want := range map[string]string{SlidingWindow: c.kept, SlidingWindowWithSummary: c.kept, PriorityBased: c.keptOurs} {
 				if got := labelled(project(t, strategy, c.available-cost, cost, messages)); got != want {
 					t.Errorf("%s with the current run: %s, want %s", strategy, got, want)
 				}
@@ -178,7 +178,7 @@ func TestStrategies(t *testing.T) {
 	}
 	t.Run("a system message within the history is not protected", func(t *testing.T) {
 		history := append([]wire.Item{messages[0], system}, messages[1:]...)
-		if got := labelled(project(t, slidingWindow, 60, 0, history)); got != "m3 m4 m5" {
+		if got := labelled(project(t, SlidingWindow, 60, 0, history)); got != "m3 m4 m5" {
 			t.Error(got)
 		}
 	})
@@ -194,14 +194,14 @@ func TestPairsStayTogether(t *testing.T) {
 		t.Fatalf("all cost %d, about 68 wanted", n)
 	}
 	for _, available := range []int{60, 50, 44, 40, 30} {
-		for _, strategy := range []string{slidingWindow, priorityBased} {
+		for _, strategy := range []string{SlidingWindow, PriorityBased} {
 			got := project(t, strategy, available, 0, history)
 			if errs := wiretest.Check(dialects.Chat, got); errs != nil || !strings.HasSuffix(labelled(got), "u2") {
 				t.Errorf("%s, %d: %s: %v", strategy, available, labelled(got), errs)
 			}
 		}
 	}
-	for _, strategy := range []string{slidingWindow, priorityBased} {
+	for _, strategy := range []string{SlidingWindow, PriorityBased} {
 		if got := labelled(project(t, strategy, 1, 0, []wire.Item{history[0], history[3], history[0]})); got != "u0" {
 			t.Errorf("%s: %q", strategy, got)
 		}
@@ -223,7 +223,7 @@ func TestAnyHistoryStaysValid(t *testing.T) {
 			history = append(history, wire.NewMessage(d, wire.Assistant, text("assistant")))
 		}
 		history = append(history, wire.NewMessage(d, wire.User, "last"))
-		strategy := rapid.SampledFrom([]string{slidingWindow, priorityBased}).Draw(rt, "strategy")
+		strategy := rapid.SampledFrom([]string{SlidingWindow, PriorityBased}).Draw(rt, "strategy")
 		available := rapid.IntRange(1, 2000).Draw(rt, "available")
 		got := project(t, strategy, available, 0, history)
 		if errs := wiretest.Check(d, got); errs != nil {
@@ -288,7 +288,7 @@ func TestLittleIsCounted(t *testing.T) {
 
 	// What stays is not counted either if it cannot fit, and what stays uses up the budget of the rest.
 	counted = 0
-	for _, strategy := range []string{slidingWindow, priorityBased} {
+	for _, strategy := range []string{SlidingWindow, PriorityBased} {
 		l := open(t, Options{Strategy: strategy, ContextWindowTokens: 2000, MaxOutputTokens: 1000})
 		got, err := l.ProjectHistory(t.Context(), tu, nil, slices.Concat(history[:10], history[6000:6001]))
 		if err != nil || len(got) != 1 || counted > 0 {
@@ -304,7 +304,7 @@ func TestCompactionStays(t *testing.T) {
 		role := []wire.Role{wire.User, wire.Assistant}[i%2]
 		history = append(history, wire.NewMessage(dialects.Responses, role, fmt.Sprintf("m%d %s", i, strings.Repeat("x", 37))))
 	}
-	for strategy, want := range map[string]string{slidingWindow: " m6 m7 m8", priorityBased: " m4 m6 m8"} {
+	for strategy, want := range map[string]string{SlidingWindow: " m6 m7 m8", PriorityBased: " m4 m6 m8"} {
 		if got := labelled(project(t, strategy, 3+mixedItem(history[0])+2*15+17, 0, history)); got != want {
 			t.Errorf("%s: %q, want %q", strategy, got, want)
 		}
@@ -313,7 +313,7 @@ func TestCompactionStays(t *testing.T) {
 
 func TestDiagnostics(t *testing.T) {
 	_, messages := evaluated()
-	for _, strategy := range []string{slidingWindow, slidingWindowWithSummary, priorityBased} {
+	for _, strategy := range []string{SlidingWindow, SlidingWindowWithSummary, PriorityBased} {
 		tu, notes := turn(), map[string]any{}
 		tu.Note = func(name string, v any) { notes[name] = v }
 		tu.Overhead = 10
@@ -322,7 +322,7 @@ func TestDiagnostics(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := m{"strategy": strategy, "utilization": 0.97, "remaining": 3, "left_out": 2}
-		if strategy == priorityBased {
+		if strategy == PriorityBased {
 			want = m{"strategy": strategy, "utilization": 0.95, "remaining": 5, "left_out": 2}
 		}
 		if diff := cmp.Diff(want, notes); diff != "" {
@@ -334,14 +334,14 @@ func TestDiagnostics(t *testing.T) {
 func TestOptions(t *testing.T) {
 	l := open(t, Options{})
 	have := []any{l.o.Strategy, l.o.EnableSummarization, l.o.EnableLongTermMemory, l.topK, l.o.MemoryTokenBudget, l.o.ContextWindowTokens, l.o.MaxOutputTokens}
-	if diff := cmp.Diff([]any{slidingWindow, false, false, 5, 2000, 128000, 16384}, have); diff != "" {
+	if diff := cmp.Diff([]any{SlidingWindow, false, false, 5, 2000, 128000, 16384}, have); diff != "" {
 		t.Errorf("no field: %s", diff)
 	}
 	var o Options
-	if err := mapstructure.Decode(m{"strategy": priorityBased, "recall_top_k": 0}, &o); err != nil {
+	if err := mapstructure.Decode(m{"strategy": PriorityBased, "recall_top_k": 0}, &o); err != nil {
 		t.Fatal(err)
 	}
-	if l := open(t, o); l.o.Strategy != priorityBased || l.topK != 0 || l.o.MemoryTokenBudget != 2000 || l.summarises() {
+	if l := open(t, o); l.o.Strategy != PriorityBased || l.topK != 0 || l.o.MemoryTokenBudget != 2000 || l.summarises() {
 		t.Errorf("some fields: %+v", l)
 	}
 	for hook, want := range map[string]bool{layer.HookEvicted: false, layer.HookTools: false, layer.HookProjectHistory: true} {
@@ -349,7 +349,7 @@ func TestOptions(t *testing.T) {
 			t.Errorf("Has(%s) = %v", hook, !want)
 		}
 	}
-	if !open(t, Options{Strategy: slidingWindowWithSummary}).Has(layer.HookEvicted) {
+	if !open(t, Options{Strategy: SlidingWindowWithSummary}).Has(layer.HookEvicted) {
 		t.Error("sliding_window_with_summary implies summaries")
 	}
 	k := 51
