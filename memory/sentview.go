@@ -30,26 +30,6 @@ func (t *Turn) room() int {
 	return max(1, t.call.MaxTokens-t.toolTokens(definitions))
 }
 
-// price returns what items cost, 0 if that is unknown.
-func (t *turnInfo) price(items []wire.Item) (n int) {
-	if t.shape.Price == nil {
-		return 0
-	}
-	for _, it := range items {
-		n += t.shape.Price(t.call.Request.Model(), it)
-	}
-	return n
-}
-
-// instructions returns those of a Responses request as a message, none of another request.
-func (t *turnInfo) instructions() []wire.Item {
-	text := wire.Text(t.call.Request.Instructions())
-	if text == "" {
-		return nil
-	}
-	return []wire.Item{wire.NewMessage(t.call.Request.Dialect, wire.System, text)}
-}
-
 // resolved is session.Entry.Resolved for a request that may be written meanwhile.
 func (t *Turn) resolved(items []wire.Item) []wire.Item {
 	t.writer.mu.Lock()

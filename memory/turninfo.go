@@ -116,3 +116,32 @@ func (t *turnInfo) overflowModel() layer.Model {
 	}
 	return t.shape.OverflowModel(t.call.Credential)
 }
+
+// price returns what items cost, 0 if that is unknown.
+func (t *turnInfo) price(items []wire.Item) (n int) {
+	if t.shape.Price == nil {
+		return 0
+	}
+	for _, it := range items {
+		n += t.shape.Price(t.call.Request.Model(), it)
+	}
+	return n
+}
+
+// instructions returns those of a Responses request as a message, none of another request.
+func (t *turnInfo) instructions() []wire.Item {
+	text := wire.Text(t.call.Request.Instructions())
+	if text == "" {
+		return nil
+	}
+	return []wire.Item{wire.NewMessage(t.call.Request.Dialect, wire.System, text)}
+}
+
+// toolTokens estimates what the definitions of tools cost: the client's, and those of layers.
+func (t *turnInfo) toolTokens(definitions [][]byte) int {
+	n := len(t.call.Request.Member("tools"))
+	for _, tool := range definitions {
+		n += len(tool)
+	}
+	return tokensOf(n)
+}

@@ -124,15 +124,6 @@ func (l *turnLayers) account(e *session.Entry, definitions [][]byte, system, his
 	e.View.Cost(cost)
 }
 
-// toolTokens estimates what the definitions of tools cost: the client's, and those of layers.
-func (t *turnInfo) toolTokens(definitions [][]byte) int {
-	n := len(t.call.Request.Member("tools"))
-	for _, tool := range definitions {
-		n += len(tool)
-	}
-	return tokensOf(n)
-}
-
 // tokensOf estimates the tokens of a number of bytes of JSON.
 func tokensOf(bytes int) int { return (bytes + bytesOfToken - 1) / bytesOfToken }
 
