@@ -456,12 +456,66 @@ func TestChoiceThatFailed(t *testing.T) {
 	}
 }
 
+// TestFailureInAChoice: OpenRouter tells in the choice why it failed.
+func TestFailureInAChoice(t *testing.T) {
+	t.Parallel()
+	folder := NewFolder(Chat)
+	folder.Write([]byte(`data: {"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"error","error":{"code":502}}]}` + "\n\n"))
+	if got := string(folder.Reply().Error); got != `{"code":502}` {
+		t.Errorf("error %q", got)
+	}
+}
+
+// TestFinishOfTheFirstChoice: of several choices the first one's finish reason is the answer's.
+func TestFinishOfTheFirstChoice(t *testing.T) {
+	t.Parallel()
+	for _, choices := range []string{
+		`{"index":0,"message":{"content":"a"},"finish_reason":"length"},{"index":1,"message":{"content":"b"},"finish_reason":"stop"}`,
+		`{"index":1,"message":{"content":"b"},"finish_reason":"stop"},{"index":0,"message":{"content":"a"},"finish_reason":"length"}`,
+	} {
+		folder := NewFolder(Chat)
+		folder.Write([]byte(`data: {"choices":[` + choices + "]}\n\n"))
+		whole, err := FoldBody(Chat, []byte(`{"choices":[`+choices+`]}`))
+		if streamed := folder.Reply(); err != nil || whole.Finish != "length" || streamed.Finish != "length" {
+			t.Errorf("%s: finish %q, streamed %q, %v", choices, whole.Finish, streamed.Finish, err)
+		}
+	}
+}
+
+// TestFoldMessages: how deltas become the message that is stored.
+func TestFoldMessages(t *testing.T) {
+	t.Parallel()
+	const call = `"tool_calls":[{"index":0,"id":"a","type":"function","function":{"name":"f","arguments":"{}"}}]`
+	const called = `"tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{}"}}]`
+	for _, c := range [][2]string{
+		// OpenAI spells a missing content, before other members. Other servers leave it out.
+		{`"delta":{"role":"assistant","content":null,` + call + `,"refusal":null}`, `{"role":"assistant","content":null,` + called + `}`},
+		{`"delta":{"role":"assistant",` + call + `}`, `{"role":"assistant",` + called + `}`},
+		// A list of more than a text stays one.
+		{
+			`"delta":{"content":[{"type":"text","text":"a"},{"type":"reference","reference_ids":[1]}]}`,
+			`{"role":"assistant","content":[{"type":"text","text":"a"},{"type":"reference","reference_ids":[1]}]}`,
+		},
+		// The last chunk repeats in a message what the deltas have said.
+		{`"delta":{"content":" Hi."}},{"index":0,"delta":{},"message":{"role":"assistant","content":"Hi."}`, `{"role":"assistant","content":" Hi."}`},
+	} {
+		folder := NewFolder(Chat)
+		for chunk := range strings.SplitSeq(c[0], `},{"index":0,`) {
+			folder.Write([]byte(`data: {"choices":[{"index":0,` + chunk + "}]}\n\n"))
+		}
+		folder.Write([]byte(`data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}` + "\n\n"))
+		if got := string(folder.Reply().Choices[0][0].Raw); got != c[1] {
+			t.Errorf("%s:\n got %s\nwant %s", c[0], got, c[1])
+		}
+	}
+}
+
 // TestOtherNames: a name that came in pieces has its first and its last piece as other names, in choice 0 only.
 func TestOtherNames(t *testing.T) {
 	t.Parallel()
-	for index, want := range map[string]string{"0": "map[1:[r m]]", "2": "map[]"} {
+	for index, want := range map[string]string{"0": "map[1:[r d]]", "2": "map[]"} {
 		folder := NewFolder(Chat)
-		for _, calls := range []string{`{"index":0,"id":"a","function":{"name":"ls"}},{"index":1,"id":"b","function":{"name":"r"}}`, `{"index":1,"function":{"name":"m","arguments":"{}"}}`} {
+		for _, calls := range []string{`{"index":0,"id":"a","function":{"name":"ls"}},{"index":1,"id":"b","function":{"name":"r"}}`, `{"index":1,"function":{"name":"m"}}`, `{"index":1,"function":{"name":"d","arguments":"{}"}}`} {
 			folder.Write([]byte(`data: {"choices":[{"index":` + index + `,"delta":{"tool_calls":[` + calls + `]},"finish_reason":"tool_calls"}]}` + "\n\n"))
 		}
 		if got := fmt.Sprint(folder.Reply().OtherNames); got != want {

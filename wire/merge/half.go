@@ -96,10 +96,9 @@ func (c *Client) Pass(b *Block) { c.Send(b, b.Data) }
 func (c *Client) Send(b *Block, data []byte) {
 	if c.open {
 		c.say([]byte("\n\n"))
-		c.open = false
 	}
 	from := len(c.out)
-	if b.Kind != sse.Event || bytes.Equal(data, b.Data) {
+	if bytes.Equal(data, b.Data) {
 		c.out = append(c.out, b.Raw...)
 	} else {
 		c.out = b.AppendWith(c.out, data)

@@ -290,6 +290,16 @@ func TestWhole(t *testing.T) {
 		f(dialects.Responses, `{"id":"r1","output":[{"type":"message"}]}`,
 			`{`+none+`"output":[{"type":"function_call","call_id":"1","name":"mem_x"}]}`, `{"id":"r1","output":[{"type":"message"}]}`)
 	}
+	// Answers without a hidden call.
+	visible := []byte(`{"id":"a","choices":[{"message":{"content":"a"},"finish_reason":"stop"}],"usage":{"n":1}}`)
+	if got := Whole(dialects.Chat, []Answer{{Body: visible, Withheld: true}}); got != nil {
+		t.Errorf("a withheld answer: %s", got)
+	}
+	want := `{"id":"a","choices":[{"message":{"content":"aa","tool_calls":[{"id":"1","function":{"name":"mem_x"}}]},"finish_reason":"stop"}],"usage":{"n":2}}`
+	calling := strings.Replace(string(visible), `"a"}`, `"a","tool_calls":[{"id":"1","function":{"name":"mem_x"}}]}`, 1)
+	if got := string(Whole(dialects.Chat, []Answer{{Body: visible}, {Body: []byte(calling)}})); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
 	f(dialects.Responses, `{"id":"e","error":{"code":"x"}}`, `{"id":"r0","output":[]}`, `{"id":"e","error":{"code":"x"}}`)
 	f(dialects.Responses, `{"id":"r0","tools":[{"name":"f"}],"output":[{"type":"message"}]}`,
 		`{"id":"r0","tools":[{"name":"f"}],"output":[{"type":"function_call","call_id":"1","name":"mem_x"}]}`,

@@ -72,7 +72,7 @@ func (w *Bodies) Edit(more func(p wire.Child) []byte, identity ...string) []byte
 		switch {
 		case name == "usage":
 			value = ContinueUsage(w.prior, value)
-		case slices.Contains(identity, name) && len(w.bodies) > 1:
+		case slices.Contains(identity, name):
 			if first := wire.Member(w.bodies[0], name); first != nil && !Empty(first) {
 				value = first
 			}
