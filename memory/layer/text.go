@@ -35,6 +35,9 @@ func OwnBlock(tag, text string) string {
 	return b.String()
 }
 
+// Quoted is text in double quotes, which cannot end within it: its own become single ones.
+func Quoted(text string) string { return `"` + strings.ReplaceAll(text, `"`, "'") + `"` }
+
 // Escape makes text harmless within any block: every "</" becomes "<\/", which opens and closes nothing. Text without
 // it is returned as it is.
 func Escape(text string) string { return strings.ReplaceAll(text, "</", `<\/`) }

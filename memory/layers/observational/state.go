@@ -31,7 +31,7 @@ func (o *observation) line() string {
 	if o.By == layer.ByUser {
 		return who + ": " + o.Text
 	}
-	return who + ": \"" + strings.ReplaceAll(o.Text, `"`, "'") + "\""
+	return who + ": " + layer.Quoted(o.Text)
 }
 
 // state is the stored state of the layer.

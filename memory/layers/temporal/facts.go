@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"remora/memory/layer"
-	"remora/wire"
 )
 
 // state is the stored state. The keys of Facts are their times, in ISO 8601.
@@ -27,12 +26,6 @@ type fact struct {
 // read decodes a stored state. An unreadable one is empty.
 func read(s layer.State) state {
 	return layer.Decode(s, func(st *state) bool { return st.Tokens >= 0 && st.Version >= 0 })
-}
-
-// gather adds the texts of items to the buffer and reports whether there were any.
-func (st *state) gather(t *layer.Turn, items []wire.Item, hears func(by string) bool) bool {
-	found, _ := st.Add(t, items, maxBuffer, hears)
-	return found
 }
 
 // dated is a fact and its time.

@@ -99,7 +99,7 @@ func (l *Layer) Stateless() bool { return !l.o.HasModel && !l.o.InjectLedger }
 // AppendItems buffers the texts of the user and of tools. It extracts no facts: the model would delay the request.
 func (l *Layer) AppendItems(_ context.Context, t *layer.Turn, s layer.State, items []wire.Item) (layer.Appended, error) {
 	st := read(s)
-	if !st.gather(t, items, func(string) bool { return true }) {
+	if found, _ := st.Add(t, items, maxBuffer, func(string) bool { return true }); !found {
 		return layer.Appended{Items: items}, nil
 	}
 	next, err := layer.Encode(st)
@@ -109,7 +109,7 @@ func (l *Layer) AppendItems(_ context.Context, t *layer.Turn, s layer.State, ite
 // Store buffers the assistant's text.
 func (l *Layer) Store(_ context.Context, t *layer.Turn, s layer.State, r *layer.Response) (layer.State, error) {
 	st := read(s)
-	if !st.gather(t, r.Items, func(by string) bool { return by == layer.ByAssistant }) {
+	if found, _ := st.Add(t, r.Items, maxBuffer, func(by string) bool { return by == layer.ByAssistant }); !found {
 		return s, nil
 	}
 	return layer.Encode(st)
@@ -165,7 +165,7 @@ func (l *Layer) extract(ctx context.Context, t *layer.Turn, texts []layer.Heard)
 		f := &facts[i]
 		f.From = layer.SourcesOf(texts)
 		if f.Tool = texts[0].By == layer.ByTool; f.Tool {
-			f.Text = `a tool returned: "` + strings.ReplaceAll(f.Text, `"`, "'") + `"`
+			f.Text = "a tool returned: " + layer.Quoted(f.Text)
 		}
 	}
 	return facts, nil

@@ -131,9 +131,8 @@ type entry struct {
 	Name      string `json:"name"`
 	Arguments string `json:"arguments"`
 	Result    string `json:"result,omitempty"`
-	Session   string `json:"session,omitempty"` // the digest of the session
-	Item      string `json:"item,omitempty"`    // see layer.ItemName
-	At        int64  `json:"at,omitempty"`      // when the result came, in milliseconds since 1970
+	layer.Source
+	At int64 `json:"at,omitempty"` // when the result came, in milliseconds since 1970
 }
 
 func (e entry) size() int {
@@ -181,7 +180,7 @@ func (l *Layer) Store(_ context.Context, t *layer.Turn, s layer.State, r *layer.
 	var calls []entry
 	for _, c := range r.Calls {
 		if l.tools[c.Name] != nil && c.ID != "" && len(c.ID) <= maxCallID {
-			calls = append(calls, entry{Call: c.ID, Name: c.Name, Arguments: clip(c.Arguments, maxArguments), Session: layer.Digest(t.Thread)})
+			calls = append(calls, entry{Call: c.ID, Name: c.Name, Arguments: clip(c.Arguments, maxArguments), Source: layer.Source{Session: layer.Digest(t.Thread)}})
 		}
 	}
 	if len(calls) == 0 {
@@ -240,7 +239,7 @@ func (*Layer) OfView() bool { return true }
 // Recall returns one block tool_memory per id with results that the view does not have, in the order of the configuration. Over
 // the budget the oldest results are left out.
 func (l *Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget int) (layer.Recalled, error) {
-	results := slices.DeleteFunc(l.read(s).Results, func(e entry) bool { return t.Shows(layer.Source{Session: e.Session, Item: e.Item}) })
+	results := slices.DeleteFunc(l.read(s).Results, func(e entry) bool { return t.Shows(e.Source) })
 	newest := func(n int) []string { return l.blocks(t, results[len(results)-n:]) }
 	kept := layer.Most(len(results), func(n int) bool {
 		left := budget
