@@ -248,7 +248,7 @@ func (c *turnCommit) storeSummary(at position) position {
 func (c *turnCommit) storeHidden(at position, behind int, own bool) position {
 	var last position // behind the hidden items that are always shown
 	for i := range c.hidden.of.list {
-		if !c.hidden.waits(i, behind) {
+		if !c.hidden.mustWrite(i, behind) {
 			continue
 		}
 		h := &c.hidden.of.list[i]
@@ -369,8 +369,8 @@ func (c *turnCommit) moveHead(end position) {
 			h.Open.note(e.in.items[i])
 		}
 		if e.plan.before { // a repetition: the line before it is not in the request
-			for i := 0; e.History.before != nil && i < len(e.History.before.items); i++ {
-				h.Open.note(e.History.before.items[i])
+			for i := 0; e.History.preceding != nil && i < len(e.History.preceding.items); i++ {
+				h.Open.note(e.History.preceding.items[i])
 			}
 		}
 	}
@@ -381,7 +381,7 @@ func (c *turnCommit) moveHead(end position) {
 	h.Ring = h.Ring[:e.ring.keep]
 	h.Forked = end.Seq < e.state.head.NextSeq // the answer was already stored
 	h.Pos, h.LastTurn, h.Answered, h.Turns = end, e.id, true, h.Turns+1
-	h.Brings = h.Brings && h.Line == c.line || e.in.bringsHistory()
+	h.SentHistory = h.SentHistory && h.Line == c.line || e.in.hasHistory()
 	h.Line, h.TurnsApart, h.Offer = c.line, 0, c.asked
 	if e.plan.before {
 		h.begun(e.begins())
@@ -478,9 +478,9 @@ func (c *turnCommit) record(a *Answer) turnrecord.Record {
 // the last of the list, that is not known, but nothing is lost: there is no turn after it.
 func (c *turnCommit) chainEmpty(r *turnrecord.Record) {
 	e := c.e
-	r.Before = e.before
+	r.Before = e.emptyBefore
 	stored := c.head.NextSeq > max(e.state.head.NextSeq, 1) || len(e.journaled.names) > 0 && !c.hidden.anew
-	if !stored && e.before == "" && c.head.LastEmpty != e.id {
+	if !stored && e.emptyBefore == "" && c.head.LastEmpty != e.id {
 		r.Before, c.head.LastEmpty = c.head.LastEmpty, e.id
 	}
 }

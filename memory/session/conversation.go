@@ -41,8 +41,8 @@ type HistoryReader struct {
 	place  *Place
 	hidden *hiddenItems // of the turn
 	adapter
-	before *storedLine // the stored line before the request, nil until it is read; Conversation adapts it and adds parked turns
-	parked []Parked
+	preceding *storedLine // the stored line before the request, nil until it is read; Conversation adapts it and adds parked turns
+	parked    []Parked
 }
 
 // Parked is an answered turn that is not in the log yet.
@@ -94,7 +94,7 @@ func (r *HistoryReader) Conversation(ctx context.Context, units uint64) (Convers
 	}
 	if c.Stored {
 		stored = r.adaptLine(r.withParked(stored)).behindCompaction(in.items)
-		r.before = stored
+		r.preceding = stored
 		c.Items, c.Offset = slices.Concat(stored.items, c.Items), stored.skipped
 		if err := r.storedSystemPrompt(ctx, &c); err != nil {
 			return c, err
@@ -112,14 +112,14 @@ func (r *HistoryReader) Conversation(ctx context.Context, units uint64) (Convers
 
 // line reads the stored history before the request's place, once.
 func (r *HistoryReader) line(ctx context.Context, units uint64) (*storedLine, error) {
-	if r.before == nil || r.before.want != units {
+	if r.preceding == nil || r.preceding.want != units {
 		stored, err := r.stored.line(ctx, r.place.begins(), units)
 		if err != nil {
 			return nil, err
 		}
-		r.before = stored
+		r.preceding = stored
 	}
-	return r.before, nil
+	return r.preceding, nil
 }
 
 // withParked returns the stored history followed by the parked turns.
@@ -229,7 +229,7 @@ func (r *HistoryReader) Before(ctx context.Context, units uint64, items, size in
 // which are not on the chain, a hash of the previous key and their content. So equal items after different histories have
 // different keys. The zero Hash is an item whose place is unknown.
 func (r *HistoryReader) ItemKeys(ctx context.Context, items []wire.Item) ([]wire.Hash, error) {
-	in, stored := r.place.in, r.before
+	in, stored := r.place.in, r.preceding
 	if p := &r.place.plan; p.relation == relTrim {
 		var err error
 		if stored, err = r.line(ctx, in.ends[p.fresh-1].Units+1); err != nil {

@@ -38,13 +38,13 @@ type Entry struct {
 	moved      bool   // the request's place is not where its journaled input stands, which is deleted
 	previous   string // see Previous
 
-	unwritten unwritten
-	ring      ringUpdate
-	known     map[wire.Hash]linePosition // items to write that the transcript already has, by chain hash
-	parent    uint64                     // sequence number before the first new item
-	before    string                     // turnrecord.Record.Before
-	journaled journaled
-	answer    answerMarks
+	unwritten   unwritten
+	ring        ringUpdate
+	known       map[wire.Hash]linePosition // items to write that the transcript already has, by chain hash
+	parent      uint64                     // sequence number before the first new item
+	emptyBefore string                     // turnrecord.Record.Before
+	journaled   journaled
+	answer      answerMarks
 }
 
 // unwritten is the part of the request that is not written yet.
@@ -63,11 +63,11 @@ type ringUpdate struct {
 
 // journaled is a turn's input that was written before its answer.
 type journaled struct {
-	names  []string // of its values; none if it was not written
-	behind uint64   // the item before it
-	end    position
-	seqs   []uint64 // of its items
-	talks  bool     // by its record, it belongs to the conversation
+	names          []string // of its values; none if it was not written
+	behind         uint64   // the item before it
+	end            position
+	seqs           []uint64 // of its items
+	inConversation bool     // by its record, it belongs to the conversation
 }
 
 // answerMarks are the hashes of the answer's items, per choice; nil until they are needed.
@@ -184,7 +184,7 @@ func (e *Entry) find(ctx context.Context, st *state, in *incoming, mode History)
 
 // setPlace sets the turn's place in the transcript.
 func (e *Entry) setPlace(st state, in *incoming, p plan) {
-	e.state, e.in, e.plan, e.loaded, e.History.before = st, in, p, true, nil
+	e.state, e.in, e.plan, e.loaded, e.History.preceding = st, in, p, true, nil
 	e.atHead = p.parent.Seq == st.head.Pos.Seq && p.parent.Chain == st.head.Pos.Chain
 	e.parent = p.parent.Seq
 	e.unwritten = unwritten{parent: p.parent, fresh: p.fresh, summary: p.summary, line: p.line}
@@ -372,7 +372,7 @@ func (e *Entry) reload(ctx context.Context, a *Answer) error {
 	e.setPlace(st, in, p)
 	e.values = extra.Values
 	if st.turn != nil {
-		e.before = st.turn.Before
+		e.emptyBefore = st.turn.Before
 		e.Notes.hidden.restore(st.turn.Hidden, len(e.in.items))
 	}
 	if err := e.keepInput(ctx); err != nil {
@@ -416,7 +416,7 @@ func (e *Entry) findAgain(ctx context.Context, st *state, in *incoming) (plan, e
 		if own && e.journaled.behind == 0 || st.head.Tails.isQuestion(p.parent) { // its input was written before any answer
 			p = newPlacement(&e.log.offers, e.stored, st, in, &e.call, HistoryAuto).followFirst(p)
 		}
-		if own && e.journaled.talks && !p.before {
+		if own && e.journaled.inConversation && !p.before {
 			p.standing = InConversation // one of several first questions without an answer
 		}
 		found := e.call.Found
@@ -524,7 +524,7 @@ func (e *Entry) restoreInput(ctx context.Context, r *turnrecord.Record) error {
 		return err
 	}
 
-	j := journaled{behind: r.Parent, seqs: r.Input, talks: !r.Alone && r.Side == ""}
+	j := journaled{behind: r.Parent, seqs: r.Input, inConversation: !r.Alone && r.Side == ""}
 	for _, seq := range seqs {
 		at := items[seq-first]
 		if at == nil {
@@ -575,7 +575,7 @@ func (e *Entry) lookupKnown(ctx context.Context, a *Answer) error {
 // written records the changes of a commit for the next one.
 func (e *Entry) written(c *turnCommit, version uint64, p Puts) {
 	if c.head.LastEmpty == e.id && e.state.head.LastEmpty != e.id {
-		e.before = e.state.head.LastEmpty
+		e.emptyBefore = e.state.head.LastEmpty
 	}
 	e.state.version, e.state.head = version, c.head
 	e.known, e.journaled, e.moved = nil, journaled{}, false

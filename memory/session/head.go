@@ -101,7 +101,7 @@ type head struct {
 	Line         uint64       // the line that is the conversation; see plan.line
 	Lines        uint64       // how many lines there are
 	TurnsApart   uint64       // turns of the latest line that stands alone since the head moved, without other activity
-	Brings       bool         // a request of the head line had items of a model, since the line began
+	SentHistory  bool         // a request of the head line had a history, since the line began: see incoming.hasHistory
 	Habits       habits       // of the clients of the session, the latest last
 	Offer        offer        // of the latest turn on the head line
 	Forked       bool         // there may be items behind the head: an input without an answer, a longer branch
@@ -124,8 +124,8 @@ func (h *head) isEmpty() bool { return h.NextSeq == 0 }
 // items returns the highest sequence number that an item has, 0 without items.
 func (h *head) items() uint64 { return max(h.NextSeq, 1) - 1 }
 
-// waits reports whether the conversation waits for results. A program that demands a call, to get data, sends none.
-func (h *head) waits() bool { return len(h.Open) > 0 && h.Offer.Format != formatCall }
+// awaitsResults reports whether the conversation waits for results. A program that demands a call, to get data, sends none.
+func (h *head) awaitsResults() bool { return len(h.Open) > 0 && h.Offer.Format != formatCall }
 
 // parseHash reads a hash in hex.
 func parseHash(s string) (h wire.Hash, err error) {
@@ -176,7 +176,7 @@ func (h *head) fields(c *recordcodec.Codec) {
 	c.Text(&h.LastTurn)
 	c.Bool(&h.Answered)
 	c.Bool(&h.Forked)
-	c.Bool(&h.Brings)
+	c.Bool(&h.SentHistory)
 	c.Uvarint(&h.Line)
 	c.Uvarint(&h.Lines)
 	c.Uvarint(&h.TurnsApart)

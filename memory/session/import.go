@@ -20,15 +20,15 @@ const importChunk = 1000
 
 // importer collects the values to write.
 type importer struct {
-	log    *Log
-	scope  Scope
-	head   *head
-	at     map[uint64]linePosition       // of every item
-	turns  map[string]*turnrecord.Record // by id
-	named  map[string]uint64             // turns that items name, and the first of these
-	leads  []wire.Hash
-	blocks []wire.Hash
-	puts   []cache.Put
+	log     *Log
+	scope   Scope
+	head    *head
+	at      map[uint64]linePosition       // of every item
+	turns   map[string]*turnrecord.Record // by id
+	named   map[string]uint64             // turns that items name, and the first of these
+	prompts []wire.Hash
+	blocks  []wire.Hash
+	puts    []cache.Put
 }
 
 func (im *importer) put(name string, data []byte) {
@@ -166,10 +166,10 @@ func (im *importer) systemPrompt(l *SystemPromptLine) error {
 	if err != nil {
 		return err
 	}
-	if slices.Contains(im.leads, hash) {
+	if slices.Contains(im.prompts, hash) {
 		return fmt.Errorf("system_prompt %s is there already", l.Hash)
 	}
-	im.leads = append(im.leads, hash)
+	im.prompts = append(im.prompts, hash)
 	im.put(systemPromptName(hash), l.Record)
 	return nil
 }

@@ -122,8 +122,8 @@ func (in *incoming) answersTemplate() bool {
 	return false
 }
 
-// modelled reports whether the items between two indexes have a message or call of a model.
-func (in *incoming) modelled(from, to int) bool {
+// anySaidByModel reports whether the items between two indexes have a message or call of a model.
+func (in *incoming) anySaidByModel(from, to int) bool {
 	for i := from; i < to; i++ {
 		if in.saidByModel(i) {
 			return true
@@ -142,9 +142,9 @@ func (in *incoming) saidByModel(i int) bool {
 	return ok && (ref.Kind == wire.ToolCall || ref.Kind == wire.Message && ref.Role == wire.Assistant)
 }
 
-// brings reports whether the first items have anything of a model: a message, a call, reasoning, a hosted call, or a reference,
+// anyMadeByModel reports whether the first items have anything of a model: a message, a call, reasoning, a hosted call, or a reference,
 // which usually stands for one of these.
-func (in *incoming) brings(first int) bool {
+func (in *incoming) anyMadeByModel(first int) bool {
 	for i := range in.items[:first] {
 		if in.madeByModel(i) {
 			return true
@@ -153,7 +153,7 @@ func (in *incoming) brings(first int) bool {
 	return false
 }
 
-// madeByModel reports whether an item comes from a model: see brings.
+// madeByModel reports whether an item comes from a model: see anyMadeByModel.
 func (in *incoming) madeByModel(i int) bool {
 	switch it := &in.items[i]; it.Kind {
 	case wire.ToolCall, wire.Reasoning, wire.Compaction:
@@ -188,15 +188,15 @@ func (in *incoming) compacts() bool {
 func (in *incoming) resends() bool {
 	for i := len(in.items) - 1; i >= 0; i-- {
 		if it := &in.items[i]; it.Role == wire.User {
-			return in.brings(i)
+			return in.anyMadeByModel(i)
 		}
 	}
 	return false
 }
 
-// bringsHistory reports whether the request has items of a model, except for a prefilled answer: text of the model after the
+// hasHistory reports whether the request has items of a model, except for a prefilled answer: text of the model after the
 // user's, as the last item.
-func (in *incoming) bringsHistory() bool {
+func (in *incoming) hasHistory() bool {
 	n := len(in.items)
 	if n > 1 {
 		last, before := &in.items[n-1], &in.items[n-2]
@@ -204,7 +204,7 @@ func (in *incoming) bringsHistory() bool {
 			n--
 		}
 	}
-	return in.brings(n)
+	return in.anyMadeByModel(n)
 }
 
 // drop leaves the items from first to end out of the request.

@@ -44,8 +44,8 @@ type lineEnd struct {
 
 	units uint64
 	run   bool // a user message is among the items: that which began the run, or the one before it
-	// before is how many units stand before that message: a window is chosen by what there was when the run began.
-	before uint64
+	// unitsBefore is how many units stand before that message: a window is chosen by what there was when the run began.
+	unitsBefore uint64
 	// message: the oldest item is a user message. A view that begins in a tool loop is given the message before it.
 	message bool
 }
@@ -61,7 +61,7 @@ func (l *lineEnd) take(at *storedItem) error {
 	l.add(it, at)
 	l.units += uint64(len(it.Parts))
 	if l.run {
-		l.before += uint64(len(it.Parts))
+		l.unitsBefore += uint64(len(it.Parts))
 	}
 	l.message = it.Role == wire.User
 	l.run = l.run || l.message

@@ -217,14 +217,14 @@ func (q *placement) empty() plan {
 // continues takes a request for the continuation of an end that the head knows.
 func (q *placement) continues(ctx context.Context) (plan, error) {
 	p, ok := q.merge.ends()
-	if !ok || p.systemPrompt != q.in.systemPrompt && !q.in.brings(len(q.in.items)) && q.helperKind() != "" {
+	if !ok || p.systemPrompt != q.in.systemPrompt && !q.in.anyMadeByModel(len(q.in.items)) && q.helperKind() != "" {
 		return plan{}, nil // for the latter, a helper asks about the user's first message in that message's own words
 	}
-	if p.side && q.mode == HistoryAuto && !q.in.modelled(0, p.fresh) {
+	if p.side && q.mode == HistoryAuto && !q.in.anySaidByModel(0, p.fresh) {
 		return plan{}, nil // a title request that failed has the user's first message, and a warm-up what stands before it
 	}
 	n := len(q.in.items)
-	if q.in.modelled(p.fresh, n) || p.fresh < n && p.line == q.head.Line && p.parent.Seq != q.head.Pos.Seq {
+	if q.in.anySaidByModel(p.fresh, n) || p.fresh < n && p.line == q.head.Line && p.parent.Seq != q.head.Pos.Seq {
 		// More of the request may be stored behind an end that the head still knows: answers that the client has, or a question
 		// that it asks again.
 		known, err := q.merge.stored.lookup(ctx, q.in.ends[p.fresh:])
@@ -288,7 +288,7 @@ func (q *placement) asksAgain(item int) bool {
 // Agents that hand off to each other differ in less.
 func (q *placement) guards() bool {
 	asked, latest := q.offer(), q.head.Offer
-	return asked.Tools < latest.Tools && asked.otherFormat(latest) && q.in.systemPrompt != q.head.SystemPrompt && !q.in.bringsHistory()
+	return asked.Tools < latest.Tools && asked.otherFormat(latest) && q.in.systemPrompt != q.head.SystemPrompt && !q.in.hasHistory()
 }
 
 // beside returns the plan of a side request. One that was asked before is on the same line.
@@ -310,7 +310,7 @@ func (q *placement) beside(ctx context.Context, r rule) (plan, error) {
 // results places results whose calls are not in the request, from a client that sends only new items. They belong to the line
 // that waits for them.
 func (q *placement) results() plan {
-	if !q.mayPrecede() || q.in.brings(len(q.in.items)) {
+	if !q.mayPrecede() || q.in.anyMadeByModel(len(q.in.items)) {
 		return plan{}
 	}
 	open, at := false, -1
@@ -335,7 +335,7 @@ func (q *placement) results() plan {
 // open, with other tools.
 func (q *placement) works(ctx context.Context) (plan, error) {
 	h := q.head
-	if len(h.Open) == 0 || q.offer().Client == h.Offer.Client || !q.mayPrecede() || q.in.brings(len(q.in.items)) {
+	if len(h.Open) == 0 || q.offer().Client == h.Offer.Client || !q.mayPrecede() || q.in.anyMadeByModel(len(q.in.items)) {
 		return plan{}, nil
 	}
 	asks, err := q.merge.asksInWordsOfCall(ctx)
@@ -347,7 +347,7 @@ func (q *placement) works(ctx context.Context) (plan, error) {
 
 // onlyNew places requests of a client that is known to send only new items.
 func (q *placement) onlyNew() plan {
-	if !q.mayPrecede() || q.in.bringsHistory() || q.habit() != onlyNew {
+	if !q.mayPrecede() || q.in.hasHistory() || q.habit() != onlyNew {
 		return plan{}
 	}
 	p := q.behindHead(ruleOnlyNew)
@@ -385,7 +385,7 @@ func (q *placement) known(ctx context.Context) (plan, error) {
 	}
 	if i, k := q.in.longest(from, places); k != nil {
 		p := q.in.branch(i, k)
-		if q.mode != HistoryAuto || q.in.modelled(0, p.fresh) || !k.Side && (q.in.systemPrompt == q.head.SystemPrompt || q.asksAgain(i)) {
+		if q.mode != HistoryAuto || q.in.anySaidByModel(0, p.fresh) || !k.Side && (q.in.systemPrompt == q.head.SystemPrompt || q.asksAgain(i)) {
 			return q.onLine(p), nil
 		}
 		// A guard sends the same text in every turn, and title requests quote the user: under other instructions a repeated
@@ -413,7 +413,7 @@ func (q *placement) known(ctx context.Context) (plan, error) {
 	if ok {
 		return q.onLine(trimmed), nil
 	}
-	if !q.in.brings(len(q.in.items)) {
+	if !q.in.anyMadeByModel(len(q.in.items)) {
 		return plan{}, nil // only user messages: repeated or not, they are new
 	}
 	p, err := q.merge.overlap(ctx)
@@ -428,7 +428,7 @@ func (q *placement) known(ctx context.Context) (plan, error) {
 // way. The match is empty for other requests.
 func (q *placement) deleted(ctx context.Context, trimmed match) (match, error) {
 	first := trimmed.summary
-	if first == 0 || q.offer().Tools > 0 || !q.in.modelled(0, first) {
+	if first == 0 || q.offer().Tools > 0 || !q.in.anySaidByModel(0, first) {
 		return match{}, nil
 	}
 	known, err := q.merge.stored.lookup(ctx, q.in.ends[first-1:first])
@@ -504,7 +504,7 @@ func (q *placement) compacted() plan {
 
 // foreign places a request with answers from elsewhere: it has a history of its own.
 func (q *placement) foreign() plan {
-	if !q.in.bringsHistory() {
+	if !q.in.hasHistory() {
 		return plan{}
 	}
 	return q.apart(ruleForeign, Alone)
@@ -513,10 +513,10 @@ func (q *placement) foreign() plan {
 // waits places a request without the results that the conversation waits for.
 func (q *placement) waits() plan {
 	h := q.head
-	if !h.waits() {
+	if !h.awaitsResults() {
 		return plan{}
 	}
-	if !h.Brings && (q.offer().Client == h.Offer.Client || h.Offer.Format == formatAnyCall) {
+	if !h.SentHistory && (q.offer().Client == h.Offer.Client || h.Offer.Format == formatAnyCall) {
 		// This client has never resent a history. A client that sends only new items may drop its call, or have wanted nothing
 		// else, under instructions with a date: then the call gets no result. Agents that compute a call share their instructions.
 		others := slices.ContainsFunc(h.Tails, func(t tail) bool { return t.SystemPrompt == q.in.systemPrompt })
@@ -529,7 +529,7 @@ func (q *placement) waits() plan {
 
 // quotes places a user message that quotes answers: a compacted history. A client that never sent anything of a model has none.
 func (q *placement) quotes(ctx context.Context) (plan, error) {
-	if !q.head.Brings {
+	if !q.head.SentHistory {
 		return plan{}, nil
 	}
 	found, err := q.merge.quotes(ctx)
@@ -637,7 +637,7 @@ func (q *placement) promotes(m match) bool {
 	if q.mode == HistoryClient && !m.side {
 		return true // whatever the client sends is the history
 	}
-	if len(fresh) == 0 || !q.in.modelled(0, m.fresh) {
+	if len(fresh) == 0 || !q.in.anySaidByModel(0, m.fresh) {
 		return false
 	}
 	if slices.ContainsFunc(fresh, func(it wire.Item) bool { return it.Role == wire.User }) {
@@ -647,14 +647,14 @@ func (q *placement) promotes(m match) bool {
 		return false
 	}
 	h := q.head
-	return !h.waits() || h.TurnsApart >= patientTurns && (q.in.systemPrompt == h.SystemPrompt || q.offer().Client == h.Offer.Client)
+	return !h.awaitsResults() || h.TurnsApart >= patientTurns && (q.in.systemPrompt == h.SystemPrompt || q.offer().Client == h.Offer.Client)
 }
 
 // followFirst returns the plan of a request if two clients began the session and the other one was answered first: this one
 // follows it, if it sends only new items, and the other is no helper.
 func (q *placement) followFirst(p plan) plan {
 	switch {
-	case q.call.History != HistoryAuto || !q.head.Answered || q.in.bringsHistory() || q.habit() == resends:
+	case q.call.History != HistoryAuto || !q.head.Answered || q.in.hasHistory() || q.habit() == resends:
 		return p
 	case q.afterHelper():
 		return q.apart(ruleTitleFirst, InConversation)

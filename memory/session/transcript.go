@@ -197,7 +197,7 @@ func (t transcript) line(ctx context.Context, end position, want uint64) (*store
 		if err != nil {
 			return nil, err
 		}
-		if l.run && l.before >= want && (l.message || l.before >= 2*want) {
+		if l.run && l.unitsBefore >= want && (l.message || l.unitsBefore >= 2*want) {
 			break
 		}
 	}

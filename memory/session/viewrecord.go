@@ -184,10 +184,10 @@ type settledLine struct {
 func newSettledLine(h *HistoryReader, c *Conversation) settledLine {
 	in, p := h.place.in, &h.place.plan
 	l := settledLine{in: in}
-	if c.Stored && h.before != nil {
-		l.stored, l.n = h.before, len(h.before.items)
+	if c.Stored && h.preceding != nil {
+		l.stored, l.n = h.preceding, len(h.preceding.items)
 		for _, r := range slices.Backward(h.parked) { // they are not in the log yet, and may get another place
-			for l.n > 0 && h.before.as[l.n-1].Turn == r.Turn {
+			for l.n > 0 && h.preceding.as[l.n-1].Turn == r.Turn {
 				l.n--
 			}
 		}
