@@ -152,9 +152,9 @@ func (c *correction) end(a *attempt, head *providers.Head, err error) error {
 		a.req.trace.failed(0, err)
 	} else {
 		a.req.trace.answered(a, head.Status(), &wire.Reply{})
-		if correctable(head) {
-			a.noteUnhelpful(c)
-		}
+	}
+	if again := err == nil && correctable(head); again || c.refusal.isFailure() { // a failing server is not asked twice for each request
+		a.noteUnhelpful(c, again)
 	}
 	a.upstream.Close()
 	head.Copy(&c.head)
@@ -185,11 +185,12 @@ const leastTokens = 250
 
 // nextShape chooses the shape of the one corrective try. The order is roles, portable items, tools, then all of them together, which
 // come first where the refusal names nothing. What it mentions comes first, and calls and media are changed only if it asks for that.
-// After a try that did not help, the client's next request that is refused for the like gets the next shape. In a later round of
-// an answer, tools stay.
+// After a try that did not help, the client's next request that is refused for the like gets the next shape, and the first one again
+// after the last; not after a failure, unless it is the session's first of the kind within the hour. In a later round of an answer,
+// tools stay.
 func (o *outgoing) nextShape(r *refusal, later bool) (view.Shape, bool) {
 	form, aboutTools := r.form(), r.aboutTools()
-	if r.status == fasthttp.StatusInternalServerError && form == view.AsIs && !aboutTools && !r.aboutMedia() {
+	if r.isFailure() && form == view.AsIs && !aboutTools && !r.aboutMedia() && r.mend() == 0 {
 		return view.Shape{}, false // probably a passing failure: if it helped, layers would lose their tools for an hour
 	}
 	// Upstream that speaks of tools where none are offered means the calls in the history.
@@ -213,9 +214,15 @@ func (o *outgoing) nextShape(r *refusal, later bool) (view.Shape, bool) {
 		options = slices.Concat(items, roles, tools)
 	case form == view.AsIs && aboutTools:
 		options = slices.Concat(tools, roles, items)
+	case r.listsRoles() && o.hasHiddenCalls(tools):
+		both := tools[0] // whose results have a role that is not listed
+		if len(roles) > 0 {
+			both = roles[0].And(both)
+		}
+		options = slices.Concat([]view.Shape{both}, options)
 	}
 
-	before := o.lesson(aboutOrder, r.kind())
+	before := o.lesson(aboutOrder, o.orderOf(r)...)
 	all := o.shape.And(before.shape)
 	for _, s := range options {
 		all = all.And(s)
@@ -228,15 +235,32 @@ func (o *outgoing) nextShape(r *refusal, later bool) (view.Shape, bool) {
 	case len(options) > 1:
 		options = append(options, all)
 	}
-	if r.status == fasthttp.StatusInternalServerError && !o.req.s.lessons.once(o.lessonKey(aboutFailures), o.req.s.now()) {
-		return view.Shape{}, false
-	}
+	first := !r.isFailure() || o.req.s.lessons.once(o.lessonKey(aboutFailures, r.kind(), o.req.head.id.session), o.req.s.now())
 	for _, next := range options {
 		if !slices.Contains(before.tried, next) {
 			return next, true
 		}
 	}
-	return options[0], true
+	return options[0], first
+}
+
+// orderOf identifies the refusals that share an order of tries: those of a kind, and those about calls, items or media by session,
+// since each has its own.
+func (o *outgoing) orderOf(r *refusal) []string {
+	of := r.wanted()
+	if of.Form = view.AsIs; of == (view.Shape{}) {
+		return []string{r.kind()}
+	}
+	return []string{r.kind(), o.req.head.id.session}
+}
+
+// hasHiddenCalls reports whether the view has calls of layers' tools, with their results, which are left out without these tools.
+func (o *outgoing) hasHiddenCalls(withoutTools []view.Shape) bool {
+	if len(withoutTools) == 0 {
+		return false
+	}
+	shaper := o.req.turn.shaper
+	return len(shaper.Sent(withoutTools[0]).Items) < len(shaper.Sent(o.shape).Items)
 }
 
 // mended changes the calls that a refusal asks for, and the names and arguments that no strict server takes: calls of another model
@@ -319,7 +343,7 @@ func (o *outgoing) changed(by view.Shape) []view.Shape {
 // learnShape remembers the changes that made upstream accept a request.
 func (o *outgoing) learnShape(c *correction) {
 	was, is := c.was, c.is
-	o.req.s.lessons.forget(o.lessonKey(aboutOrder, c.refusal.kind()))
+	o.req.s.lessons.forget(o.lessonKey(aboutOrder, o.orderOf(c.refusal)...))
 	if c.refusal.aboutToolCount() {
 		return // other requests have fewer
 	}
@@ -339,16 +363,17 @@ func (o *outgoing) learnShape(c *correction) {
 		"provider", o.provider.Name(), "model", bounded(o.modelName()), "messages", is.Form.String(), "layer_tools", !is.NoTools, "portable_items", is.Portable, "media", !is.NoMedia, "calls", strings.Join(is.Mend.Names(), " "))
 }
 
-// noteUnhelpful records a corrective try that did not help. If its refusal differs from the first, there is more than one
-// thing to correct.
-func (a *attempt) noteUnhelpful(c *correction) {
+// noteUnhelpful records a corrective try that did not help. If it was refused as well, and the refusal differs from the first, there
+// is more than one thing to correct.
+func (a *attempt) noteUnhelpful(c *correction, refused bool) {
 	first := c.refusal
-	l := a.out.lesson(aboutOrder, first.kind())
-	if l.tried = append(slices.Clip(l.tried), c.is); len(l.tried) > maxTried {
-		l.tried = nil
+	l := a.out.lesson(aboutOrder, a.out.orderOf(first)...)
+	if slices.Contains(l.tried, c.is) {
+		l.tried = nil // all were: they are tried from the first again, since upstream may have changed
 	}
+	l.tried = append(slices.Clip(l.tried), c.is)
 	l.further = false
-	if a.upstream.Length() <= refusalLimit {
+	if refused && a.upstream.Length() <= refusalLimit {
 		if second, err := a.readRefusal(); err == nil && second != nil && !bytes.Equal(first.body, second) {
 			l.further = true
 			wanted := newRefusal(first.status, second).wanted()
@@ -358,11 +383,8 @@ func (a *attempt) noteUnhelpful(c *correction) {
 			l.shape = l.shape.And(wanted)
 		}
 	}
-	a.out.learn(aboutOrder, l, first.kind())
+	a.out.learn(aboutOrder, l, a.out.orderOf(first)...)
 }
-
-// maxTried is the number of shapes without success after which they are tried from the first again: upstream may have changed.
-const maxTried = 2
 
 // bounded shortens a caller's text for the log.
 func bounded(s string) string { return s[:min(len(s), 128)] }
@@ -374,8 +396,8 @@ const (
 	aboutContext  = "context"  // per model
 	aboutCalls    = "calls"    // per dialect: a server sees all calls alike
 	aboutItems    = "items"    // per session, as each has its own items
-	aboutOrder    = "order"    // as for tools, and per kind of refusal
-	aboutFailures = "failures" // as for tools
+	aboutOrder    = "order"    // as for tools, and per kind of refusal (see orderOf)
+	aboutFailures = "failures" // as for the order, and per session
 )
 
 // lesson returns what is known about the provider and the model of the attempt.

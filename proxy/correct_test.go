@@ -113,8 +113,14 @@ func (u *refuser) start(t *testing.T, block, tool bool, messages string) *rig {
 // ask sends a body and returns the answer.
 func ask(t *testing.T, r *rig, body string, headers ...string) *http.Response {
 	t.Helper()
+	return askIn(t, r, "s", body, headers...)
+}
+
+// askIn is ask in another session.
+func askIn(t *testing.T, r *rig, session, body string, headers ...string) *http.Response {
+	t.Helper()
 	c, br := r.dial(t)
-	write(c, chatIn("s", body, headers...))
+	write(c, chatIn(session, body, headers...))
 	resp, err := http.ReadResponse(br, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -354,7 +360,8 @@ func TestTwoReasons(t *testing.T) {
 	}
 }
 
-// TestFailureIsTriedOnce: a 500 that speaks of roles or tools is tried once an hour for a model and a shape of request.
+// TestFailureIsTriedOnce: after a 500 that speaks of roles or tools each shape is tried once an hour for a model and a shape of
+// request, in each session.
 func TestFailureIsTriedOnce(t *testing.T) {
 	const text = `"model":"m"`
 	shapes := map[string]string{
@@ -367,13 +374,52 @@ func TestFailureIsTriedOnce(t *testing.T) {
 	r := u.start(t, true, true, "")
 	for range 2 {
 		for name, body := range shapes {
-			for i, want := range []int{2, 1, 1} {
+			for i, want := range []int{2, 2, 2, 1, 1} { // without tools, in other roles, both
 				if ask(t, r, body); len(u.sent()) != want {
 					t.Errorf("%s, request %d: not %d requests", name, i, want)
 				}
 			}
 		}
+		if askIn(t, r, "another", plainChat); len(u.sent()) != 2 {
+			t.Error("nothing is tried for another session")
+		}
 		u.pass(time.Hour)
+	}
+}
+
+// TestFailuresHaveTheirOwnCorrections: llama.cpp answers all that it refuses with 500. What was tried for one of these faults does not
+// keep another from being corrected, nor does a failure that no shape avoids and that passes.
+func TestFailuresHaveTheirOwnCorrections(t *testing.T) {
+	const roles, tools, parse = "Jinja Exception: Conversation roles must alternate", "tools param requires --jinja flag", "Failed to parse input at pos 12: <tool_call>"
+	u := &refuser{}
+	broken := false
+	u.refuse = func(body string) string {
+		switch {
+		case broken:
+			return refused(500, parse)
+		case strings.Contains(body, `"json_object"`) && strings.Contains(body, "mem_x"):
+			return refused(500, tools)
+		case strings.Count(body, `"role":"system"`) > 1:
+			return refused(500, roles)
+		}
+		return ""
+	}
+	r := u.start(t, true, true, "")
+	json := strings.Replace(plainChat, `"model":"m"`, `"model":"m","response_format":{"type":"json_object"}`, 1)
+	for i, step := range []struct {
+		broken           bool
+		body             string
+		status, requests int
+	}{
+		{true, plainChat, 500, 2}, // a passing failure, whose retry fails, too
+		{false, plainChat, 200, 2}, {false, plainChat, 200, 1},
+		{false, json, 200, 2}, {false, json, 200, 1},
+	} {
+		broken = step.broken
+		resp := ask(t, r, step.body)
+		if sent := u.sent(); resp.StatusCode != step.status || len(sent) != step.requests {
+			t.Errorf("request %d: %d after %q", i, resp.StatusCode, sent)
+		}
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 type lesson struct {
 	shape   view.Shape   // the change that helped
 	tokens  int          // of a request that upstream takes at most
-	tried   []view.Shape // corrective tries that did not help; never modified
+	tried   []view.Shape // corrective tries that did not help, each once; never modified
 	further bool         // the last of them met another refusal
 	until   time.Time
 }

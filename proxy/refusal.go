@@ -105,6 +105,12 @@ func (r *refusal) aboutMembers() bool {
 			"supported values are")
 }
 
+// listsRoles reports whether the refusal lists the roles that the server takes, without one for results of tools.
+func (r *refusal) listsRoles() bool { return r.says("only user", "only system") && !r.aboutTools() }
+
+// isFailure reports whether the status is that of a failure, which llama.cpp has for all that it refuses.
+func (r *refusal) isFailure() bool { return r.status == fasthttp.StatusInternalServerError }
+
 // isTooLarge reports whether the request has too many bytes, whatever its tokens.
 func (r *refusal) isTooLarge() bool { return r.status == fasthttp.StatusRequestEntityTooLarge }
 

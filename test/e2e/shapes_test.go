@@ -239,3 +239,62 @@ func TestShapesLearnAlone(t *testing.T) {
 		}
 	}
 }
+
+// TestEachFaultIsCorrected: a local model refuses the images, the roles and the hidden calls of sessions that another model has begun,
+// with 400 or with 500 for all of them. Each is corrected with the first request that meets it, whatever came before, and again in the
+// next session.
+func TestEachFaultIsCorrected(t *testing.T) {
+	const picture = `[{"type":"text","text":"SAY A bird."},{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}]`
+	faults := map[string][]string{ // what the other model is told first, and whether there is a block before
+		"images": {"", picture},
+		"roles":  {"CALL working-memory_update {\"city\":\"Lucerne\"} ;; SAY Noted.", "\"SAY Hi.\""},
+		"calls":  {"", "\"CALL working-memory_update {\\\"name\\\":\\\"Ada\\\"} ;; SAY Noted.\""},
+	}
+	for _, kind := range []scripted.Kind{scripted.KindLlamaGemma, scripted.KindStudioGemma} {
+		g := strictGate(t, "compatible", "auto")
+		for _, order := range []string{"images roles calls", "roles calls images", "calls images roles"} {
+			for _, resends := range []bool{true, false} {
+				t.Run(fmt.Sprintf("%s %s resends=%v", kind, order, resends), func(t *testing.T) {
+					ask := func(model scripted.Kind, session, resource string, messages ...string) reply {
+						body := fmt.Sprintf(`{"model":"%s","messages":[%s]}`, model, strings.Join(messages, ","))
+						return g.ask(t, "chat/completions", body, "Authorization: Bearer "+t.Name(), "X-Session-Id: "+session, "X-Resource-Id: "+resource)
+					}
+					for i := range 2 {
+						for fault := range strings.FieldsSeq(order) {
+							session, resource := fmt.Sprint(fault, i), fmt.Sprint("of ", fault, i)
+							if seed := faults[fault][0]; seed != "" {
+								ask(scripted.KindOpenAI, session+" before", resource, fmt.Sprintf(`{"role":"user","content":%q}`, seed))
+							}
+							history := []string{`{"role":"user","content":` + faults[fault][1] + `}`}
+							said := "Noted."
+							if r := ask(scripted.KindOpenAI, session, resource, history...); fault == "images" {
+								said = "A bird."
+							} else if fault == "roles" {
+								said = "Hi."
+							} else if r.status != http.StatusOK {
+								t.Fatal(r.body)
+							}
+							history = append(history, fmt.Sprintf(`{"role":"assistant","content":%q}`, said))
+							for n := range 2 {
+								next := fmt.Sprintf(`{"role":"user","content":"SAY Answer %d."}`, n)
+								messages := []string{next}
+								if resends {
+									messages = append(history, next)
+								}
+								before := len(g.up.Faults())
+								r := ask(kind, session, resource, messages...)
+								if r.status != http.StatusOK {
+									t.Errorf("%s, request %d: %d %s", session, n, r.status, r.body)
+								}
+								if refused := g.up.Faults()[before:]; len(refused) > 0 && n > 0 {
+									t.Errorf("%s, request %d: refused again: %q", session, n, refused)
+								}
+								history = append(history, next, fmt.Sprintf(`{"role":"assistant","content":"Answer %d."}`, n))
+							}
+						}
+					}
+				})
+			}
+		}
+	}
+}

@@ -45,6 +45,11 @@ const (
 	KindReasoner Kind = "deepseek_reasoner"
 	// KindLlamaCpp is llama.cpp without --jinja: 500 for requests with tools.
 	KindLlamaCpp Kind = "llama_cpp"
+	// KindLlamaGemma is llama.cpp with a template that has no role for results, and without a projector for images: 500 for all that
+	// it refuses. User and assistant must alternate after an optional system message.
+	KindLlamaGemma Kind = "llama_cpp_gemma"
+	// KindStudioGemma is LM Studio with the same model: 400.
+	KindStudioGemma Kind = "lm_studio_gemma"
 	// KindOllama is Ollama with a model that does not support tools.
 	KindOllama Kind = "ollama"
 	// KindNoEndpoints is OpenRouter for a model without providers that support tools: 404.
@@ -59,7 +64,7 @@ const (
 func Kinds() []Kind {
 	return []Kind{
 		KindOpenAI, KindQwen, KindGemma, KindMistral, KindMistralAPI, KindKimi, KindDeepSeek, KindBedrock, KindAnthropic, KindGemini,
-		KindGemmaHosted, KindReasoner, KindLlamaCpp, KindOllama, KindNoEndpoints, KindGroq, KindTerse,
+		KindGemmaHosted, KindReasoner, KindLlamaCpp, KindLlamaGemma, KindStudioGemma, KindOllama, KindNoEndpoints, KindGroq, KindTerse,
 	}
 }
 
@@ -180,6 +185,8 @@ func (k Kind) check(d *demand) *apiError {
 	case KindMistral:
 		return d.checkTurns(1, "After the optional system message, conversation roles must alternate user and assistant roles "+
 			"except for tool calls and results.")
+	case KindLlamaGemma, KindStudioGemma:
+		return k.checkLocal(d)
 	case KindMistralAPI:
 		return cmp.Or(d.checkMistral(), d.checkShortIDs())
 	case KindKimi, KindDeepSeek:
@@ -262,6 +269,41 @@ func (d *demand) checkTurns(systems int, message string) *apiError {
 		}
 	}
 	return nil
+}
+
+// checkLocal refuses images, results of tools, and messages that do not alternate.
+func (k Kind) checkLocal(d *demand) *apiError {
+	switch {
+	case !bytes.Contains(d.body, []byte(`"image_url"`)) && !bytes.Contains(d.body, []byte(`"input_image"`)):
+	case k == KindLlamaGemma:
+		return llamaCpp("image input is not supported - hint: if this is unexpected, you may need to provide the mmproj")
+	default:
+		return studio("Model does not support images. Please use a model that does.")
+	}
+
+	raised := ""
+	if slices.ContainsFunc(d.lines, func(l line) bool { return l.role == "tool" }) {
+		raised = "Only user and assistant roles are supported!"
+	} else if d.checkTurns(1, "") != nil {
+		raised = "Conversation roles must alternate user/assistant/user/assistant/..."
+	}
+	switch {
+	case raised == "":
+		return nil
+	case k == KindLlamaGemma:
+		return llamaCpp("\n------------\nWhile executing CallExpression at line 1, column 2 in source:\nError: Jinja Exception: " + raised)
+	default:
+		return studio(`Error rendering prompt with jinja template: "` + raised + `". This is usually an issue with the model's prompt template.`)
+	}
+}
+
+func llamaCpp(message string) *apiError {
+	return refusal(http.StatusInternalServerError, message, obj("error",
+		obj("code", http.StatusInternalServerError, "message", message, "type", "server_error")))
+}
+
+func studio(message string) *apiError {
+	return refusal(http.StatusBadRequest, message, obj("error", message))
 }
 
 // first is the first message behind those of the system, nil if there is none.
@@ -449,9 +491,7 @@ func (k Kind) checkTools(d *demand) *apiError {
 	case KindReasoner:
 		return badHistory(d.model+" does not support Function Calling", "", "invalid_request_error")
 	case KindLlamaCpp:
-		const message = "tools param requires --jinja flag"
-		return refusal(http.StatusInternalServerError, message, obj("error",
-			obj("code", http.StatusInternalServerError, "message", message, "type", "server_error")))
+		return llamaCpp("tools param requires --jinja flag")
 	case KindOllama:
 		e := badHistory("registry.ollama.ai/library/"+d.model+" does not support tools", "", "")
 		e.kind = "api_error"

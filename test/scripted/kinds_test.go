@@ -14,6 +14,7 @@ const (
 	kCall      = `{"role":"assistant","content":"","tool_calls":[{"id":"A","type":"function","function":{"name":"f","arguments":"{}"}}]}`
 	kThought   = `{"role":"assistant","content":"","reasoning_content":"r","tool_calls":[{"id":"A","type":"function","function":{"name":"f","arguments":"{}"}}]}`
 	kSigned    = `{"role":"assistant","content":"","tool_calls":[{"id":"A","type":"function","function":{"name":"f","arguments":"{}"},"extra_content":{"google":{"thought_signature":"c2NyaXB0ZWQgc2lnbmF0dXJl"}}}]}`
+	kPicture   = `{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}]}`
 	kTools     = `"tools":[{"type":"function","function":{"name":"f"}}]`
 	kJSON      = `"response_format":{"type":"json_object"}`
 )
@@ -95,6 +96,16 @@ func TestKinds(t *testing.T) {
 		{scripted.KindGemmaHosted, chat, historyBody("", kSystem, user), 400, "Developer instruction is not enabled for models/m", historyBody("", user)},
 		{scripted.KindReasoner, chat, historyBody(kTools, user), 400, "m does not support Function Calling", historyBody("", user)},
 		{scripted.KindLlamaCpp, chat, historyBody(kTools, user), 500, "tools param requires --jinja flag", historyBody("", kSystem, user)},
+		{
+			scripted.KindLlamaGemma, chat, historyBody("", kSystem, user, kCall, answersA), 500, "\n------------\nWhile executing CallExpression at line 1, " +
+				"column 2 in source:\nError: Jinja Exception: Only user and assistant roles are supported!", historyBody("", kSystem, user, kAnswer, user),
+		},
+		{
+			scripted.KindLlamaGemma, chat, historyBody("", kPicture), 500,
+			"image input is not supported - hint: if this is unexpected, you may need to provide the mmproj", historyBody(kTools, user),
+		},
+		{scripted.KindStudioGemma, chat, historyBody("", user, user), 400, "", historyBody("", user)},
+		{scripted.KindStudioGemma, chat, historyBody("", kPicture), 400, "", historyBody("", user)},
 		{scripted.KindOllama, chat, historyBody(kTools, user), 400, "registry.ollama.ai/library/m does not support tools", historyBody("", user)},
 		{scripted.KindNoEndpoints, chat, historyBody(kTools, user), 404, "No endpoints found that support tool use. To learn more about provider routing, " +
 			"visit: https://openrouter.ai/docs/guides/routing/provider-selection", historyBody("", user)},
@@ -136,6 +147,9 @@ func TestKinds(t *testing.T) {
 // TestKindsAnswer plays two rounds with each kind, and resends the answer unchanged.
 func TestKindsAnswer(t *testing.T) {
 	for _, kind := range scripted.Kinds() {
+		if kind == scripted.KindLlamaGemma || kind == scripted.KindStudioGemma {
+			continue // they take no results
+		}
 		u := start(t, scripted.Options{KindOf: func(string) scripted.Kind { return kind }})
 		question := `{"role":"user","content":"CALL f {\"a\":1}"}`
 		status, got := u.call("POST", "/v1/chat/completions", historyBody("", question))
