@@ -77,6 +77,7 @@ func (s *serveFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	signal.Ignore(syscall.SIGPIPE) // a log that nobody reads any more must not end a server
 	return run(cmd.Context(), from, c, hangup, s.stderr)
 }
 
@@ -304,7 +305,6 @@ func greet(w io.Writer, addr net.Addr, c Config, upstreams *providers.Set) {
 		scheme = "https"
 	}
 	url := scheme + "://" + addr.String() + "/v1"
-	// A closed stderr must not stop the server.
 	_, _ = fmt.Fprintf(w, "remora listens on %s, forwards to %s, remembers in %s\n"+
 		"try: curl %s/chat/completions -H \"Authorization: Bearer $OPENAI_API_KEY\" -H \"Content-Type: application/json\""+
 		" -H \"X-Session-Id: first\" -d '{\"model\":\"gpt-5-mini\",\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"}]}'\n",

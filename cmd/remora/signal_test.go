@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"remora/test/kit"
+	"remora/test/process"
 )
 
 // openStream starts a proxy and requests an answer that stalls after its first events until release is called.
@@ -155,6 +157,35 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	}
 	if rest, err := io.ReadAll(body); err == nil {
 		t.Errorf("the stream has a clean end after %q", rest)
+	}
+}
+
+// TestClosedStderrDoesNotEndIt: a proxy whose log nobody reads any more, as with 2> >(head), serves on and stops in order.
+func TestClosedStderrDoesNotEndIt(t *testing.T) {
+	t.Parallel()
+	up := startUpstream(t)
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("remora", "--listen", "127.0.0.1:0") // created by testscript.Main
+	cmd.Dir, cmd.Env, cmd.Stderr = t.TempDir(), append([]string{"PATH=" + os.Getenv("PATH"), providerAt(up)}, patientStore...), writer
+	process.DieWithParent(cmd)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	_ = writer.Close()
+	lines := bufio.NewScanner(reader)
+	for lines.Scan() && !strings.Contains(lines.Text(), "remora listens on ") {
+	}
+	_ = reader.Close()
+
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil { // it logs that it stops
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
 	}
 }
 
