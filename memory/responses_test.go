@@ -17,6 +17,7 @@ import (
 	"remora/memory"
 	"remora/memory/layer"
 	"remora/memory/pipeline"
+	"remora/memory/view"
 	"remora/wire"
 	"remora/wire/dialects"
 )
@@ -292,6 +293,24 @@ func TestUnsealedReasoningGoesToWhoKeptIt(t *testing.T) {
 		if line, _ := l.stored(); len(line) != len(tt.answer)+3 {
 			t.Errorf("%q answers %q: the transcript has %q", tt.first, tt.answer, line)
 		}
+	}
+}
+
+// TestCompactionBeforeTheWindow: what replaces all before it is sent with every later request of a client that sends only what is
+// new, however far the window has gone on.
+func TestCompactionBeforeTheWindow(t *testing.T) {
+	const compaction = `{"type":"compaction","id":"cmp_1","encrypted_content":"all before"}`
+	l := newLab(t, memory.Options{Shape: memory.Shape{Window: &view.Window{MaxItems: 8, EvictBatch: 1, InFlight: view.InFlightKeep}}})
+	l.respond("["+userItem(0)+"]", "", "["+answerItem(0, "a")+"]")
+	l.respond("["+compaction+","+userItem(1)+"]", "", "["+answerItem(1, "a")+"]")
+	for n := 2; n < 20; n++ {
+		view, _ := l.respond("["+userItem(n)+"]", "", "["+answerItem(n, "a")+"]")
+		if got := string(view[0].Raw); got != compaction || len(view) > 9 {
+			t.Fatalf("turn %d: %d items, the first is %s", n, len(view), got)
+		}
+	}
+	if err := l.importable(scope); err != nil {
+		t.Error(err)
 	}
 }
 

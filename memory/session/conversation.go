@@ -110,10 +110,14 @@ func (r *HistoryReader) Conversation(ctx context.Context, units uint64) (Convers
 	return c, nil
 }
 
-// line reads the stored history before the request's place, once.
+// line reads the stored history before the request's place, once: its end, and its last compaction, however far before that.
 func (r *HistoryReader) line(ctx context.Context, units uint64) (*storedLine, error) {
 	if r.preceding == nil || r.preceding.want != units {
-		stored, err := r.stored.line(ctx, r.place.begins(), units)
+		end := r.place.begins()
+		stored, err := r.stored.line(ctx, end, units)
+		if err == nil && end.Compaction != 0 && end.Compaction < stored.first() {
+			err = stored.addCompaction(r.stored.item(ctx, end.Compaction))
+		}
 		if err != nil {
 			return nil, err
 		}

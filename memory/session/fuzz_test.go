@@ -16,7 +16,7 @@ import (
 
 // Whatever stands in the store, reading it neither panics nor takes more memory than it is long.
 func FuzzRecords(f *testing.F) {
-	pos := position{Seq: 7, Chain: wire.Hash{1}, Units: 9}
+	pos := position{Seq: 7, Chain: wire.Hash{1}, Units: 9, Compaction: 2}
 	h := head{Pos: pos, NextSeq: 8, LastTurn: "t", Run: 9, Ring: []echo{{Content: 1, Seq: 2}}, Open: []string{"c"}, Tails: []tail{{Pos: pos}}}
 	layered := h
 	layered.Blocks = []wire.Hash{{1}, {2}}
@@ -154,7 +154,7 @@ func checkPlan(t *testing.T, h *head, in *incoming, p plan) {
 }
 
 func TestHeadIsReadAsItWasWritten(t *testing.T) {
-	at := position{Seq: 3, Chain: wire.Hash{1}, Units: 4}
+	at := position{Seq: 3, Chain: wire.Hash{1}, Units: 4, Compaction: 2}
 	for _, h := range []*head{
 		{NextSeq: 8},
 		{

@@ -30,7 +30,7 @@ const (
 )
 
 const (
-	recordVersion = 6
+	recordVersion = 7
 	// ringSize is the number of recent items in the head, by content, to recognise a client that trims its history.
 	ringSize = 128
 	// maxTails is the number of other ends of the transcript in the head.
@@ -68,6 +68,8 @@ type position struct {
 	Seq   uint64 // 0: before the first item
 	Chain wire.Hash
 	Units uint64 // number of units (parts of items) up to here
+	// Compaction is the sequence number of the last compaction up to here, 0 for none.
+	Compaction uint64
 }
 
 // after returns the position behind one more item.
@@ -83,6 +85,15 @@ func (p *position) fields(c *recordcodec.Codec) {
 	c.Uvarint(&p.Seq)
 	c.Hash(&p.Chain)
 	c.Uvarint(&p.Units)
+	c.Uvarint(&p.Compaction)
+}
+
+// stored returns the position as that of a stored item, which has a sequence number.
+func (p position) stored(seq uint64, it wire.Item, flags itemFlags) position {
+	if p.Seq = seq; it.Kind == wire.Compaction && flags&(flagSummary|flagHidden) == 0 {
+		p.Compaction = seq
+	}
+	return p
 }
 
 // unitsBetween returns how many units to is behind from, 0 if it is before.

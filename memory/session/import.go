@@ -131,8 +131,7 @@ func (im *importer) item(l *ItemLine) error {
 		}
 		meaning = wire.Meaning{Content: stored.Content}
 	}
-	stored.Pos = parent.Pos.after(mark{content: meaning.Content, parts: meaning.Parts, onChain: !l.Off, units: l.Units - parent.Pos.Units})
-	stored.Pos.Seq = l.Seq
+	stored.Pos = parent.Pos.after(mark{content: meaning.Content, parts: meaning.Parts, onChain: !l.Off, units: l.Units - parent.Pos.Units}).stored(l.Seq, it, stored.Flags)
 	if want, err := parseHash(l.Chain); err != nil || want != stored.Pos.Chain {
 		return fmt.Errorf("chain hash is not %q: the item or one before it was changed", l.Chain)
 	}
@@ -232,7 +231,7 @@ func (im *importer) whole() error {
 		ends = append(ends, t.Pos)
 	}
 	for _, end := range ends {
-		if at, ok := im.at[end.Seq]; end.Seq != 0 && (!ok || at.Pos.Chain != end.Chain) {
+		if at, ok := im.at[end.Seq]; end.Seq != 0 && (!ok || at.Pos != end) {
 			return fmt.Errorf("item %d, which the session names, is missing or another: the file is not whole", end.Seq)
 		}
 	}

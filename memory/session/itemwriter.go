@@ -42,8 +42,7 @@ func (w *itemWriter) store(at position, it wire.Item, m mark, flags itemFlags, m
 	if w.side {
 		flags |= flagSide
 	}
-	next := at.after(m)
-	next.Seq = w.head.NextSeq
+	next := at.after(m).stored(w.head.NextSeq, it, flags)
 	w.head.NextSeq++
 	item := storedItem{
 		Parent: at.Seq, Pos: next, Content: m.content, Line: w.line, Flags: flags, Dialect: it.Dialect, Turn: w.turn, Raw: it.Raw, Made: made,

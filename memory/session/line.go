@@ -19,6 +19,28 @@ func (l *storedLine) add(it wire.Item, as *storedItem) {
 	l.items, l.as = append(l.items, it), append(l.as, as)
 }
 
+// first returns the sequence number of the oldest item, 0 without items.
+func (l *storedLine) first() uint64 {
+	if len(l.as) == 0 {
+		return 0
+	}
+	return l.as[0].Pos.Seq
+}
+
+// addCompaction puts the line's last compaction before its end. The items between the two are skipped.
+func (l *storedLine) addCompaction(as *storedItem, err error) error {
+	if err != nil {
+		return err
+	}
+	it, err := wire.ParseItem(as.Dialect, as.Raw)
+	if err != nil {
+		return fmt.Errorf("item %d: %w", as.Pos.Seq, err)
+	}
+	l.items, l.as = slices.Insert(l.items, 0, it), slices.Insert(l.as, 0, as)
+	l.skipped -= len(it.Parts)
+	return nil
+}
+
 // behindCompaction returns the line from its last compaction on, which replaces everything before it; nothing, if the request
 // itself has one. A provider that cannot read a compaction gets the whole line without it.
 func (l *storedLine) behindCompaction(request []wire.Item) *storedLine {

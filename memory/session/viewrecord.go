@@ -225,8 +225,12 @@ func (l *settledLine) onChain(place int) bool {
 	return l.chain(place) != l.chain(place-1)
 }
 
-// follows reports whether there is no item of the chain between two places.
+// follows reports whether there is no item of the chain between two places. There may be behind the compaction that the stored
+// line begins with: see HistoryReader.line.
 func (l *settledLine) follows(last, place int) bool {
+	if l.stored != nil && last == 0 && l.item(0).Kind == wire.Compaction {
+		return false
+	}
 	for last++; last < place && !l.onChain(last); last++ {
 	}
 	return last == place
