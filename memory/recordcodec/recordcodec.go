@@ -163,8 +163,8 @@ func (c *Codec) Text(v *string) {
 	c.Data = append(c.Data, *v...)
 }
 
-// Len visits the length of a list, which has at most most elements, and returns it. A list that is read has this length afterwards; visit
-// its elements next. Each of them takes at least one byte, so that no record makes a list that is longer than itself.
+// Len visits the length of a list and returns it. A list that is read has this length afterwards; visit its elements next. There can't be
+// more than most, nor more than the record has bytes: each takes at least one.
 func Len[S ~[]T, T any](c *Codec, list *S, most uint64) int {
 	n := uint64(len(*list))
 	if c.Count(&n, most); !c.Reading {
