@@ -13,14 +13,17 @@ import (
 // failedStatus is the lowest status of a failed call.
 const failedStatus = 300
 
-// conclude runs the layers' store hooks before the commit. It returns the work for afterwards, nil if there is none. awaited: the
-// work gives a parent session the results of its child, and the client, who sees that the child's work has ended, may ask the
-// parent next.
-func (l *turnLayers) conclude(ctx context.Context, a *Answer) (after func(context.Context), awaited bool) {
+// conclude runs the layers' store hooks before the commit, for at most store.commit_wait. It returns the work for afterwards, nil if
+// there is none. awaited: the work gives a parent session the results of its child, and the client, who sees that the child's work has
+// ended, may ask the parent next.
+func (l *turnLayers) conclude(base context.Context, a *Answer) (after func(context.Context), awaited bool) {
 	l.rounds.take(l.states.values.prefix, a)
 	if l.guard || l.run.Empty() { // no layer learns, and no execution ends
 		return nil, false
 	}
+
+	ctx := withTimeout(base, l.m.o.CommitWait)
+	defer ctx.end()
 	resp := l.rounds.response()
 	answered := l.success(a)
 	settles := answered && l.settles()

@@ -142,7 +142,7 @@ func (st *states) load(extra session.Extra) {
 // take takes the states of a group as they were read at a version.
 func (st *states) take(g *stateGroup, version uint64, values [][]byte) {
 	g.version, g.known = version, true
-	if st.read == nil {
+	if st.read == nil && len(g.cells) > 0 {
 		st.read = make(map[pipeline.Cell]layer.State)
 	}
 	for i, c := range g.cells {

@@ -352,9 +352,7 @@ func (t *Turn) Commit(a Answer) {
 	var after func(context.Context)
 	awaited := false
 	if l != nil {
-		hooks := withTimeout(t.base, t.m.o.CommitWait)
-		after, awaited = l.conclude(hooks, &a)
-		hooks.end()
+		after, awaited = l.conclude(t.base, &a)
 	}
 	// The deadline counts from here: hooks take none of the store's time, and a write of the input may be running, with an
 	// earlier deadline.

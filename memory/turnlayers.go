@@ -137,7 +137,7 @@ func bytesOf(items []wire.Item) (n int) {
 // note adds the layers' results to the turn record.
 func (l *turnLayers) note(e *session.Entry) {
 	reports := l.run.Report()
-	notes := make([]turnrecord.LayerNote, 0, len(reports)+1)
+	notes := make([]turnrecord.LayerNote, 0, len(reports))
 	for _, r := range reports {
 		n := turnrecord.LayerNote{ID: r.ID, Name: r.Name, Ms: r.Time.Milliseconds(), Notes: r.Notes}
 		if r.Failed != "" {

@@ -85,24 +85,25 @@ func (r *HistoryReader) Conversation(ctx context.Context, units uint64) (Convers
 	if trimmed {
 		units = in.ends[p.fresh-1].Units + 1
 	}
-	stored := &storedLine{}
+	var as []*storedItem // how the store has the items before the request's
 	if c.Stored || trimmed {
-		var err error
-		if stored, err = r.line(ctx, units); err != nil {
+		stored, err := r.line(ctx, units)
+		if err != nil {
 			return c, err
 		}
-	}
-	if c.Stored {
-		stored = r.adaptLine(r.withParked(stored)).behindCompaction(in.items)
-		r.preceding = stored
-		c.Items, c.Offset = slices.Concat(stored.items, c.Items), stored.skipped
-		if err := r.storedSystemPrompt(ctx, &c); err != nil {
-			return c, err
+		if c.Stored {
+			stored = r.adaptLine(r.withParked(stored)).behindCompaction(in.items)
+			r.preceding = stored
+			c.Items, c.Offset = slices.Concat(stored.items, c.Items), stored.skipped
+			if err := r.storedSystemPrompt(ctx, &c); err != nil {
+				return c, err
+			}
 		}
+		as = stored.as
 	}
 
 	if len(amendments) > 0 && !c.Opaque {
-		r.applyTo(&c, amendments, stored.as)
+		r.applyTo(&c, amendments, as)
 	}
 	if !c.Opaque {
 		r.order(&c)
