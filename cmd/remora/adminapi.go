@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -23,6 +24,7 @@ type adminAPI struct {
 	server   *admin.Server // nil without an address
 	served   chan struct{}
 	stopping atomic.Bool
+	stale    atomic.Bool // the configuration could not be reloaded
 	storage  *storage
 	spool    spoolOptions
 	closed   bool                          // memory.on_store_error
@@ -181,8 +183,8 @@ func (o *adminAPI) ready() error {
 	if o.storage.queue == nil {
 		return errors.New("the store does not answer, and there is no spool")
 	}
-	if o.note() != "" {
-		return errors.New("the store does not answer, and " + o.note())
+	if trouble := o.spoolTrouble(); trouble != "" {
+		return errors.New("the store does not answer, and " + trouble)
 	}
 	if _, bytes := o.storage.queue.Len(); bytes > o.spool.MaxBytes/10*9 {
 		return errors.New("the store does not answer, and the spool is nearly full")
@@ -192,6 +194,18 @@ func (o *adminAPI) ready() error {
 
 // note returns a warning for operators that applies even while the store answers, "" for none.
 func (o *adminAPI) note() string {
+	var notes []string
+	if trouble := o.spoolTrouble(); trouble != "" {
+		notes = append(notes, trouble)
+	}
+	if o.stale.Load() {
+		notes = append(notes, "the configuration could not be reloaded, and the old one is in use: see the log")
+	}
+	return strings.Join(notes, "; ")
+}
+
+// spoolTrouble returns why turns cannot be spooled, "" if they can.
+func (o *adminAPI) spoolTrouble() string {
 	if m := o.memory.Load(); m != nil && m.SpoolTrouble() != "" {
 		return "the directory of the spool (store.spool.dir) cannot be used: " + m.SpoolTrouble()
 	}

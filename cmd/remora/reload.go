@@ -33,10 +33,12 @@ func (l *live) watch(ctx context.Context, hangup <-chan os.Signal) <-chan struct
 				return
 			case <-hangup:
 				l.reloadCertificate()
+				l.problem = "" // whoever asks for a reload is told why it fails
 				l.reload(ctx)
 			case <-tick.C:
 				l.reloadCertificate()
-				if l.poll() && l.polled != l.loaded {
+				settled := l.poll()
+				if settled && l.polled != l.loaded || l.problem != "" && (settled || l.file == "") {
 					l.reload(ctx)
 				}
 			}
@@ -93,17 +95,25 @@ var errEmptied = errors.New("the file is empty now: restart to use the built-in 
 
 var errReadOnce = errors.New("want a regular file to reload; a pipe can be read only once: restart to change the configuration")
 
-// reload reads the configuration and applies it. An invalid configuration changes nothing.
+// reload reads the configuration and applies it. An invalid configuration changes nothing, and is tried again at the next poll: what
+// it lacks may be in another file, such as a secret, that is replaced later. One problem is logged once.
 func (l *live) reload(ctx context.Context) {
 	c, err := l.loadAgain()
 	l.loaded = c.sum
 	if err == nil {
 		err = l.apply(c)
 	}
+	l.admin.stale.Store(err != nil)
 	if err != nil {
-		l.log.Error("configuration not reloaded; the old one stays", "problems", strings.Split(err.Error(), "\n"))
+		if text := err.Error(); text != l.problem {
+			l.log.Error("configuration not reloaded; the old one stays", "problems", strings.Split(text, "\n"))
+			l.problem = text
+		}
 		return
 	}
+
+	l.problem = ""
+	warnOfMistakes(&c, l.log)
 	l.empty = c.sum == emptyFile
 	level, left := slog.LevelInfo, l.c.differs(c)
 	if len(left) > 0 {

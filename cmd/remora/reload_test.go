@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -76,6 +77,52 @@ func TestReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	await("the configuration's file cannot be read")
+}
+
+// TestFailedReloadIsTriedAgain: a file may name a secret that appears after it, as Kubernetes updates a ConfigMap and a Secret one
+// after the other. Meanwhile the log tells of the problem once, and /readyz all the time.
+func TestFailedReloadIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	up := startUpstream(t)
+	address := kit.FreeAddr(t)
+	d := &workspace{t: t, dir: t.TempDir()}
+	text := func(key string) string {
+		return fmt.Sprintf("server: {admin_listen: %q}\nproviders: [{name: up, kind: compatible, base_url: %q, api_key: %q}]\n", address, up.URL()+"/v1", key)
+	}
+	ready := func() string {
+		t.Helper()
+		res, err := http.Get("http://" + address + "/readyz") //nolint:noctx // ends with the test
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = res.Body.Close() }()
+		body, err := io.ReadAll(res.Body)
+		if err != nil || res.StatusCode != http.StatusOK {
+			t.Errorf("/readyz: %s (%v)", res.Status, err)
+		}
+		return strings.TrimSpace(string(body))
+	}
+	d.start(text("first"))
+	if got := ready(); got != "ok" {
+		t.Errorf("/readyz says %q", got)
+	}
+
+	const failed, note = "configuration not reloaded", "ok, but the configuration could not be reloaded, and the old one is in use: see the log"
+	d.replace("config.yaml", text("file:"+filepath.Join(d.dir, "key")))
+	d.proxy.Logged(failed, 1)
+	time.Sleep(2*pollInterval + pollInterval/2)
+	if got := ready(); got != note {
+		t.Errorf("/readyz says %q", got)
+	}
+	if n := strings.Count(d.proxy.Log(), failed); n != 1 {
+		t.Errorf("the problem is logged %d times", n)
+	}
+
+	d.replace("key", "second")
+	d.proxy.Logged("configuration reloaded", 1)
+	if got := ready(); got != "ok" {
+		t.Errorf("/readyz says %q", got)
+	}
 }
 
 // TestPipeIsNotReadAgain: a pipe, as of --config <(decrypt config.yaml), has no content after the start, and reading a named one

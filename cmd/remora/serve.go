@@ -180,6 +180,7 @@ type live struct {
 	polled      [sha256.Size]byte // hash of the file at the last poll
 	empty       bool              // the configuration in use is that of an empty file
 	failedPolls int               // consecutive polls that could not read the file
+	problem     string            // last logged error of reloading the configuration, "" after one that succeeded
 	certProblem string            // last logged error of reloading the certificate, so that it is logged once
 }
 
@@ -214,6 +215,7 @@ func (l *live) open(ctx context.Context) (upstreams *providers.Set, err error) {
 	if upstreams, l.policy, err = openProviders(&c, nil, l.log); err != nil {
 		return nil, err
 	}
+	warnOfMistakes(&c, l.log)
 	if l.models, err = openModels(&c, upstreams, l.log, l.measured, nil); err != nil {
 		return nil, err
 	}
@@ -262,9 +264,6 @@ func openProviders(c *Config, before *retry.Policy, log *slog.Logger) (*provider
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, w := range c.mistakes() {
-		log.Warn("a setting is probably a mistake", "key", w.path, "problem", w.text)
-	}
 	policy, err := retry.New(retry.Config{
 		Set: set, Entries: c.Providers, Previous: before, Now: time.Now, Rand: rand.Float64,
 		OnCircuit: func(provider string, open bool) {
@@ -272,6 +271,13 @@ func openProviders(c *Config, before *retry.Policy, log *slog.Logger) (*provider
 		},
 	})
 	return set, policy, err
+}
+
+// warnOfMistakes logs the settings of a configuration in use that are probably mistakes.
+func warnOfMistakes(c *Config, log *slog.Logger) {
+	for _, w := range c.mistakes() {
+		log.Warn("a setting is probably a mistake", "key", w.path, "problem", w.text)
+	}
 }
 
 // measure starts telemetry. l.measured stays nil if all of it is off.
