@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"remora/cache/stores"
+	"remora/providers"
 )
 
 func newCheckCommand(p console) *cobra.Command {
@@ -25,7 +28,7 @@ func (p console) check(c Config, err error) error {
 	if err != nil && !ok {
 		return err
 	}
-	found.addErrors("", c.Server.LoadCertificate(), c.Store.checkFiles())
+	found.addErrors("", c.Server.LoadCertificate(), c.Store.checkFiles(), c.checkLoops(c.Server.Listen, c.Server.AdminListen))
 	for _, w := range c.warnings() {
 		if !found.covers(w.path) { // else a consequence of the problem
 			_, _ = fmt.Fprintln(p.stderr, "warning: "+w.line())
@@ -36,6 +39,68 @@ func (p console) check(c Config, err error) error {
 	}
 	_, err = fmt.Fprintln(p.stdout, "config ok")
 	return err
+}
+
+// checkLoops returns an error for each provider that is this proxy itself, with the addresses that it listens on: a request to one
+// would come back until nothing is left to open another connection with.
+func (c *Config) checkLoops(listen, adminListen string) error {
+	set, err := providers.NewSet(c.upstreams())
+	if err != nil {
+		return nil //nolint:nilerr // reported already
+	}
+	var found problems
+	for i, p := range set.All() {
+		switch to := p.Address().Addr; {
+		case meets(listen, to):
+			found.add(fmt.Sprintf("providers[%d].base_url", i), "is this proxy itself, which listens on %s: "+
+				"want the address of another server, or another port here (--listen, server.listen)", listen)
+		case meets(adminListen, to):
+			found.add(fmt.Sprintf("providers[%d].base_url", i), "is this proxy itself, whose operators' address is %s: "+
+				"want the address of another server, or another server.admin_listen", adminListen)
+		}
+	}
+	return found.err()
+}
+
+// meets reports whether a connection to an address is known to reach the listener on another. Names are not looked up, except that
+// localhost is this machine.
+func meets(listen, to string) bool {
+	host, port, err := net.SplitHostPort(listen)
+	toHost, toPort, toErr := net.SplitHostPort(to)
+	if err != nil || toErr != nil || port != toPort || port == "0" {
+		return false
+	}
+	if strings.EqualFold(host, toHost) {
+		return true
+	}
+	ip, toIP := localIP(host), localIP(toHost)
+	if !ip.IsValid() || !toIP.IsValid() {
+		return false
+	}
+	anyName := strings.EqualFold(host, localhost) || strings.EqualFold(toHost, localhost) // of which the family is not known
+	return ip == toIP || ip.IsUnspecified() || toIP.IsUnspecified() || anyName && firstLoopback(ip) && firstLoopback(toIP)
+}
+
+const localhost = "localhost"
+
+// localIP returns the IP address of this machine that a host is, the unspecified one for "", and none for any other host.
+func localIP(host string) netip.Addr {
+	switch {
+	case host == "":
+		return netip.IPv6Unspecified()
+	case strings.EqualFold(host, localhost):
+		return netip.IPv6Loopback()
+	}
+	ip, _ := netip.ParseAddr(host)
+	if ip = ip.Unmap(); ip.IsLoopback() || ip.IsUnspecified() {
+		return ip
+	}
+	return netip.Addr{}
+}
+
+// firstLoopback reports whether an address is one that localhost stands for.
+func firstLoopback(ip netip.Addr) bool {
+	return ip == netip.IPv6Loopback() || ip == netip.AddrFrom4([4]byte{127, 0, 0, 1})
 }
 
 // warnings lists what may keep a proxy from doing all that it is configured to.

@@ -38,6 +38,14 @@ func openListeners(ctx context.Context, c Config) (l listeners, err error) {
 	return l, nil
 }
 
+// addresses returns the addresses for clients and operators, "" for none.
+func (l listeners) addresses() (clients, operators string) {
+	if l.operators != nil {
+		operators = l.operators.Addr().String()
+	}
+	return l.clients.Addr().String(), operators
+}
+
 // close closes the listeners that no server has closed.
 func (l listeners) close() {
 	for _, ln := range []net.Listener{l.clients, l.operators} {

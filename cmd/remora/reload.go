@@ -130,6 +130,9 @@ func (l *live) loadAgain() (c Config, err error) {
 	if c, err = l.load(); err == nil && c.sum == emptyFile && !l.empty {
 		err = fmt.Errorf("%s: %w", l.file, errEmptied)
 	}
+	if err == nil {
+		err = c.checkLoops(l.listeners.addresses()) // which a reload does not change
+	}
 	return c, err
 }
 

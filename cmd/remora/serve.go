@@ -74,6 +74,9 @@ func (s *serveFlags) run(cmd *cobra.Command) error {
 	if s.checks {
 		return s.check(c, err)
 	}
+	if err == nil {
+		err = c.checkLoops(c.Server.Listen, c.Server.AdminListen)
+	}
 	if err != nil {
 		return err
 	}
