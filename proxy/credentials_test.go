@@ -11,6 +11,7 @@ import (
 
 	"remora/memory"
 	"remora/providers"
+	"remora/secret"
 )
 
 // TestCallersCredentialsStayWithTheirProvider: a provider with a key of its own, as every fallback has, gets nothing that the
@@ -192,6 +193,43 @@ func TestPagesReadAndSendOurHeaders(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// TestPagesThatDidNotAsk: a browser sends some requests to any site without a preflight, which upstream would have refused. Such a
+// request writes no memory, and uses no key of the proxy's own.
+func TestPagesThatDidNotAsk(t *testing.T) {
+	const page = "Origin: https://evil.example\r\n"
+	const body = `{"session_id":"s","model":"m","messages":[{"role":"user","content":"x"}]}`
+	const stored, passed, refused = "\r\nX-Memory: ok;", "\r\nX-Memory: bypass;", "HTTP/1.1 415 "
+	for _, c := range []struct {
+		name, lines   string
+		without, with string // of the answer, for a provider without a key and one with a key
+	}{
+		{"text", page + "Content-Type: text/plain;charset=UTF-8\r\n", passed, refused},
+		{"a form", page + "content-type:  Application/X-WWW-Form-Urlencoded\r\n", passed, refused},
+		{"an upload", page + "Content-Type: multipart/form-data; boundary=x\r\n", passed, refused},
+		{"no type", page, passed, refused},
+		{"a sandboxed page", "Origin: null\r\n", passed, refused},
+		{"JSON", page + "Content-Type: application/json\r\n", stored, stored},
+		{"a caller's key", page + "Content-Type: text/plain\r\nAuthorization: Bearer k\r\n", stored, stored},
+		{"a header of ours", page + "Content-Type: text/plain\r\nX-Session-Id: s\r\n", stored, stored},
+		{"no page", "Content-Type: text/plain\r\n", stored, stored},
+	} {
+		for key, want := range map[string]string{"": c.without, "operators": c.with} {
+			t.Run(c.name+" "+key, func(t *testing.T) {
+				r := start(t, rigOptions{
+					memory:   newBook().begin,
+					tune:     func(o *Options) { o.Session.Fields = []string{"session_id"} },
+					provider: func(o *providers.Options) { o.APIKey = secret.String(key) },
+					upstream: answering(t, func(*http.Request, []byte) string { return sized(chatAnswer, "") }),
+				})
+				got := r.exchange(t, fmt.Sprintf("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n%sConnection: close\r\nContent-Length: %d\r\n\r\n%s", c.lines, len(body), body))
+				if !strings.Contains(got, want) {
+					t.Errorf("want %q in %s", want, got)
+				}
+			})
+		}
 	}
 }
 

@@ -60,6 +60,7 @@ const (
 	codeUpstream     = "upstream_error"
 	codeUnread       = "upstream_unreadable"
 	codeBackground   = "background_not_judged"
+	codeUnasked      = "content_type_not_json"
 	codeCrowded      = "overloaded" // as beyond limits.global
 )
 
@@ -122,6 +123,14 @@ func errTwoCredentials() *Error {
 // errUnreadable refuses a body that cannot be read, for the reason why, where layers have to judge the answer.
 func errUnreadable(why string) *Error {
 	return badRequest("request body cannot be read, and rules of this gateway have to judge its answer: "+why, nil)
+}
+
+// errUnasked refuses a request that any web page could have sent, and that would use a provider's key of the proxy's own.
+func errUnasked() *Error {
+	return &Error{
+		Status: fasthttp.StatusUnsupportedMediaType, Code: codeUnasked,
+		Message: "the request comes from a web page, and a provider here has a key of its own: send Content-Type: application/json, for which browsers ask first",
+	}
 }
 
 // errWebSocket refuses a WebSocket: frames are neither remembered nor judged yet. Agents that hear so at once use HTTP for the rest

@@ -23,6 +23,7 @@ type head struct {
 	length  int64  // Content-Length, -1 if there is none
 	chunked bool   // there is a Transfer-Encoding, and so a body, which may be empty
 	paged   bool   // there is an Origin: the request comes from a web page
+	asked   bool   // it has a header for which the browser of a page must have asked upstream, by a preflight
 	broken  bool   // a header's name has a space in it, which is invalid (RFC 9110, 5.1)
 }
 
@@ -62,6 +63,9 @@ func (h *head) read(t *headerTable, r *fasthttp.RequestHeader) {
 		case roleTransfer:
 			h.chunked = true
 			m.role = roleHop
+		case roleCredential, roleKey, roleSession, roleResource, roleExecution, roleParent, roleMemory, roleHistory, roleRetryCount:
+			h.asked = true
+			h.id.note(m, value)
 		default:
 			h.id.note(m, value)
 		}
@@ -92,6 +96,20 @@ func (h *head) hide(listed [][]byte) {
 			}
 		}
 	}
+}
+
+// unasked reports whether a browser sends such a request to any site, without the preflight by which upstream decides which pages may
+// use it (the Fetch standard calls it simple). contentType is that of the body.
+func (h *head) unasked(contentType []byte) bool {
+	if !h.paged || h.asked {
+		return false
+	}
+	essence, _, _ := bytes.Cut(contentType, []byte(";"))
+	switch string(bytes.ToLower(bytes.TrimSpace(essence))) {
+	case "", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data":
+		return true
+	}
+	return false
 }
 
 // reset forgets the request and keeps the memory of lines.

@@ -31,6 +31,7 @@ type request struct {
 	tenants  knownTenant   // the one of the request before
 	dialect  wire.Dialect  // 0 where nothing is remembered
 	remember bool          // unless the request says otherwise
+	unasked  bool          // any web page could have sent the request
 	streams  bool          // the client asks for a stream; known once the body is released
 	parsed   *wire.Request // the body; nil unless it was parsed
 
@@ -61,7 +62,7 @@ func (r *request) reset() {
 	r.ctx, r.routes, r.turn, r.owner = nil, nil, nil, ""
 	r.trace.reset()
 	r.ending.set(endNone)
-	r.dialect, r.remember, r.streams, r.parsed = wire.Dialect{}, false, false, nil
+	r.dialect, r.remember, r.unasked, r.streams, r.parsed = wire.Dialect{}, false, false, false, nil
 	r.stored, r.previous, r.late.turn = storedAnswer{}, "", nil
 	r.status, r.reason, r.wrong = "", "", ""
 	r.body.bytes, r.body.plain, r.body.arrived = nil, nil, false
@@ -79,6 +80,11 @@ func (r *request) identify() error {
 		e := badRequest("the name of a header has a space in it", nil)
 		e.Headers = [][2]string{{fasthttp.HeaderConnection, "close"}} // another server may see another end of such a head
 		return e
+	}
+
+	r.unasked = bytes.EqualFold(h.Method(), []byte(fasthttp.MethodPost)) && r.head.unasked(h.ContentType())
+	if r.unasked && slices.ContainsFunc(r.upstreams.All(), (*providers.Provider).HasKey) {
+		return errUnasked()
 	}
 
 	// Methods are case-sensitive, but some servers accept "post", so compare without case.
@@ -171,12 +177,15 @@ func (r *request) parse() error {
 
 	r.body.plain, r.parsed = plain, parsed
 	parsed.Deployment = deploymentOf(r.ctx.RequestURI())
-	if r.remember && r.head.id.off {
+	if r.remember && (r.head.id.off || r.unasked) {
 		r.head.id.readFields(&r.s.o.Session, parsed)
-		r.bypass("")
+		r.bypass(unaskedReason)
 	}
 	return nil
 }
+
+// unaskedReason is the reason of a bypass where any web page could have sent the request.
+const unaskedReason = "a web page sent it without Content-Type: application/json"
 
 // decoded undoes the Content-Encoding of the body. What it unpacks to counts as the body does.
 func (r *request) decoded() (plain []byte, err error) {
