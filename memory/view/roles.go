@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 
 	"remora/wire"
 )
@@ -434,6 +435,8 @@ func (s *shaping) merge(to *sentItem, e sentItem) {
 		content = a
 	case !says(a):
 		content = b
+	case a[0] == '"' && b[0] == '"' && to.Role == wire.Assistant && e.Role == wire.Assistant && continuesAnswer(b):
+		content = slices.Concat(a[:len(a)-1], b[1:])
 	case a[0] == '"' && b[0] == '"':
 		content = []byte(joinStrings(string(a), string(b)))
 	default:
@@ -442,6 +445,13 @@ func (s *shaping) merge(to *sentItem, e sentItem) {
 	}
 	to.Item = withMember(to.Item, "content", content)
 	to.own, to.added, to.changed = to.own+e.own, to.added && e.added, true
+}
+
+// continuesAnswer reports whether an answer, as a JSON string, goes on with the one before, which the client began for the model: it begins
+// with white space, as a model's answers of their own do not.
+func continuesAnswer(answer []byte) bool {
+	text := wire.Text(answer)
+	return strings.TrimLeftFunc(text, unicode.IsSpace) != text
 }
 
 // inRole returns the message in another role.

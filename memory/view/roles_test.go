@@ -174,6 +174,37 @@ func TestForms(t *testing.T) {
 	}
 }
 
+// TestContinuedAnswerIsJoined: a client began an answer, and the model went on in the middle of the sentence.
+func TestContinuedAnswerIsJoined(t *testing.T) {
+	for _, c := range []struct{ began, goesOn, want string }{
+		{`"The answer is"`, `" 42 indeed"`, `"The answer is 42 indeed"`},
+		{`"One:"`, `"\n- two"`, `"One:\n- two"`},
+		{`"\u0041"`, `"\u0020b\/"`, `"\u0041\u0020b\/"`},
+		{`"One."`, `"Two."`, `"One.\n\nTwo."`},
+		{`[{"type":"text","text":"One"}]`, `" two"`, `[{"type":"text","text":"One"},{"type":"text","text":" two"}]`},
+	} {
+		var items []wire.Item
+		for _, raw := range []string{`{"role":"user","content":"q"}`, `{"role":"assistant","content":` + c.began + `}`, `{"role":"assistant","content":` + c.goesOn + `}`} {
+			it, err := wire.ParseItem(dialects.Chat, []byte(raw))
+			if err != nil {
+				t.Fatal(err)
+			}
+			items = append(items, it)
+		}
+		sent := (&view.Messages{Dialect: dialects.Chat, Items: items}).As(view.Alternate).Items
+		if got := string(sent[len(sent)-1].Raw); len(sent) != 2 || got != `{"role":"assistant","content":`+c.want+`}` {
+			t.Errorf("%s and %s become %s", c.began, c.goesOn, got)
+		}
+	}
+
+	sent := (&view.Messages{Dialect: dialects.Chat, Items: []wire.Item{
+		wire.NewMessage(dialects.Chat, wire.User, "One."), wire.NewMessage(dialects.Chat, wire.User, " Two."),
+	}}).As(view.Alternate).Items
+	if got := sent[0].Text(); got != "One.\n\n Two." {
+		t.Errorf("two messages of the user become %q", got)
+	}
+}
+
 // TestFormsOfResponses: instructions are the client's system message.
 func TestFormsOfResponses(t *testing.T) {
 	raw := func(form view.Form, instructions string) string {
