@@ -30,23 +30,23 @@ func (a *assembly) prompt() pipeline.Prompt {
 	return pipeline.Prompt{System: a.c.System, Instructions: a.t.call.Request.Instructions()}
 }
 
-// assemble makes the view and the summary of the turn. read limits the store, hooks the layers.
-func assemble(read, hooks context.Context, t *Turn) (err error) {
+// assemble makes the view and the summary of the turn.
+func assemble(ctx context.Context, t *Turn) (err error) {
 	l := t.layers
 	a := assembly{t: t, entry: t.writer.entry, l: l}
 	if l != nil {
-		if err := l.append(hooks, a.entry); err != nil {
+		if err := l.append(ctx, a.entry); err != nil {
 			return err
 		}
 	}
-	if a.c, err = a.entry.History.Conversation(read, a.want()); err != nil {
+	if err := a.read(ctx); err != nil {
 		return err
 	}
 	a.all, a.offset = a.c.Items, a.c.Offset
 
 	t.Summary = Summary{Side: a.c.Side}
 	if l != nil {
-		a.recall(hooks)
+		a.recall(ctx)
 	}
 	if a.c.Opaque {
 		t.View = slices.Concat(a.c.System, a.c.Items)
@@ -61,13 +61,13 @@ func assemble(read, hooks context.Context, t *Turn) (err error) {
 		return nil
 	}
 
-	cut := a.choose(read, hooks)
+	cut := a.choose(ctx)
 	if l != nil {
-		a.recallOfView(hooks, cut)
+		a.recallOfView(ctx, cut)
 	}
 	view.ShortenResults(a.v.Items, t.shape.ToolResult)
 	if l != nil {
-		a.fit(read, hooks)
+		a.fit(ctx)
 	}
 	if a.c.Stored {
 		a.v.Outside += a.c.Offset // stored history that is too far back to be read
@@ -75,6 +75,21 @@ func assemble(read, hooks context.Context, t *Turn) (err error) {
 	t.Summary.Saved = max(0, sizeOf(a.all)-sizeOf(a.v.Items[len(a.c.System):]))
 	a.finish()
 	return nil
+}
+
+// read reads the conversation.
+func (a *assembly) read(ctx context.Context) (err error) {
+	read := withTimeout(ctx, a.t.m.o.ReadWait)
+	defer read.end()
+	a.c, err = a.entry.History.Conversation(read, a.want()) //nolint:contextcheck // read is made of ctx
+	return err
+}
+
+// itemKeys returns the keys of items of the conversation, which the store may have to be read for.
+func (a *assembly) itemKeys(ctx context.Context, items []wire.Item) ([]wire.Hash, error) {
+	read := withTimeout(ctx, a.t.m.o.ReadWait)
+	defer read.end()
+	return a.entry.History.ItemKeys(read, items) //nolint:contextcheck // read is made of ctx
 }
 
 // want returns how many units of the stored history to read: those that the window may keep, and those that are not summarised
@@ -100,7 +115,7 @@ func (a *assembly) want() uint64 {
 
 // choose chooses the items to send: by the window, and by the layers that choose from the rest. It returns the window's cut,
 // for layers.
-func (a *assembly) choose(read, hooks context.Context) *windowCut {
+func (a *assembly) choose(ctx context.Context) *windowCut {
 	t, c := a.t, &a.c
 	w := t.shape.Window
 	if c.Side {
@@ -110,12 +125,12 @@ func (a *assembly) choose(read, hooks context.Context) *windowCut {
 		System: c.System, Items: c.Items, Resolved: a.entry.Resolved(c.Items), Hidden: c.Hidden, Offset: c.Offset, Window: w,
 		Own:         t.call.Request.Items(),
 		Moved:       c.Moved,
-		WindowInput: a.windowInput(read),
+		WindowInput: a.windowInput(ctx),
 	}
 	a.v = view.Assemble(request)
 
 	cut := newWindowCut(a)
-	if w != nil && a.projectWindow(hooks) {
+	if w != nil && a.projectWindow(ctx) {
 		start := a.v.Start
 		request.Items, request.Resolved, request.Hidden = c.Items, a.entry.Resolved(c.Items), c.Hidden
 		request.Moved, request.Offset, request.Window = c.Moved, c.Offset, nil
@@ -145,7 +160,7 @@ func (a *assembly) windowInput(ctx context.Context) view.WindowInput {
 	in.Previous = a.l.states.values.window.now
 	in.Cold = w.IdleReset > 0 && a.idle() > w.IdleReset
 	in.Keys = func() []wire.Hash {
-		keys, err := a.entry.History.ItemKeys(ctx, a.c.Items)
+		keys, err := a.itemKeys(ctx, a.c.Items)
 		if err != nil {
 			t.m.o.Log.Warn("a window is cut anew", "turn", t.ID, "error", err.Error())
 		}
@@ -164,7 +179,7 @@ func (a *assembly) idle() time.Duration {
 }
 
 // fit leaves out what exceeds the budget, and hands layers what the view lacks.
-func (a *assembly) fit(read, hooks context.Context) {
+func (a *assembly) fit(ctx context.Context) {
 	if a.t.shape.ToolResult > 0 {
 		a.pin() // updates are weighed against the view, which has become smaller
 	}
@@ -173,9 +188,9 @@ func (a *assembly) fit(read, hooks context.Context) {
 		w.replace(a.v.Start)
 	}
 	o := overflow{assembly: a}
-	o.fit(hooks)
+	o.fit(ctx)
 	if values.seen != nil {
-		a.l.evictions.find(read, a, pipeline.Pick(a.c.Items, a.v.Kept))
+		a.l.evictions.find(ctx, a, pipeline.Pick(a.c.Items, a.v.Kept))
 	}
 	a.v.Outside += a.l.passedOver
 }

@@ -21,7 +21,7 @@ func (v *evictions) find(ctx context.Context, a *assembly, sent []wire.Item) {
 	if len(missing) == 0 {
 		return
 	}
-	keys, err := a.entry.History.ItemKeys(ctx, all)
+	keys, err := a.itemKeys(ctx, all)
 	if err != nil {
 		l.m.o.Log.Warn("layers do not learn what a view leaves out", "turn", l.ID, "error", err.Error())
 		return

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -618,4 +619,72 @@ func TestDisplayName(t *testing.T) {
 	if got := l.records()[0].Layers; len(got) != 1 || got[0].ID != "working-memory" || got[0].Name != "What Ann wants" {
 		t.Errorf("the record says %+v", got)
 	}
+}
+
+// hookTime is how long the hooks of slow layers take, which is less than a hook may.
+const hookTime = 300 * time.Millisecond
+
+type slowInit struct{}
+
+func (slowInit) Init(_ context.Context, _ *layer.Turn, s layer.State) (layer.State, error) {
+	time.Sleep(hookTime)
+	return s, nil
+}
+
+type slowAppend struct{}
+
+func (slowAppend) AppendItems(_ context.Context, _ *layer.Turn, s layer.State, items []wire.Item) (layer.Appended, error) {
+	time.Sleep(hookTime)
+	return layer.Appended{Items: items, State: s}, nil
+}
+
+type slowRecall struct{}
+
+func (slowRecall) Recall(context.Context, *layer.Turn, layer.State, int) (layer.Recalled, error) {
+	time.Sleep(hookTime)
+	return layer.Recalled{}, nil
+}
+
+// Hooks have times of their own: a slow one takes none of the store's.
+func TestSlowHooksLeaveTheStoreItsTime(t *testing.T) {
+	for name, impl := range map[string]any{"init": slowInit{}, "append": slowAppend{}, "recall": slowRecall{}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				slow := pipeline.Layer{ID: "slow", Kind: "test", Slot: 1, Scope: layer.Thread, Impl: impl}
+				l := newLab(t, memory.Options{ReadWait: hookTime / 2, Shape: memory.Shape{
+					Layers: layersOf(t, slow), Window: &view.Window{MaxTokens: 64000, EvictShare: 0.5, InFlight: view.InFlightWindow},
+				}})
+				l.turn("u:1", "a:1")
+				turn := l.begin(memory.Call{Scope: scope}, "u:2")
+				if got := told(t, turn.View); got != "u:1 a:1 u:2" || turn.Summary.Status != memory.StatusOK {
+					t.Errorf("view %q, status %s", got, turn.Summary.Status)
+				}
+				turn.Forwarded()
+				turn.Commit(answer(t, "a:2"))
+			})
+		})
+	}
+}
+
+// A client trims its history, so that the window's place has to be looked up in the store, after recall: the window keeps its
+// place from turn to turn all the same, and upstream's cache stays valid.
+func TestSlowRecallDoesNotMoveTheWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &journal{}
+		slow := pipeline.Layer{ID: "slow", Kind: "test", Slot: 1, Scope: layer.Thread, Impl: slowRecall{}}
+		l := newLab(t, memory.Options{ReadWait: hookTime / 2, Log: slog.New(slog.NewTextHandler(log, nil)), Shape: memory.Shape{
+			Layers: layersOf(t, slow), Window: &view.Window{MaxTokens: 100, EvictShare: 0.5, InFlight: view.InFlightWindow},
+			Price: func(string, wire.Item) int { return 10 }, AtMost: func(it wire.Item) int { return len(it.Raw) },
+		}})
+		const turns, shown = 14, 15
+		var words []string
+		for i := range turns {
+			words = append(words, fmt.Sprint("u:", i))
+			l.turn(strings.Join(words[max(0, len(words)-shown):], " "), fmt.Sprint("a:", i))
+			words = append(words, fmt.Sprint("a:", i))
+		}
+		if n := strings.Count(log.String(), "cut anew"); n > 0 {
+			t.Errorf("%d windows are cut anew\n%s", n, log)
+		}
+	})
 }

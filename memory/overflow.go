@@ -49,9 +49,7 @@ func (o *overflow) fitOnce(ctx context.Context) {
 			return
 		}
 	}
-	read, cancel := context.WithTimeout(ctx, o.t.m.o.ReadWait)
-	defer cancel()
-	keys, err := o.entry.History.ItemKeys(read, o.c.Items)
+	keys, err := o.itemKeys(ctx, o.c.Items)
 	if err != nil {
 		o.t.m.o.Log.Warn("what falls out of a view is not summarised", "turn", o.t.ID, "error", err.Error())
 		o.apply(o.try())

@@ -115,32 +115,19 @@ type Turn struct {
 	writer turnWriter
 }
 
-// begin loads the session, merges the request into it and assembles the view. The store has its time; layers have their
-// own.
+// begin loads the session, merges the request into it and assembles the view. Each read of the store has its own time, of which
+// layers take none.
 func (t *Turn) begin(ctx context.Context) error {
-	read := withTimeout(ctx, t.m.o.ReadWait)
-	defer read.end()
-	if err := t.m.spool.awaitReplay(read, t.group); err != nil { //nolint:contextcheck // read is made of ctx
-		t.writer.backlog = errors.Is(err, errBacklog)
-		return err
-	}
-	if err := t.m.outages.available(t.group); err != nil {
-		return err
-	}
-	if err := t.load(read, ctx); err != nil {
+	if err := t.load(ctx); err != nil {
 		return err
 	}
 	if t.writer.entry.Forgotten() {
 		t.m.missing.log(t.m, t.call.Scope)
 	}
-	if !t.writer.entry.Order.Partial {
-		return assemble(read, ctx, t)
+	err := assemble(ctx, t)
+	if t.writer.entry.Order.Partial {
+		t.Summary.Status = StatusDegraded
 	}
-
-	again, cancelAgain := context.WithTimeout(ctx, t.m.o.ReadWait) // the time has gone into waiting
-	defer cancelAgain()
-	err := assemble(again, ctx, t)
-	t.Summary.Status = StatusDegraded
 	return err
 }
 
@@ -158,17 +145,16 @@ func (t *Turn) nameParent(lt *layer.Turn) {
 	}
 }
 
-// load reads the session with the layers' states, and begins the layers. ctx limits the store, hooks the layers. Its error is
-// of the store, or a *pipeline.InitError.
-func (t *Turn) load(ctx, hooks context.Context) error {
+// load reads the session with the layers' states, and begins the layers. Its error is of the store, or a *pipeline.InitError.
+func (t *Turn) load(ctx context.Context) error {
 	if t.shape.Layers == nil {
-		_, err := t.find(ctx, session.Want{})
+		_, err := t.read(ctx, session.Want{})
 		return err
 	}
 
 	lt := t.layerTurn()
 	st := newStates(&t.turnInfo, t.call.Scope, &lt, t.call.Scope.Parent)
-	extra, err := t.find(ctx, st.want())
+	extra, err := t.read(ctx, st.want())
 	if err != nil {
 		return err
 	}
@@ -179,7 +165,7 @@ func (t *Turn) load(ctx, hooks context.Context) error {
 
 	switch e.Standing() {
 	case session.Side:
-		t.layers, err = t.guard(hooks, e)
+		t.layers, err = t.guard(ctx, e)
 		return err
 	case session.Alone:
 		st.forget()
@@ -192,7 +178,7 @@ func (t *Turn) load(ctx, hooks context.Context) error {
 		before = past.NewTurn(t.m.past, t.call.Scope, t.shape.Embeddings, t.call.Credential)
 		lt.Past = before
 	}
-	run, err := t.shape.Layers.Begin(hooks, t.call.Scope.Tenant, lt, st.read, t.call.Credential)
+	run, err := t.shape.Layers.Begin(ctx, t.call.Scope.Tenant, lt, st.read, t.call.Credential)
 	if err != nil {
 		return err
 	}
@@ -207,13 +193,27 @@ func (t *Turn) load(ctx, hooks context.Context) error {
 	if e.First() && st.spawns {
 		above := lt
 		above.Thread = t.call.Scope.Parent
-		run.Spawn(hooks, above, st.read)
+		run.Spawn(ctx, above, st.read)
 	}
 	st.begin(run)
 	if t.call.MaxTokens > 0 {
 		run.Limit(t.room())
 	}
 	return nil
+}
+
+// read reads the session and enters the turn into it, once its spooled turns are written.
+func (t *Turn) read(ctx context.Context, want session.Want) (session.Extra, error) {
+	read := withTimeout(ctx, t.m.o.ReadWait)
+	defer read.end()
+	if err := t.m.spool.awaitReplay(read, t.group); err != nil { //nolint:contextcheck // read is made of ctx
+		t.writer.backlog = errors.Is(err, errBacklog)
+		return session.Extra{}, err
+	}
+	if err := t.m.outages.available(t.group); err != nil {
+		return session.Extra{}, err
+	}
+	return t.find(read, want) //nolint:contextcheck // likewise
 }
 
 // Pauses between reads of a session with a running turn in another process.
@@ -298,7 +298,7 @@ func (t *Turn) degrade(ctx context.Context) error {
 		return err
 	}
 	t.m.heartbeat.AddTurn(t.group, t.ID, true) // Commit ends it
-	if err := assemble(ctx, ctx, t); err != nil {
+	if err := assemble(ctx, t); err != nil {
 		panic(fmt.Sprintf("BUG: assemble without a store: %v", err))
 	}
 	t.Summary.Status = StatusDegraded

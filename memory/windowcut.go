@@ -77,9 +77,7 @@ func (w *windowCut) end() {
 func (w *windowCut) name(ctx context.Context) (string, error) {
 	key := w.start.Key
 	if key == (wire.Hash{}) { // a window by items needs none
-		read, cancel := context.WithTimeout(ctx, w.a.t.m.o.ReadWait)
-		defer cancel()
-		keys, err := w.a.entry.History.ItemKeys(read, w.a.all)
+		keys, err := w.a.itemKeys(ctx, w.a.all)
 		if err != nil {
 			return "", err
 		}
