@@ -204,6 +204,36 @@ func TestLostServer(t *testing.T) {
 	}
 }
 
+// TestFullSpoolBehindALostServer: a full spool cannot move the turn of a lost server behind the turns of others, which wait. Their
+// sessions' next turns reach the store that works all the same.
+func TestFullSpoolBehindALostServer(t *testing.T) {
+	withServers(t, func(l *lab, store *servers, log *journal) {
+		lost := 0
+		l.m.Close()
+		l.m = memory.New(store, l.spool, memory.Options{Log: slog.New(slog.NewTextHandler(log, nil)), Lost: func(n int) { lost += n }})
+		a, b := named("a1"), named("b1")
+		l.turnOf(memory.Call{Scope: a}, "u:1", "a:1")
+		l.turnOf(memory.Call{Scope: b}, "u:1", "a:1")
+		store.lose("a")
+		l.lateTurn(a, "u:2", "a:2")
+		store.lose("b")
+		l.lateTurn(b, "u:2", "a:2")
+		store.lose("a")
+		l.spool.fill(true)
+		time.Sleep(time.Minute)
+		l.lateTurn(b, "u:3", "a:3")
+		l.wantLine(b, "u:1 a:1 u:3 a:3")
+		l.spool.fill(false)
+		store.lose("")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		line, _ := l.transcript(b)
+		if lost > 0 || !strings.Contains(line, "u:2 a:2") {
+			t.Errorf("%d turns of a server that works are lost; %q is stored\n%s", lost, line, log)
+		}
+	})
+}
+
 // TestSessionOutlivesItsStreams: a session that expires lives for as long as an answer of it takes, and not much longer.
 func TestSessionOutlivesItsStreams(t *testing.T) {
 	for _, url := range []string{"memory:", "bolt:" + filepath.Join(t.TempDir(), "remora.db")} {

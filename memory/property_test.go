@@ -260,6 +260,13 @@ func (q *queue) appended() int {
 	return q.taken
 }
 
+// fill makes the spool refuse records from now on, or take them again.
+func (q *queue) fill(full bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.full = full
+}
+
 func (q *queue) copied() [][]byte {
 	q.mu.Lock()
 	defer q.mu.Unlock()

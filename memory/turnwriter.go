@@ -140,7 +140,9 @@ func (w *turnWriter) write(ctx context.Context, a *Answer) (stored bool) {
 		if a == nil {
 			return false // it is lost only if its end cannot be written either, which has its input
 		}
-		if errors.Is(err, session.ErrNoRoom) { // the store works: out of order is better than lost
+		// A store that works, and was not asked since earlier turns of the session wait: out of order is better than lost.
+		waits := errors.Is(err, errLeftAlone) && w.m.outages.available(w.group) == nil
+		if waits || errors.Is(err, session.ErrNoRoom) {
 			w.entry.Order.GoesAhead = true
 			if w.store(ctx, a) == nil {
 				return true
