@@ -1468,3 +1468,29 @@ func TestWaitingTurnIsNotForgotten(t *testing.T) {
 		}
 	})
 }
+
+// TestTurnOfAClockThatWasAhead: a process whose clock was an hour ahead has died with a turn in its spool. The next one does not
+// wait an hour, and the turns behind it with it.
+func TestTurnOfAClockThatWasAhead(t *testing.T) {
+	withReplicas(t, 1, func(r []*replica) {
+		ahead := func() time.Time { return time.Now().Add(time.Hour) }
+		way, disk := &link{Store: r[0].store}, &queue{}
+		m := memory.New(way, disk, memory.Options{Shared: true, Now: ahead})
+		time.Sleep(5 * time.Second)
+		way.cut(true)
+		(&lab{t: t, m: m, store: r[0].store, spool: disk}).lateTurn(scope, "u:1", "a:1")
+		m.Close()
+
+		next := startReplica(t, r[0].store, &link{Store: r[0].store}, &queue{recs: disk.copied()})
+		defer next.m.Close()
+		time.Sleep(20 * time.Second)
+		next.link.cut(true)
+		next.lateTurn(named("other"), "u:1", "a:1")
+		next.link.cut(false)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n, _ := next.spool.Len(); n > 0 {
+			t.Errorf("%d turns wait though the store works", n)
+		}
+	})
+}

@@ -217,9 +217,10 @@ func (r *replayer) isReady(t *replayedTurn) (bool, error) {
 	return r.moveBack(t) != nil, nil
 }
 
-// isFresh reports whether other processes may not have announced yet which turns precede this one: see spoolRest.
+// isFresh reports whether other processes may not have announced yet which turns precede this one: see spoolRest. A turn of a process
+// whose clock was far ahead is not held until that time.
 func (r *replayer) isFresh(rec *spooled) bool {
-	return rec.Unread && r.m.o.Now().Sub(rec.Time) < spoolRest && r.m.peers.Any()
+	return rec.Unread && r.m.o.Now().Sub(rec.Time).Abs() < spoolRest && r.m.peers.Any()
 }
 
 // stored handles the result of writing a turn.
