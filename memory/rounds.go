@@ -88,7 +88,7 @@ func (rs *rounds) review(ctx context.Context, t *Turn, r wire.Reply) Next {
 	rs.last, rs.lastID = r.Choices[0], r.ID
 	t.layers.states.values.prefix.observe(&r)
 	rs.output = append(rs.output, rs.last...)
-	round := rs.judge(ctx, resendable(t.call.Request, rs.last), r.OtherNames)
+	round := rs.judge(ctx, rs.last, resendable(t.call.Request, rs.last), r.OtherNames)
 
 	next := Next{Hidden: round.hidden}
 	goesOn := len(round.hidden) > 0 && round.visible == 0 && rs.n < maxRounds
@@ -130,18 +130,30 @@ func (rs *rounds) review(ctx context.Context, t *Turn, r wire.Reply) Next {
 // isLast reports whether the next answer must be the last one: no layer offers tools for it.
 func (rs *rounds) isLast() bool { return rs.n >= maxRounds-1 }
 
-// resendable returns the items of an answer that upstream accepts again. It refuses reasoning that it neither stores nor has
-// encrypted for the client.
-func resendable(r *wire.Request, items []wire.Item) []wire.Item {
-	if session.Stores(r) {
-		return items
+// resendable returns each item of an answer as upstream accepts it again, nil for one that it does not accept: it refuses what it
+// would have to look up and has not stored, such as reasoning without its encrypted content, and the ids of that answer's other
+// items, which need the reasoning.
+func resendable(r *wire.Request, items []wire.Item) []*wire.Item {
+	stored := session.Stores(r)
+	bound := !stored && slices.ContainsFunc(items, func(it wire.Item) bool { return it.Kind == wire.Reasoning && session.IsLookedUp(it) })
+	out := make([]*wire.Item, len(items))
+	for i, it := range items {
+		if !stored && session.IsLookedUp(it) {
+			continue
+		}
+		if ok := true; bound {
+			if it, ok = it.Portable(wire.Unnamed); !ok {
+				continue
+			}
+		}
+		out[i] = &it
 	}
-	return slices.DeleteFunc(slices.Clone(items), session.IsLookedUp)
+	return out
 }
 
 // round is one answer of the model during its review.
 type round struct {
-	items   []wire.Item // as they came
+	items   []wire.Item // as upstream accepts them again
 	hidden  map[string]bool
 	visible int // calls that the client gets
 	results []wire.Item
@@ -168,15 +180,20 @@ func (r *round) hiddenPlace(behind int) *hiddenPlace {
 }
 
 // judge asks the reviewers about every call, and runs the calls of layers' tools. A call that some clients read under
-// another name (see wire.Reply) is judged under each.
-func (rs *rounds) judge(ctx context.Context, items []wire.Item, otherNames map[int][]string) *round {
-	r := &round{items: items, hidden: make(map[string]bool)}
+// another name (see wire.Reply) is judged under each. again has the items as upstream accepts them again, nil for others.
+func (rs *rounds) judge(ctx context.Context, items []wire.Item, again []*wire.Item, otherNames map[int][]string) *round {
+	r := &round{hidden: make(map[string]bool)}
 	var reasoning []wire.Item
 	said := 0 // of what is shown, up to the last item that is no reasoning
 	number := 0
-	for _, it := range items {
+	for n, it := range items {
+		if again[n] != nil {
+			r.items = append(r.items, *again[n])
+		}
 		if it.Kind == wire.Reasoning {
-			reasoning = append(reasoning, it)
+			if again[n] != nil {
+				reasoning = append(reasoning, it)
+			}
 			r.shown++
 			continue
 		}
@@ -200,8 +217,10 @@ func (rs *rounds) judge(ctx context.Context, items []wire.Item, otherNames map[i
 			for _, think := range reasoning {
 				a.kept, a.seen = append(a.kept, think), append(a.seen, think.ContentHash())
 			}
-			if hidden, ok := it.OnlyCalls(func(i int) bool { return slices.Contains(own, i) }); ok {
-				a.kept = append(a.kept, hidden)
+			if again[n] != nil {
+				if hidden, ok := again[n].OnlyCalls(func(i int) bool { return slices.Contains(own, i) }); ok {
+					a.kept = append(a.kept, hidden)
+				}
 			}
 			a.results = append(a.results, r.results[at:]...)
 		}
