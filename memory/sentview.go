@@ -37,12 +37,12 @@ func (t *Turn) resolved(items []wire.Item) []wire.Item {
 	return t.writer.entry.Resolved(items)
 }
 
-// WithoutTools removes the layers' tools from the turn. If the client offers none either, hidden calls are removed from the
-// view with their results: gateways in front of Bedrock and Anthropic refuse calls in a request without tools. It returns the
-// new view and summary.
+// WithoutTools removes the layers' tools from the turn. If the client offers none either, or only functions, hidden calls are
+// removed from the view with their results: gateways in front of Bedrock and Anthropic refuse calls in a request without tools. It
+// returns the new view and summary.
 func (t *Turn) WithoutTools() ([]wire.Item, Summary) {
 	t.Tools = nil
-	if !t.chosen.hides() || t.clientTools() {
+	if !t.chosen.hides() || t.clientTools() && !t.call.Request.OffersFunctions() {
 		return t.View, t.Summary
 	}
 

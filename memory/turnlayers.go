@@ -87,6 +87,9 @@ func (l *turnLayers) tools() [][]byte {
 	if r.InConversation() {
 		return nil // upstream would keep each call there
 	}
+	if r.OffersFunctions() {
+		return nil // upstream takes no tools beside them
+	}
 	return l.run.Definitions(l.turn.Dialect)
 }
 

@@ -295,6 +295,14 @@ func (r *Request) Tools() []string {
 	return names
 }
 
+// OffersFunctions reports whether the client offers tools in the old form, as functions. Upstream accepts no others beside them.
+func (r *Request) OffersFunctions() bool {
+	for range Children(r.Member("functions")) {
+		return true
+	}
+	return false
+}
+
 func toolName(raw []byte) string {
 	for _, nested := range [...][]byte{raw, Member(raw, "function"), Member(raw, "custom")} {
 		if name := Text(Member(nested, "name")); name != "" {
