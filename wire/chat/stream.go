@@ -273,8 +273,7 @@ func (c *choice) toolCall(raw []byte, full bool) *streamedCall {
 // upstreams give each of several calls the index 0); without an index the one of its id, or else the last one.
 func (c *choice) call(at, id []byte, named bool) *streamedCall {
 	i := wire.IndexOr(at, wire.MaxIndex)
-	for k := len(c.calls) - 1; k >= 0; k-- {
-		call := c.calls[k]
+	for _, call := range slices.Backward(c.calls) {
 		other := len(id) > 0 && len(call.id) > 0 && !bytes.Equal(call.id, id)
 		switch {
 		case i == wire.MaxIndex && !other:
