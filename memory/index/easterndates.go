@@ -280,7 +280,7 @@ func (e eastern) ago(text string) (easternDate, int) {
 	count, unit := int32(6), unitMonth
 	rest, half := strings.CutPrefix(text, "半年")
 	if !half {
-		n := 0
+		var n int
 		if count, n = number(text); n == 0 {
 			if some, size := utf8.DecodeRuneInString(text); strings.ContainsRune("几幾数", some) {
 				count, n = 3, size
