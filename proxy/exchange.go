@@ -477,8 +477,9 @@ func past() time.Time { return time.Unix(1, 0) }
 // close ends the exchange. A turn that is not committed by now is committed as cut off.
 func (x *exchange) close() {
 	defer func() {
-		// Whatever panics, the watcher must let go of the connection before the server uses it again.
+		// Whatever panics, the watcher must let go of the connection before the server uses it again, and the limits of the request.
 		x.s.watcher.remove(&x.watch)
+		x.body.ticket.Leave()
 		x.attempt.upstream.Close()
 		x.releaseBody()
 		x.stream.reset()
@@ -491,7 +492,6 @@ func (x *exchange) close() {
 	aborted := x.ending.cut()
 	x.answer.abandon(aborted)
 	x.trace.ended(x.ctx.Response.StatusCode(), x.attempt.status, aborted == memory.AbortedByClient)
-	x.body.ticket.Leave()
 }
 
 func (x *exchange) releaseBody() {

@@ -254,15 +254,18 @@ func (s *Server) settle() {
 func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	x, _ := s.exchanges.Get().(*exchange)
 	x.open(ctx)
+	defer s.recoverPanic() // of the steps below, which follow a request and its panic
+	defer func() {
+		if !x.stream.owns {
+			x.close()
+		}
+	}()
 	defer func() {
 		if v := recover(); v != nil {
 			s.recovered(v)
 			x.fail(&Error{Status: fasthttp.StatusInternalServerError, Code: codeInternal, Message: "internal error"})
 		}
 		x.answer.arrangeHead(s.now().Add(s.o.WriteTimeout))
-		if !x.stream.owns {
-			x.close()
-		}
 	}()
 	if err := x.run(); err != nil {
 		x.fail(err)
