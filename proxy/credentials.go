@@ -61,7 +61,7 @@ func (id *identity) doubtful() bool {
 // credentials returns the values that together name the tenant.
 func (id *identity) credentials(dst [][]byte) [][]byte {
 	for _, k := range id.keys {
-		if k.named && len(k.value) > 0 {
+		if k.named && len(withoutScheme(k.value)) > 0 {
 			dst = append(dst, k.value)
 		}
 	}
@@ -108,11 +108,8 @@ func (o *SessionOptions) hashed(credentials []byte) string {
 // joined returns the different ones of the credentials, without their scheme and in order, in the memory of dst. It sorts
 // credentials.
 func joined(dst []byte, credentials [][]byte) []byte {
-	const scheme = "Bearer "
 	for i, c := range credentials {
-		if len(c) > len(scheme) && bytes.EqualFold(c[:len(scheme)], []byte(scheme)) {
-			credentials[i] = bytes.TrimLeft(c[len(scheme):], " ")
-		}
+		credentials[i] = withoutScheme(c)
 	}
 	slices.SortFunc(credentials, bytes.Compare)
 	for i, c := range credentials {
@@ -125,6 +122,20 @@ func joined(dst []byte, credentials [][]byte) []byte {
 		dst = append(dst, c...)
 	}
 	return dst
+}
+
+// withoutScheme returns the key in a credential, which may have the scheme Bearer before it: nothing, if it has that alone, as of a
+// client whose variable with the key is empty.
+func withoutScheme(credential []byte) []byte {
+	const scheme = "Bearer"
+	if len(credential) < len(scheme) || !bytes.EqualFold(credential[:len(scheme)], []byte(scheme)) {
+		return credential
+	}
+	rest := credential[len(scheme):]
+	if len(rest) > 0 && rest[0] != ' ' {
+		return credential
+	}
+	return bytes.TrimLeft(rest, " ")
 }
 
 // newMAC returns the hash for names of tenants and prompt caches, keyed with session.key.

@@ -122,6 +122,8 @@ func TestAllKeysNameTheTenant(t *testing.T) {
 	}
 	for _, lines := range [][2]string{
 		{"Authorization: Bearer a|x-api-key: b", "api-key: a|Authorization: bearer b"},
+		{"Authorization: Bearer ", "X-Other: 1"}, // as of a client whose variable is empty
+		{"Authorization: bearer|Cookie: c=1", "Cookie: c=1"},
 		{"Authorization: Bearer a|api-key: a", "Authorization: a"},
 		{"Authorization: Bearer a|Cookie: c=1|x-api-key:", "Authorization: Bearer a|Cookie: c=2"},
 	} {

@@ -285,7 +285,8 @@ func (o ownerFlags) tenantIn(c Config, p console, in *bufio.Reader) (string, err
 // would select callers without a credential.
 func tenantOf(o *proxy.SessionOptions, credentials [][]byte) (string, error) {
 	for _, c := range credentials {
-		if len(bytes.TrimSpace(c)) == 0 {
+		selectsNone := o.Tenancy != proxy.TenancySingle && o.Tenant(c) == o.Tenant() // such as Bearer alone
+		if len(bytes.TrimSpace(c)) == 0 || selectsNone {
 			return "", errors.New("want a key, have an empty one")
 		}
 	}
