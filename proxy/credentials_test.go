@@ -142,6 +142,26 @@ func TestAllKeysNameTheTenant(t *testing.T) {
 	}
 }
 
+// TestConnectionListsManyHeaders: each header that Connection lists ends here, however many there are.
+func TestConnectionListsManyHeaders(t *testing.T) {
+	var listed, lines strings.Builder
+	for i := range 40 {
+		fmt.Fprintf(&listed, "X-Hop-%d, ", i)
+		fmt.Fprintf(&lines, "x-hop-%d: 1\r\n", i)
+	}
+	asked := make(chan http.Header, 1)
+	r := start(t, rigOptions{upstream: answering(t, func(req *http.Request, _ []byte) string {
+		asked <- req.Header
+		return sized("{}")
+	})})
+	r.exchange(t, "GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: "+listed.String()+"close\r\n"+lines.String()+"\r\n")
+	for name := range await(t, asked, "request") {
+		if strings.HasPrefix(name, "X-Hop") {
+			t.Errorf("upstream got %s", name)
+		}
+	}
+}
+
 // TestPagesReadOurErrors: without these headers a browser only tells a page that its request failed.
 func TestPagesReadOurErrors(t *testing.T) {
 	r := start(t, rigOptions{upstream: answering(t, func(*http.Request, []byte) string { return "no HTTP\r\n\r\n" })})

@@ -31,7 +31,7 @@ type head struct {
 // the front and rewrites cookies.
 func (h *head) read(t *headerTable, r *fasthttp.RequestHeader) {
 	*h = head{lines: h.lines[:0], length: -1, id: identity{keys: h.id.keys[:0]}}
-	var named [16][]byte
+	var named [16][]byte // room for the usual ones
 	listed := named[:0]
 	wantsUpgrade, other := false, false
 	for key, value := range r.AllInOrder() {
@@ -43,9 +43,7 @@ func (h *head) read(t *headerTable, r *fasthttp.RequestHeader) {
 			for token := range bytes.SplitSeq(value, []byte(",")) {
 				token = bytes.TrimSpace(token)
 				wantsUpgrade = wantsUpgrade || bytes.EqualFold(token, []byte("upgrade"))
-				if len(listed) < len(named) {
-					listed = append(listed, token)
-				}
+				listed = append(listed, token)
 			}
 		case roleEncoding:
 			if isPlain(h.encoded) {
