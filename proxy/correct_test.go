@@ -412,8 +412,10 @@ func TestFailuresHaveTheirOwnCorrections(t *testing.T) {
 		status, requests int
 	}{
 		{true, plainChat, 500, 2}, // a passing failure, whose retry fails, too
-		{false, plainChat, 200, 2}, {false, plainChat, 200, 1},
-		{false, json, 200, 2}, {false, json, 200, 1},
+		{false, plainChat, 200, 2},
+		{false, plainChat, 200, 1},
+		{false, json, 200, 2},
+		{false, json, 200, 1},
 	} {
 		broken = step.broken
 		resp := ask(t, r, step.body)
