@@ -140,7 +140,7 @@ func (a *attempt) try(head *providers.Head, plan retry.Plan, goesOn bool) error 
 				a.status = head.Status()
 			}
 		}
-		a.refusal, a.first = nil, nil
+		a.refusal, a.first, a.tooLong = nil, nil, false
 		if err := a.upstream.Again(next.Delay); err != nil {
 			return err
 		}

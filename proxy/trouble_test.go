@@ -750,3 +750,30 @@ func TestPanicInTheLastCommit(t *testing.T) {
 		t.Errorf("log %s", r.log)
 	}
 }
+
+// TestAnswerOfAFallbackIsKept: a fallback that has taken the request has answered it, and the refusal of the first model begins nothing
+// anew, so that nothing is paid for twice. Before the second request the fallback is known to take less than it is sent now.
+func TestAnswerOfAFallbackIsKept(t *testing.T) {
+	const long = `{"error":{"code":"context_length_exceeded"}}`
+	u := &refuser{refuse: func(body string) string {
+		if !strings.Contains(body, `"small"`) {
+			return refused(400, long)
+		}
+		return ""
+	}}
+	addr := answering(t, u.answer)
+	entry := func(name string) retry.Entry {
+		return retry.Entry{Provider: providers.Options{Name: name, Kind: "compatible", BaseURL: "http://" + addr + "/v1", APIKey: "k"}}
+	}
+	list := []retry.Entry{entry("first"), entry("second")}
+	list[0].Resilience = retry.Options{Retry: retry.Retry{On: []any{400}}, Fallback: []retry.Target{{Model: "small"}}}
+	b := newBook()
+	r := start(t, rigOptions{upstream: addr, memory: b.shortened})
+	r.route(t, list)
+	resp := ask(t, r, plainChat)
+	_ = bodyText(t, resp)
+	a := await(t, b.answers, "commit")
+	if sent := u.sent(); resp.StatusCode != http.StatusOK || len(sent) != 2 || len(a.Reply.Choices) == 0 || len(b.answers) > 0 {
+		t.Errorf("status %d, %d requests, first commit: status %d, %d choices; %d more commits", resp.StatusCode, len(sent), a.HTTPStatus, len(a.Reply.Choices), len(b.answers))
+	}
+}
