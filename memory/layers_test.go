@@ -688,3 +688,30 @@ func TestSlowRecallDoesNotMoveTheWindow(t *testing.T) {
 		}
 	})
 }
+
+// rewriter is a layer whose append hook takes a second, and changes its state each time.
+type rewriter struct{}
+
+func (rewriter) AppendItems(_ context.Context, _ *layer.Turn, s layer.State, items []wire.Item) (layer.Appended, error) {
+	time.Sleep(time.Second)
+	return layer.Appended{Items: items, State: layer.State(`"` + string(time.Now().Format(time.RFC3339Nano)) + `"`)}, nil
+}
+
+// Turns of a session end at the same time, so that the hooks of all but one run again. There is no spool that would take a turn.
+func TestHooksThatRunAgainLoseNoTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := pipeline.Layer{ID: "slow", Kind: "test", Slot: 1, Scope: layer.Thread, Impl: rewriter{}}
+		l := newLab(t, memory.Options{CommitWait: hookTime, Lost: func(n int) { t.Errorf("%d turns lost", n) }, Shape: memory.Shape{Layers: layersOf(t, slow)}})
+		l.turn("u:1", "a:1")
+		var open []*memory.Turn
+		for _, said := range []string{"u:2", "u:3", "u:4"} {
+			turn := l.begin(memory.Call{Scope: scope}, said)
+			turn.Forwarded()
+			open = append(open, turn)
+		}
+		for _, turn := range open {
+			go turn.Commit(answer(t, "a:x"))
+		}
+		time.Sleep(time.Minute)
+	})
+}

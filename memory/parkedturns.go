@@ -196,11 +196,10 @@ func (p *parkedTurns) writeOne(ctx context.Context, w *turnWriter, a *Answer, en
 	w.entry.Order.GoesAhead = true
 	ctx, cancel := context.WithTimeout(ctx, p.m.replayWait(size)) // other turns of the session wait meanwhile
 	defer cancel()
-	held, err := p.m.locks.lock(ctx, w.group)
-	if err != nil {
+	if _, _, err := w.lock(ctx, nil); err != nil {
 		return err
 	}
-	defer func() { <-held }()
+	defer w.unlock()
 	if err := w.commit(ctx, a); err != nil {
 		return err
 	}

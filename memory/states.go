@@ -26,8 +26,8 @@ type states struct {
 	values sessionValues // of the session
 
 	run *pipeline.Run // idle until the layers have begun
-	// changed holds what a commit has read again because another turn changed the session. puts loads it: layers may still be running
-	// when it is read, as the input of a turn is written while its answer arrives.
+	// changed holds what a commit has read again because another turn changed the session. catchUpSession loads it: layers may still
+	// be running when it is read, as the input of a turn is written while its answer arrives.
 	changed *session.Extra
 	read    map[pipeline.Cell]layer.State // the states that the layers do not have yet
 	tried   []pipeline.Change             // that puts has returned, until their fate is known
@@ -167,13 +167,18 @@ func (st *states) catchUp(ctx context.Context) {
 	st.read = nil
 }
 
-// puts returns the values to write with the answer.
-func (st *states) puts(ctx context.Context) (p session.Puts) {
-	if st.changed != nil {
-		st.load(*st.changed)
-		st.changed = nil
-	}
+// isBehind reports whether the session was read again since the layers' hooks ran.
+func (st *states) isBehind() bool { return st.changed != nil }
+
+// catchUpSession runs the hooks again whose states others have changed since the session was read.
+func (st *states) catchUpSession(ctx context.Context) {
+	st.load(*st.changed)
+	st.changed = nil
 	st.catchUp(ctx)
+}
+
+// puts returns the values to write with the answer, of states that are not behind.
+func (st *states) puts() (p session.Puts) {
 	st.tried = st.run.Changes()
 	p.Values = append(st.groups[0].puts(st.tried), st.values.changes()...)
 	p.Others, st.sent = st.batches(st.groups[1:], st.tried)

@@ -28,6 +28,7 @@ type turnWriter struct {
 	states  *states           // what is read and written with the session; nil if nothing was read
 	values  map[string][]byte // session values of a turn that is resumed from its record
 	backlog bool              // its session was not read since earlier turns of it waited in the spool
+	held    <-chan struct{}   // the lock of the session, nil while it is not locked by this
 	parked  bool              // its record waits for an earlier turn of another process
 	deleted bool              // its session was deleted since it began: nothing of it is kept
 
@@ -101,11 +102,10 @@ func (w *turnWriter) renew(ctx context.Context) {
 	if w.m.outages.available(w.group) != nil {
 		return
 	}
-	held, err := w.m.locks.lock(ctx, w.group)
-	if err != nil {
+	if _, _, err := w.lock(ctx, nil); err != nil {
 		return // another turn of the session is being written
 	}
-	defer func() { <-held }()
+	defer w.unlock()
 	if err := w.entry.Renew(ctx); err != nil {
 		w.m.outages.failed(err)
 	}
@@ -183,13 +183,46 @@ func endLost(m *Memory, s Scope, turn string) {
 	}
 }
 
-// store commits the turn to the transcript. The lock spares turns of this process conflicts with each other.
+// lock locks the session, which spares turns of this process conflicts with each other. Locks are shared with other sessions, so that
+// no hook of a layer may run under one. Where a turn with its answer would be lost, it waits for longer than ctx allows, and the
+// context that is returned has new time for the store. Call end after using it.
+func (w *turnWriter) lock(ctx context.Context, a *Answer) (_ context.Context, end func(), err error) {
+	if w.held, err = w.m.locks.lock(ctx, w.group); err == nil || a == nil || w.m.spool.queue != nil {
+		return ctx, func() {}, err
+	}
+	long, cancel := context.WithTimeout(w.base, w.m.replayWait(0))
+	defer cancel()
+	w.held, err = w.m.locks.lock(long, w.group) //nolint:contextcheck // see long
+	own := withTimeout(w.base, w.m.o.CommitWait)
+	return own, own.end, err
+}
+
+// unlock unlocks the session, if this has it locked.
+func (w *turnWriter) unlock() {
+	if w.held != nil {
+		<-w.held
+	}
+	w.held = nil
+}
+
+// catchUp runs the hooks of layers again whose states others have changed. Meanwhile the session is not locked. They take none of the
+// store's time: the context that is returned has new time. Call end after using it.
+func (w *turnWriter) catchUp(ctx context.Context, a *Answer) (_ context.Context, end func(), err error) {
+	w.unlock()
+	w.states.catchUpSession(ctx)
+	own := withTimeout(w.base, w.m.o.CommitWait)
+	locked, endLocked, err := w.lock(own, a) //nolint:contextcheck // see own
+	return locked, func() { endLocked(); own.end() }, err
+}
+
+// store commits the turn to the transcript.
 func (w *turnWriter) store(ctx context.Context, a *Answer) error {
-	held, err := w.m.locks.lock(ctx, w.group)
+	ctx, end, err := w.lock(ctx, a)
+	defer end()
 	if err != nil {
 		return err
 	}
-	defer func() { <-held }()
+	defer w.unlock()
 
 	before := w.entry.Gone()
 	o := &w.entry.Order
@@ -221,11 +254,19 @@ func (w *turnWriter) commit(ctx context.Context, a *Answer) error {
 		}
 	}
 	for !w.deleted {
+		if a != nil && w.states != nil && w.states.isBehind() {
+			var end func()
+			ctx, end, err = w.catchUp(ctx, a)
+			defer end()
+			if err != nil {
+				return err
+			}
+		}
 		var p session.Puts
 		switch {
 		case a == nil:
 		case w.states != nil:
-			p = w.states.puts(ctx)
+			p = w.states.puts()
 		case w.entry.Order.Resumed:
 			p.Values = w.valuePuts()
 		}
