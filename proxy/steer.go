@@ -177,7 +177,7 @@ func (st *stream) errorEvent(e *Error) []byte {
 	if !st.client.gap.open() {
 		out = append(out, "\n\n"...)
 	}
-	return append(out, st.answer.req.dialect.ErrorEvent(e.fault())...)
+	return append(out, st.merger.ErrorEvent(e.fault())...)
 }
 
 // breakOff ends a stream with an error event. What the client has got is stored as cut off. If upstream refused a later round,
@@ -188,12 +188,13 @@ func (st *stream) breakOff(err error) error {
 		return err
 	}
 	e, reply := asError(err), st.merger.Merged()
+	event := st.errorEvent(e)
 	st.merger = nil // a large commit may wait
 	st.answer.commit(reply, memory.AbortedByUpstream)
 	if refused {
 		st.answer.req.s.logUpstream(st.answer.attempt.out.provider, e)
-		return st.client.write(st.errorEvent(e))
+		return st.client.write(event)
 	}
-	_ = st.client.write(st.errorEvent(e)) // the stream fails anyway
+	_ = st.client.write(event) // the stream fails anyway
 	return err
 }

@@ -60,13 +60,13 @@ func TestErrorEvent(t *testing.T) {
 	f := Fault{Message: `no "x"`, Type: "proxy_error", Code: "bad"}
 	for d, want := range map[Dialect]string{
 		Chat:      "data: {\"error\":{\"message\":\"no \\\"x\\\"\",\"type\":\"proxy_error\",\"param\":null,\"code\":\"bad\"}}\n\n",
-		Responses: "event: error\ndata: {\"type\":\"error\",\"code\":\"bad\",\"message\":\"no \\\"x\\\"\",\"param\":null}\n\n",
+		Responses: "event: error\ndata: {\"type\":\"error\",\"code\":\"bad\",\"message\":\"no \\\"x\\\"\",\"param\":null,\"sequence_number\":4}\n\n",
 	} {
-		if got := string(d.ErrorEvent(f)); got != want {
+		if got := string(d.ErrorEvent(f, 4)); got != want {
 			t.Errorf("%s: got %s", d, got)
 		}
 		folder := NewFolder(d)
-		if _, ended := folder.Write(d.ErrorEvent(f)); !ended || folder.Reply().Error == nil {
+		if _, ended := folder.Write(d.ErrorEvent(f, 4)); !ended || folder.Reply().Error == nil {
 			t.Errorf("%s: the event does not end a stream with an error", d)
 		}
 	}

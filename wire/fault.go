@@ -29,8 +29,9 @@ func (d Dialect) ErrorBody(f Fault) []byte {
 	}{v})
 }
 
-// ErrorEvent returns the event that ends a stream with the fault, so that clients raise it.
-func (d Dialect) ErrorEvent(f Fault) []byte {
+// ErrorEvent returns the event that ends a stream with the fault, so that clients raise it. number is its sequence number, in a
+// dialect whose events have one.
+func (d Dialect) ErrorEvent(f Fault, number int) []byte {
 	if d.Rules().ErrorEvent == "" {
 		return fmt.Appendf(nil, "data: %s\n\n", d.ErrorBody(f))
 	}
@@ -39,9 +40,10 @@ func (d Dialect) ErrorEvent(f Fault) []byte {
 		Code    string  `json:"code"`
 		Message string  `json:"message"`
 		Param   *string `json:"param"`
+		Number  int     `json:"sequence_number"`
 	}
 	name := d.Rules().ErrorEvent
-	return fmt.Appendf(nil, "event: %s\ndata: %s\n\n", name, encodeFault(event{Type: name, Code: f.Code, Message: f.Message}))
+	return fmt.Appendf(nil, "event: %s\ndata: %s\n\n", name, encodeFault(event{Type: name, Code: f.Code, Message: f.Message, Number: number}))
 }
 
 func encodeFault(v any) []byte {

@@ -119,6 +119,8 @@ func (m merger) Event(b *merge.Block) {
 func (merger) Release() {}
 func (merger) Next()    {}
 
+func (merger) Number() int { return 0 }
+
 func (m merger) End() {
 	for _, b := range m.s.Terminal() {
 		m.s.Pass(b)

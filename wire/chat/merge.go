@@ -222,3 +222,5 @@ func (c *merger) Next() {
 	c.calls, c.held, c.ending = nil, nil, nil
 	c.dropped = c.dropped || c.first >= 0
 }
+
+func (*merger) Number() int { return 0 }

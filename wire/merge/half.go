@@ -28,6 +28,8 @@ type Half interface {
 	End()
 	// Next begins the next upstream answer.
 	Next()
+	// Number returns the sequence number of the client's next event, 0 in a dialect whose events have none.
+	Number() int
 }
 
 // Block is a block of the stream on its way to the client.

@@ -287,6 +287,9 @@ func (s *Merger) Finish() []byte {
 	return s.client.give()
 }
 
+// ErrorEvent returns the event that ends the client's stream with a fault, behind all that was returned so far.
+func (s *Merger) ErrorEvent(f wire.Fault) []byte { return s.dialect.ErrorEvent(f, s.of.Number()) }
+
 // Behind takes what upstream sends behind the answer's end, after Finish, and returns what of it the client may have.
 func (s *Merger) Behind(p []byte) []byte {
 	if !s.client.Judges() {

@@ -266,6 +266,8 @@ func (r *merger) number(raw []byte) []byte {
 	return strconv.AppendInt(nil, int64(n), 10)
 }
 
+func (r *merger) Number() int { return r.seq }
+
 // placed returns the output index that the client gets in place of upstream's. Its items stand in the order in which they
 // began, since clients build their list that way.
 func (r *merger) placed(it *item, raw []byte) []byte {
