@@ -141,10 +141,12 @@ func resendable(r *wire.Request, items []wire.Item) []*wire.Item {
 		if !stored && session.IsLookedUp(it) {
 			continue
 		}
-		if ok := true; bound {
-			if it, ok = it.Portable(wire.Unnamed); !ok {
+		if bound {
+			portable, ok := it.Portable(wire.Unnamed)
+			if !ok {
 				continue
 			}
+			it = portable
 		}
 		out[i] = &it
 	}
