@@ -141,14 +141,13 @@ func resendable(r *wire.Request, items []wire.Item) []*wire.Item {
 		if !stored && session.IsLookedUp(it) {
 			continue
 		}
+		reach := wire.Near
 		if bound {
-			portable, ok := it.Portable(wire.Unnamed)
-			if !ok {
-				continue
-			}
-			it = portable
+			reach = wire.Unnamed
 		}
-		out[i] = &it
+		if again, ok := it.Portable(reach); ok {
+			out[i] = &again
+		}
 	}
 	return out
 }
