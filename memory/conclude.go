@@ -28,8 +28,8 @@ func (l *turnLayers) conclude(base context.Context, a *Answer) (after func(conte
 	answered := l.success(a)
 	settles := answered && l.settles()
 	if answered {
-		l.run.Store(ctx, resp)
-		l.evictions.hand(ctx, &l.layerRun)
+		l.run.Store(ctx, resp)             //nolint:contextcheck // ctx is made of base
+		l.evictions.hand(ctx, &l.layerRun) //nolint:contextcheck // likewise
 	}
 
 	// A failed or cut call ends no run: clients retry or continue it. A denied call ends the run.
@@ -44,7 +44,7 @@ func (l *turnLayers) conclude(base context.Context, a *Answer) (after func(conte
 	settles = settles || end.Result.Ends() && l.run.Concludes()
 	later := settles || l.run.CompletesLater()
 	if done && !later {
-		l.run.Complete(ctx, end)
+		l.run.Complete(ctx, end) //nolint:contextcheck // likewise
 	}
 	gives := end.Result.Ends() && l.call.Scope.Parent != ""
 	if !settles && !gives && (!done || !later) {

@@ -692,9 +692,9 @@ func TestSlowRecallDoesNotMoveTheWindow(t *testing.T) {
 // rewriter is a layer whose append hook takes a second, and changes its state each time.
 type rewriter struct{}
 
-func (rewriter) AppendItems(_ context.Context, _ *layer.Turn, s layer.State, items []wire.Item) (layer.Appended, error) {
+func (rewriter) AppendItems(_ context.Context, _ *layer.Turn, _ layer.State, items []wire.Item) (layer.Appended, error) {
 	time.Sleep(time.Second)
-	return layer.Appended{Items: items, State: layer.State(`"` + string(time.Now().Format(time.RFC3339Nano)) + `"`)}, nil
+	return layer.Appended{Items: items, State: layer.State(`"` + time.Now().Format(time.RFC3339Nano) + `"`)}, nil
 }
 
 // Turns of a session end at the same time, so that the hooks of all but one run again. There is no spool that would take a turn.

@@ -192,7 +192,7 @@ func (w *turnWriter) lock(ctx context.Context, a *Answer) (_ context.Context, en
 	}
 	long, cancel := context.WithTimeout(w.base, w.m.replayWait(0))
 	defer cancel()
-	w.held, err = w.m.locks.lock(long, w.group) //nolint:contextcheck // see long
+	w.held, err = w.m.locks.lock(long, w.group)
 	own := withTimeout(w.base, w.m.o.CommitWait)
 	return own, own.end, err
 }
@@ -211,7 +211,7 @@ func (w *turnWriter) catchUp(ctx context.Context, a *Answer) (_ context.Context,
 	w.unlock()
 	w.states.catchUpSession(ctx)
 	own := withTimeout(w.base, w.m.o.CommitWait)
-	locked, endLocked, err := w.lock(own, a) //nolint:contextcheck // see own
+	locked, endLocked, err := w.lock(own, a)
 	return locked, func() { endLocked(); own.end() }, err
 }
 

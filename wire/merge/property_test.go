@@ -295,7 +295,7 @@ func TestWhole(t *testing.T) {
 	if got := Whole(dialects.Chat, []Answer{{Body: visible, Withheld: true}}); got != nil {
 		t.Errorf("a withheld answer: %s", got)
 	}
-	want := `{"id":"a","choices":[{"message":{"content":"aa","tool_calls":[{"id":"1","function":{"name":"mem_x"}}]},"finish_reason":"stop"}],"usage":{"n":2}}`
+	want := `{"id":"a","choices":[{"message":{"content":"a\n\na","tool_calls":[{"id":"1","function":{"name":"mem_x"}}]},"finish_reason":"stop"}],"usage":{"n":2}}`
 	calling := strings.Replace(string(visible), `"a"}`, `"a","tool_calls":[{"id":"1","function":{"name":"mem_x"}}]}`, 1)
 	if got := string(Whole(dialects.Chat, []Answer{{Body: visible}, {Body: []byte(calling)}})); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
