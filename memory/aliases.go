@@ -4,6 +4,7 @@ import (
 	"remora/memory/past"
 	"remora/memory/pipeline"
 	"remora/memory/session"
+	"remora/memory/turnrecord"
 )
 
 // Types of other packages that callers of a Memory use.
@@ -45,6 +46,9 @@ const (
 	AbortedByClient   = session.AbortedByClient
 	AbortedByUpstream = session.AbortedByUpstream
 )
+
+// TurnComplete is the status in the record of a turn whose answer is whole.
+const TurnComplete = turnrecord.Complete
 
 // Errors of reading and importing transcripts.
 var (

@@ -454,27 +454,45 @@ func listSessions(ctx context.Context, a archive) error {
 
 // printText prints one line for each item: its number, its role, the beginning of its text, and its labels.
 func printText(ctx context.Context, a archive, s memory.Scope) error {
+	unanswered, err := unansweredTurns(ctx, a, s)
+	if err != nil {
+		return err
+	}
 	out := bufio.NewWriter(a.out)
-	err := a.memory.Walk(ctx, s, func(l memory.Line) error {
+	err = a.memory.Walk(ctx, s, func(l memory.Line) error {
 		if l.Item == nil {
 			return nil
 		}
 		who, text := roleAndText(l.Item)
-		line := fmt.Sprintf("%6d  %-9s  %s%s", l.Item.Seq, firstRunes(who, 24), firstRunes(text, 70), labels(l.Item))
+		line := fmt.Sprintf("%6d  %-9s  %s%s", l.Item.Seq, firstRunes(who, 24), firstRunes(text, 70), labels(l.Item, unanswered[l.Item.Turn]))
 		_, err := fmt.Fprintln(out, strings.TrimRight(line, " "))
 		return err
 	})
 	return errors.Join(err, out.Flush())
 }
 
-// labels returns an item's labels, such as hidden, or on a side branch.
-func labels(l *memory.ItemLine) string {
+// unansweredTurns returns the statuses of the turns without a whole answer. Their records are read first, since an export has them behind
+// the items.
+func unansweredTurns(ctx context.Context, a archive, s memory.Scope) (map[string]string, error) {
+	statuses := make(map[string]string)
+	err := a.memory.Walk(ctx, s, func(l memory.Line) error {
+		var turn struct{ ID, Status string }
+		if l.Turn != nil && json.Unmarshal(l.Turn, &turn) == nil && turn.Status != memory.TurnComplete {
+			statuses[turn.ID] = turn.Status
+		}
+		return nil
+	})
+	return statuses, err
+}
+
+// labels returns an item's labels, such as hidden, or on a side branch. status is that of its turn, "" if that has a whole answer.
+func labels(l *memory.ItemLine, status string) string {
 	var b strings.Builder
 	for _, m := range []struct {
 		set  bool
 		name string
 	}{
-		{!l.OnHead && !l.Side, "branch"}, {l.Side, "side"}, {l.Summary, "client summary"}, {l.Hidden, "hidden"}, {l.Partial, "partial"},
+		{!l.OnHead && !l.Side, "branch"}, {l.Side, "side"}, {l.Summary, "client summary"}, {l.Hidden, "hidden"}, {l.Partial, "partial"}, {status != "" && !l.Partial, printable(status)},
 	} {
 		if m.set {
 			b.WriteString("  [" + m.name + "]")

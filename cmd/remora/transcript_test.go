@@ -162,7 +162,7 @@ func TestTranscript(t *testing.T) {
 		"     4  assistant  You said: Two  [branch]\n"+
 		"     5  user       Three\n"+
 		"     6  assistant  You said: Three\n"+
-		"     7  user       Four and some words more\n"+
+		"     7  user       Four and some words more  [incomplete]\n"+
 		"     8  assistant  You said: Four and some words  [partial]\n", "--text", "--session", "v", "--key", "key-a")
 
 	// The items that a turn sent upstream, in their stored bytes.

@@ -69,7 +69,7 @@ func TestUnreadableAnswerIsPaidOnce(t *testing.T) {
 	}
 	d.proxy.Stop()
 	text, _ := d.run(0, "", "--text", "--session", "s")
-	for i, want := range []string{"user       Hi.  [branch]", "user       Later.", "assistant  Ready.", "user       And now?", "assistant  Now."} {
+	for i, want := range []string{"user       Hi.  [branch]  [incomplete]", "user       Later.  [incomplete]", "assistant  Ready.", "user       And now?", "assistant  Now."} {
 		if !strings.Contains(text, fmt.Sprintf("%6d  %s\n", i+1, want)) {
 			t.Errorf("no %q in\n%s", want, text)
 		}

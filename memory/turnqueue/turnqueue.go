@@ -199,6 +199,7 @@ func (q *Queue) removeFirst() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.bytes -= int64(len(q.held[0]))
+	q.held[0] = nil // its memory no longer counts
 	if q.held = q.held[1:]; len(q.held) == 0 {
 		q.held = nil
 	}
