@@ -33,7 +33,7 @@ func TestDeniedCalls(t *testing.T) {
 	}{
 		{
 			"alone", `SAY Cleaning. ;; CALL rm {"path":"/"} ;; SAY I will not then.`,
-			[]string{"assistant Cleaning.I will not then."},
+			[]string{"assistant Cleaning.\n\nI will not then."},
 			2,
 		},
 		{"beside another", `CALL rm {"path":"/"} | ls {"path":"/"} ;; SAY Listed.`, []string{`call ls {"path":"/"}`}, 1},
