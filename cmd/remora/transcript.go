@@ -454,35 +454,31 @@ func listSessions(ctx context.Context, a archive) error {
 
 // printText prints one line for each item: its number, its role, the beginning of its text, and its labels.
 func printText(ctx context.Context, a archive, s memory.Scope) error {
-	unanswered, err := unansweredTurns(ctx, a, s)
-	if err != nil {
-		return err
+	type printed struct {
+		text string
+		item memory.ItemLine // without its content
 	}
-	out := bufio.NewWriter(a.out)
-	err = a.memory.Walk(ctx, s, func(l memory.Line) error {
-		if l.Item == nil {
-			return nil
-		}
-		who, text := roleAndText(l.Item)
-		line := fmt.Sprintf("%6d  %-9s  %s%s", l.Item.Seq, firstRunes(who, 24), firstRunes(text, 70), labels(l.Item, unanswered[l.Item.Turn]))
-		_, err := fmt.Fprintln(out, strings.TrimRight(line, " "))
-		return err
-	})
-	return errors.Join(err, out.Flush())
-}
-
-// unansweredTurns returns the statuses of the turns without a whole answer. Their records are read first, since an export has them behind
-// the items.
-func unansweredTurns(ctx context.Context, a archive, s memory.Scope) (map[string]string, error) {
-	statuses := make(map[string]string)
+	var lines []printed
+	unanswered := make(map[string]string) // statuses of turns without a whole answer; their records come behind the items
 	err := a.memory.Walk(ctx, s, func(l memory.Line) error {
 		var turn struct{ ID, Status string }
-		if l.Turn != nil && json.Unmarshal(l.Turn, &turn) == nil && turn.Status != memory.TurnComplete {
-			statuses[turn.ID] = turn.Status
+		switch {
+		case l.Item != nil:
+			who, text := roleAndText(l.Item)
+			line := printed{fmt.Sprintf("%6d  %-9s  %s", l.Item.Seq, firstRunes(who, 24), firstRunes(text, 70)), *l.Item}
+			line.item.JSON, line.item.Raw = nil, nil
+			lines = append(lines, line)
+		case l.Turn != nil && json.Unmarshal(l.Turn, &turn) == nil && turn.Status != memory.TurnComplete:
+			unanswered[turn.ID] = turn.Status
 		}
 		return nil
 	})
-	return statuses, err
+	out := bufio.NewWriter(a.out)
+	for i := range lines {
+		l := &lines[i]
+		_, _ = fmt.Fprintln(out, strings.TrimRight(l.text+labels(&l.item, unanswered[l.item.Turn]), " ")) // Flush returns the error
+	}
+	return errors.Join(err, out.Flush())
 }
 
 // labels returns an item's labels, such as hidden, or on a side branch. status is that of its turn, "" if that has a whole answer.
