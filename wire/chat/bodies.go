@@ -85,6 +85,9 @@ func touch(before, after string) bool {
 	return before != "" && after != "" && !unicode.IsSpace(last) && !unicode.IsSpace(first)
 }
 
+// scored reports whether a choice has log probabilities of its tokens, which clients match with its text.
+func scored(choice []byte) bool { return !merge.Empty(orNull(wire.Member(choice, "logprobs"))) }
+
 // apart puts a blank line before a text.
 func apart(text []byte) []byte { return slices.Concat([]byte(`"\n\n`), text[1:]) }
 
@@ -108,14 +111,13 @@ const maxMembers = 64
 
 func (m *joining) add(body int, choice []byte) {
 	visible, calls := m.visible(body, wire.Member(choice, "message"))
-	scored := !merge.Empty(orNull(wire.Member(choice, "logprobs")))
 	if calls && body < len(m.All())-1 {
 		m.end.earlier = true
 	}
 	m.end.calls = m.end.calls || calls
 	for p := range wire.Children(visible) {
 		if text := wire.Text(p.Value); string(p.Name) == "content" && text != "" {
-			if !scored && touch(m.text, text) {
+			if !scored(choice) && touch(m.text, text) {
 				p.Value = apart(p.Value)
 			}
 			m.text = text

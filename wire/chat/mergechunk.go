@@ -153,7 +153,7 @@ func (w *writing) mine(raw []byte, members choiceMembers) []byte {
 	if about, ok := w.k.b.Effect.(*effect); ok && about.Whole && nothing(read) {
 		read = members.message
 	}
-	w.scored = !merge.Empty(orNull(wire.Member(raw, "logprobs")))
+	w.scored = scored(raw)
 	out := wire.Edit(raw, func(_ int, p wire.Child) ([]byte, bool) {
 		switch string(p.Name) {
 		case "index":
