@@ -372,15 +372,17 @@ func (t *Turn) Commit(a Answer) {
 		if l.states.conflicted() && !l.flush(ctx) {
 			after = l.flushFirst(after)
 		}
-		if after != nil {
+		switch {
+		case awaited:
 			done := make(chan struct{})
-			begun := t.m.settling.begin(t.base, func(ctx context.Context) { defer close(done); after(ctx) })
-			if begun && awaited {
+			if t.m.settling.begin(t.base, func(ctx context.Context) { defer close(done); after(ctx) }) {
 				select {
 				case <-done:
 				case <-ctx.Done():
 				}
 			}
+		case after != nil:
+			t.m.settling.begin(t.base, after)
 		}
 		if !l.guard {
 			t.m.past.EmbedSoon(t.shape.Embeddings, t.call.Scope, t.call.Credential, t.ID)
