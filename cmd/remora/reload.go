@@ -33,7 +33,7 @@ func (l *live) watch(ctx context.Context, hangup <-chan os.Signal) <-chan struct
 				return
 			case <-hangup:
 				l.reloadCertificate()
-				l.problem = "" // whoever asks for a reload is told why it fails
+				l.problem = "" // an operator who asks for a reload gets the reason again
 				l.reload(ctx)
 			case <-tick.C:
 				l.reloadCertificate()

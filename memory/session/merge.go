@@ -22,7 +22,7 @@ const (
 	relUpstream relation = "upstream" // upstream has the history
 )
 
-// match is what a request has in common with the transcript. Its relation is empty if that is nothing.
+// match is what a request has in common with the transcript. Without anything in common, its relation is empty.
 type match struct {
 	relation relation
 	// line is the line that the items are stored on, 0 for a new one. A line is all that shares its beginning, with its

@@ -134,7 +134,7 @@ func byHead(decide func(*placement) plan) func(*placement, context.Context) (pla
 func (q *placement) onHead() plan {
 	m, ok := q.merge.ends()
 	if q.in.stateful || !ok || m.relation != relContinue || m.parent != q.head.Pos {
-		return plan{} // of these, upstream knows the place of the first
+		return plan{} // upstream knows the place of a stateful request; the others do not continue the head
 	}
 	if slices.ContainsFunc(q.in.items[m.fresh:], func(it wire.Item) bool { return !landmark(it) }) {
 		return plan{} // an answer from elsewhere
