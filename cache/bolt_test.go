@@ -37,7 +37,7 @@ func read(t *testing.T, s cache.Store, owner, name string) []byte {
 	return got[0].Values[0]
 }
 
-func mustCommit(t *testing.T, s cache.Store, b cache.Batch) {
+func mustCommit(t testing.TB, s cache.Store, b cache.Batch) {
 	t.Helper()
 	if got := s.Commit(ctx(), []cache.Batch{b}); got[0].Err != nil {
 		t.Fatal(got[0].Err)

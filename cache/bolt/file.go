@@ -17,6 +17,9 @@ import (
 // ErrDamaged is wrapped by errors about a file that is truncated, overwritten or corrupt.
 var ErrDamaged = errors.New("the file is damaged: restore a backup (remora store backup makes them; cp of a file in use does not)")
 
+// errOverwritten is the error of every write after another process has written the file.
+var errOverwritten = errors.New("the file of store.url was overwritten while in use: restart, which checks what it holds now")
+
 // leastPages is the number of pages of the smallest file.
 const leastPages = 4
 
@@ -27,6 +30,8 @@ type storeFile struct {
 	// stuck is set if a transaction could not begin or roll back: bbolt then keeps its locks, and later calls would block
 	// forever.
 	stuck atomic.Bool
+	// last is the number of the last transaction that was written, 0 before the first. Only a write transaction reads it.
+	last int
 }
 
 // openFile opens and locks the file. If Compact replaced the file while openFile waited for the lock, it opens the new one:
@@ -102,7 +107,7 @@ func (f *storeFile) whole(file *os.File) error {
 		if want := tx.Size(); info.Size() < want {
 			return fmt.Errorf("%w: it has %d bytes of %d", ErrDamaged, info.Size(), want)
 		}
-		return nil
+		return checkPages(file, f.db.Info().PageSize, tx)
 	})
 }
 
@@ -123,12 +128,20 @@ func (f *storeFile) update(write func(tx *bolt.Tx) error) error {
 	if err != nil {
 		return err
 	}
+	id := tx.ID()
 	err = sound(func() error {
+		if f.last != 0 && id != f.last+1 {
+			return errOverwritten // bbolt's list of free pages is of the file that was there before
+		}
 		if err := write(tx); err != nil {
 			return err
 		}
 		f.db.AllocSize = growth(tx.Size())
-		return tx.Commit()
+		if err := tx.Commit(); err != nil {
+			return err
+		}
+		f.last = id
+		return nil
 	})
 	if err == nil {
 		return nil
