@@ -37,10 +37,10 @@ func read(t *testing.T, s cache.Store, owner, name string) []byte {
 	return got[0].Values[0]
 }
 
-func mustCommit(t testing.TB, s cache.Store, b cache.Batch) {
-	t.Helper()
+func mustCommit(tb testing.TB, s cache.Store, b cache.Batch) {
+	tb.Helper()
 	if got := s.Commit(ctx(), []cache.Batch{b}); got[0].Err != nil {
-		t.Fatal(got[0].Err)
+		tb.Fatal(got[0].Err)
 	}
 }
 

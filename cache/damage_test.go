@@ -21,21 +21,21 @@ import (
 )
 
 // filled writes a bolt store of a few hundred pages, and returns the bytes of its file that are in use.
-func filled(t testing.TB, path string) []byte {
-	t.Helper()
-	s := open(t, "bolt:"+path, cache.Options{})
+func filled(tb testing.TB, path string) []byte {
+	tb.Helper()
+	s := open(tb, "bolt:"+path, cache.Options{})
 	for i := range 300 {
 		b := put("o", fmt.Sprint(i), storetest.Record(i))
 		b.Listed = true
-		mustCommit(t, s, b)
+		mustCommit(tb, s, b)
 	}
 	if err := s.Close(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 
 	db, err := bbolt.Open(path, 0o600, nil)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	used := int64(0)
 	err = db.View(func(tx *bbolt.Tx) error {
@@ -44,15 +44,15 @@ func filled(t testing.TB, path string) []byte {
 	})
 	b, readErr := os.ReadFile(path)
 	if err := errors.Join(err, readErr, db.Close()); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return b[:used]
 }
 
 // visit reads and writes all groups of a store whose file may be damaged, several at once: a commit alone takes a write of the disk.
 // Then it lists them. It returns the number of failed operations, and fails the test for errors that do not mention the damage.
-func visit(t testing.TB, s cache.Store) (failed int) {
-	t.Helper()
+func visit(tb testing.TB, s cache.Store) (failed int) {
+	tb.Helper()
 	errs := make([]error, 300)
 	var work sync.WaitGroup
 	for i := range errs {
@@ -73,7 +73,7 @@ func visit(t testing.TB, s cache.Store) (failed int) {
 		}
 		failed++
 		if fault, _ := cache.FaultOf(err); errors.Is(err, bolt.ErrDamaged) && (fault != cache.FaultCorrupt || !errors.Is(err, cache.ErrUnreadable)) {
-			t.Errorf("damage is a fault of %v: %v", fault, err)
+			tb.Errorf("damage is a fault of %v: %v", fault, err)
 		}
 	}
 	return failed
@@ -113,23 +113,23 @@ func TestBoltPathOfAFolder(t *testing.T) {
 }
 
 // isWholeOrRefused opens a store: Open returns an error for a damaged file, and a store that it opens has all groups.
-func isWholeOrRefused(t testing.TB, path string, content []byte) (refused bool) {
-	t.Helper()
+func isWholeOrRefused(tb testing.TB, path string, content []byte) (refused bool) {
+	tb.Helper()
 	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	s, err := stores.Open("bolt:"+path, cache.Options{})
 	if err != nil {
 		if !errors.Is(err, bolt.ErrDamaged) {
-			t.Errorf("%s: %v", filepath.Base(path), err)
+			tb.Errorf("%s: %v", filepath.Base(path), err)
 		}
 		return true
 	}
-	if failed := visit(t, s); failed > 0 {
-		t.Errorf("%s is opened, and %d operations fail", filepath.Base(path), failed)
+	if failed := visit(tb, s); failed > 0 {
+		tb.Errorf("%s is opened, and %d operations fail", filepath.Base(path), failed)
 	}
 	if err := s.Close(); err != nil {
-		t.Error(err)
+		tb.Error(err)
 	}
 	return false
 }
