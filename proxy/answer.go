@@ -142,8 +142,8 @@ func (a *answer) commit(r wire.Reply, aborted memory.Aborted) {
 		a.req.trace.answered(a.attempt, a.attempt.status, &r)
 	}
 	out, turn := &a.attempt.out, a.req.turn
-	if len(r.Error) > 0 && turn != nil && newRefusal(a.attempt.status, r.Error).aboutLength() {
-		out.learnLength() // streams, and some gateways, refuse with status 200
+	if len(r.Error) > 0 && turn != nil {
+		out.learnLength(newRefusal(a.attempt.status, r.Error)) // streams, and some gateways, refuse with status 200
 	}
 	if a.rounds > 1 {
 		r.Usage = a.usage // the client's usage has the input of the last round alone

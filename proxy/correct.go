@@ -75,7 +75,7 @@ func (a *attempt) correct(head *providers.Head) (*correction, error) {
 	a.refusal = body
 	r := newRefusal(status, body)
 	if r.aboutLength() {
-		a.tooLong = a.out.learnLength() && !busy && !a.corrected
+		a.tooLong = a.out.learnLength(r) && !busy && !a.corrected
 		return nil, nil
 	}
 	if busy || a.corrected {
@@ -162,21 +162,25 @@ func (c *correction) end(a *attempt, head *providers.Head, err error) error {
 	return nil
 }
 
-// learnLength remembers that the model does not take as much as it was sent. From then on requests have half of that: what a model
-// takes is known from few providers, tokens are estimates for many, and the answer needs room as well. A request may be longer than
-// what was learnt before, since its current run always stays; what was learnt stays then. It reports whether less may help.
-func (o *outgoing) learnLength() bool {
+// learnLength remembers that the model does not take as much as it was sent, if that is what a refusal says. From then on requests
+// have as much as its figures leave, and without figures half: what a model takes is known from few providers, and the answer needs
+// room as well. A request may be longer than what was learnt before, since its current run always stays; what was learnt stays then.
+// It reports whether less may help.
+func (o *outgoing) learnLength(r *refusal) bool {
 	sent, known := o.req.turn.shaper.Tokens(), o.lesson(aboutContext).tokens
-	if sent <= leastTokens {
+	if !r.aboutLength() || sent <= leastTokens {
 		return false // nothing that could be left out is too long
 	}
-	half := max(sent/2, leastTokens)
-	if known > 0 && known <= half {
+	next := sent / 2
+	if fitting := r.fitting(sent); fitting > 0 {
+		next = min(fitting, sent/4*3) // not more, so that few refusals are enough where the figures mean something else
+	}
+	if next = max(next, leastTokens); known > 0 && known <= next {
 		return true // for a request that was begun before that was learnt
 	}
-	o.learn(aboutContext, lesson{tokens: half})
+	o.learn(aboutContext, lesson{tokens: next})
 	o.req.s.log.Info("a request was longer than the model's context; for an hour requests have fewer tokens",
-		"provider", o.provider.Name(), "model", bounded(o.modelName()), "max_tokens", half)
+		"provider", o.provider.Name(), "model", bounded(o.modelName()), "max_tokens", next)
 	return true
 }
 

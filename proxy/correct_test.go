@@ -456,7 +456,8 @@ func TestToolsAreLearntByShape(t *testing.T) {
 	}
 }
 
-// TestLongRequestTeaches: after a refusal for the length of a request, windows send half of what was refused, for an hour.
+// TestLongRequestTeaches: after a refusal for the length of a request, windows send half of what was refused, or what its figures
+// leave, for an hour.
 func TestLongRequestTeaches(t *testing.T) {
 	const long = `{"error":{"message":"This model's maximum context length is 8192 tokens.","code":"context_length_exceeded"}}`
 	const perMinute = `{"error":{"message":"Request too large for m on tokens per min (TPM): Limit 6000, Requested 9000.","code":"rate_limit_exceeded"}}`
@@ -467,7 +468,7 @@ func TestLongRequestTeaches(t *testing.T) {
 		hidden       string // an answer with a layer's call, which comes first
 	}{
 		{"as a refusal", refused(400, long), 4500, ""},
-		{"for more than a minute's tokens", refused(429, perMinute, "Retry-After: 1\r\n"), 4500, ""},
+		{"for more than a minute's tokens", refused(429, perMinute, "Retry-After: 1\r\n"), 4050, ""},
 		{"as an answer", sized(long), 4500, ""},
 		{"in a stream", live("data: " + long + "\n\n"), 4500, ""},
 		{"behind a hidden call", refused(400, long), 4500, sized(wholeHidden)},
@@ -753,6 +754,48 @@ func TestRefusalsOfLength(t *testing.T) {
 	} {
 		if newRefusal(status, []byte(text)).aboutLength() {
 			t.Errorf("%d %q is about the length", status, text)
+		}
+	}
+}
+
+// TestFiguresOfRefusals: a refusal that has figures says how much of the request would fit, in tokens as Remora estimates them.
+func TestFiguresOfRefusals(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		text           string
+		estimate, want int
+	}{
+		// The request is counted with 9000 tokens, a quarter of the context is left for the answer, and a tenth is margin.
+		{"This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens.", 9000, 5529},
+		{"This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens.", 6000, 3686},
+		{"This model's maximum context length is 8192 tokens. However, you requested 9024 tokens (8000 in the messages, 1024 in the completion).", 8000, 6451},
+		{"This model's maximum context length is 128000 tokens. However, your messages resulted in 140339 tokens (139000 in the messages, 1339 in the functions).", 141000, 108335},
+		{"'max_tokens' is too large: 4000. This model's maximum context length is 8192 tokens and your request has 6000 input tokens (4000 > 8192 - 6000).", 6000, 3772},
+		{"This endpoint's maximum context length is 32768 tokens. However, you requested about 40000 tokens (39000 of text input, 1000 in the output).", 39200, 28737},
+		{"prompt is too long: 215573 tokens > 200000 maximum", 200000, 160156},
+		{"input length and `max_tokens` exceed context limit: 199759 + 8192 > 200000, decrease input length or `max_tokens` and try again", 199759, 172627},
+		{"The input token count (1196265) exceeds the maximum number of tokens allowed (1048575).", 1000000, 782723},
+		{"Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum context length", 40000, 22118},
+		{"This model's maximum prompt length is 131072 but the request contains 136973 tokens.", 136973, 110592},
+		{"Invalid request: Your request exceeded model token limit: 262144 (requested: 269030)", 269030, 228556},
+		{"Input length 203743 exceeds the maximum length 202752", 203743, 175104},
+		{"prompt token count of 150000 exceeds the limit of 128000", 150000, 107827},
+		{"Request too large for model `m` on tokens per minute (TPM): Limit 10000, Requested 15088", 15088, 6750},
+		{`{"error":{"code":400,"message":"the request exceeds the available context size, try increasing it","type":"exceed_context_size_error","n_prompt_tokens":5012,"n_ctx":4096}}`, 4000, 2206},
+		{"The decoder prompt (length 21535) is longer than the maximum model length of 16384.", 21535, 11059},
+		{"Input length (160062 tokens) exceeds the maximum allowed length (59862 tokens).", 160062, 46503},
+		{"Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000 `inputs` tokens and 100 `max_new_tokens`", 5000, 2764},
+		{"However, the model is loaded with context length of only 4096 tokens. Trying to keep the first 5012 tokens", 5012, 2764},
+
+		{"Your input exceeds the context window of this model. Please adjust your input and try again.", 9000, 0},
+		{"Range of input length should be [1, 30720]", 40000, 0},
+		{"Request body too large for gpt-4o model. Max size: 8000 tokens.", 10000, 0},
+		{"This model's maximum context length is 8192 tokens.", 90000, 0},
+		{"Invalid 'messages': array too long. Expected an array with maximum length 2048, but got an array with length 2100 instead.", 2100, 0},
+		{"The request exceeds the available context size (99999999999999999999 tokens): 5000", 5000, 0},
+	} {
+		if got := newRefusal(400, []byte(test.text)).fitting(test.estimate); got != test.want {
+			t.Errorf("%d of %d tokens, want %d: %s", got, test.estimate, test.want, test.text)
 		}
 	}
 }

@@ -3,7 +3,10 @@ package proxy
 import (
 	"bytes"
 	"fmt"
+	"math"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/valyala/fasthttp"
@@ -73,6 +76,63 @@ func (r *refusal) aboutLength() bool {
 		"model token limit", "prompt is too long", "input is too long", "maximum prompt length", "exceeds max length", "input length",
 		"token count", "too many tokens", "`inputs` tokens", "request too large for", "'messages': array too long",
 		"'input': array too long") || r.isTooLarge() && r.says("tokens")
+}
+
+// contextLimits finds the number of tokens that upstream takes, the surest words first.
+var contextLimits = []*regexp.Regexp{
+	regexp.MustCompile(`"n_ctx": ?(\d{3,9})\b`),
+	regexp.MustCompile(`\s(?:>|<=) (\d{3,9})\b`),
+	regexp.MustCompile(`\b(\d{3,9}) maximum`),
+	regexp.MustCompile(`(?:context (?:length|size|window|limit)|(?:prompt|model|maximum|max) length|token limit|allowed|limit|max size)\D{0,24}(\d{3,9})\b`),
+}
+
+var figures = regexp.MustCompile(`\b\d{3,9}\b`)
+
+// fitting returns how many tokens of a request, which was estimated to have so many, upstream would take, 0 if the refusal does not
+// say. Upstream counts other tokens than the estimate, and often those of the answer as well: what the refusal gives is a share.
+func (r *refusal) fitting(estimate int) int {
+	limit := 0
+	for _, words := range contextLimits {
+		if m := words.FindStringSubmatch(r.text); m != nil && limit == 0 {
+			limit, _ = strconv.Atoi(m[1])
+		}
+	}
+	if limit == 0 || r.says("array too long") { // which is a number of messages
+		return 0
+	}
+
+	var others []int
+	for _, digits := range figures.FindAllString(r.text, 32) {
+		if n, _ := strconv.Atoi(digits); n != limit {
+			others = append(others, n)
+		}
+	}
+	counted := 0 // of the request alone: the nearest to the estimate, if that is near
+	distance := func(n int) float64 { return math.Abs(math.Log(float64(n) / float64(estimate))) }
+	for _, n := range others {
+		if d := distance(n); d < math.Log(3) && (counted == 0 || d < distance(counted)) {
+			counted = n
+		}
+	}
+	if counted == 0 {
+		return 0
+	}
+	largest := 0
+	for _, n := range others {
+		if n != counted {
+			largest = max(largest, n)
+		}
+	}
+	answer := min(limit/4, 8192) // enough for most
+	switch {
+	case largest > max(limit, counted): // request and answer together
+		answer = largest - counted
+	case counted <= limit:
+		answer = largest
+	}
+	const margin = 0.9 // what is left out may have fewer tokens than the estimate of it
+	share := margin * float64(limit-answer) / float64(counted)
+	return max(1, int(share*float64(estimate)))
 }
 
 // wanted returns the changes that the refusal asks for, apart from those of tools.

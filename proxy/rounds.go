@@ -33,7 +33,7 @@ func (r *rounds) goOn(stream bool, head *providers.Head) error {
 	}
 	if head.Status() >= fasthttp.StatusMultipleChoices {
 		body, err := a.readAll()
-		tooLong := newRefusal(head.Status(), body).aboutLength() && a.out.learnLength()
+		tooLong := a.out.learnLength(newRefusal(head.Status(), body))
 		busy := head.Status() == fasthttp.StatusTooManyRequests // as in attempt.correct
 		if tooLong && !busy && !a.corrected && a.req.turn.shaper.Shorten(a.out.lesson(aboutContext).tokens) {
 			a.corrected = true
