@@ -30,7 +30,8 @@ type storeFile struct {
 	// stuck is set if a transaction could not begin or roll back: bbolt then keeps its locks, and later calls would block
 	// forever.
 	stuck atomic.Bool
-	// last is the number of the last transaction that was written, 0 before the first. Only a write transaction reads it.
+	// last is the number of the transaction that was written last, or failed to be, 0 before the first. A write transaction
+	// guards it.
 	last int
 }
 
@@ -130,18 +131,15 @@ func (f *storeFile) update(write func(tx *bolt.Tx) error) error {
 	}
 	id := tx.ID()
 	err = sound(func() error {
-		if f.last != 0 && id != f.last+1 {
+		if f.last != 0 && id != f.last && id != f.last+1 {
 			return errOverwritten // bbolt's list of free pages is of the file that was there before
 		}
 		if err := write(tx); err != nil {
 			return err
 		}
 		f.db.AllocSize = growth(tx.Size())
-		if err := tx.Commit(); err != nil {
-			return err
-		}
-		f.last = id
-		return nil
+		f.last = id // here, since Commit lets others write
+		return tx.Commit()
 	})
 	if err == nil {
 		return nil
