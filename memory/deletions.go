@@ -42,6 +42,9 @@ func (d *Deletions) Delete(ctx context.Context, s Scope) error {
 		s.Resource = resources[len(resources)-1]
 	}
 	r, err := visitSession(ctx, d.m, s)
+	if errors.Is(err, session.ErrCorrupt) {
+		r, err = visitScope(ctx, d.m, s) // what cannot be read is deleted, too
+	}
 	if err != nil {
 		return err
 	}
@@ -123,9 +126,7 @@ func (d *Deletions) tracesOf(ctx context.Context, s Scope) (resources, responses
 // sessions. s names one of them.
 func (d *Deletions) forgetSessions(ctx context.Context, s Scope, resource string, gone func(digest string) bool) error {
 	s.Resource = resource
-	t := visit(ctx, d.m, s)
-	lt := t.layerTurn()
-	r, err := beginLayers(ctx, t, s, &lt)
+	r, err := visitScope(ctx, d.m, s)
 	if err != nil {
 		return err
 	}

@@ -684,6 +684,32 @@ func TestDeleteAgain(t *testing.T) {
 	}
 }
 
+// TestUnreadableSessionIsDeleted: a session that is damaged, or that another version of Remora wrote, can be deleted, alone and with
+// its resource.
+func TestUnreadableSessionIsDeleted(t *testing.T) {
+	t.Parallel()
+	c := in("one", "ada")
+	for name, remove := range map[string]func(l *lab) error{
+		"session":  func(l *lab) error { return l.m.Delete(t.Context(), c.Scope) },
+		"resource": forgetAda,
+	} {
+		for _, head := range []string{"\x01", "damaged"} {
+			l := newLab(t, memory.Options{Shape: memory.Shape{Layers: layersOf(t, notebook(t, layer.Resource))}})
+			l.turnOf(c, "u:one", "a:two")
+			broken := []cache.Put{{Name: "head", Data: []byte(head)}}
+			if out := l.store.Commit(t.Context(), []cache.Batch{{Group: c.Scope.Group(), Expect: cache.AnyVersion, Puts: broken}}); out[0].Err != nil {
+				t.Fatal(out[0].Err)
+			}
+			if err := remove(l); err != nil {
+				t.Errorf("%s, head %q: %v", name, head, err)
+			}
+			if r, err := l.store.Read(t.Context(), []cache.Query{{Group: c.Scope.Group()}}); err != nil || r[0].Version != 0 {
+				t.Errorf("%s, head %q: version %d is left, %v", name, head, r[0].Version, err)
+			}
+		}
+	}
+}
+
 // TestSessionConflictTeachesOnce: a turn whose session another turn has changed does not write again what it has written to the states
 // of its resource: layers would learn twice from one turn.
 func TestSessionConflictTeachesOnce(t *testing.T) {

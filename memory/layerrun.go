@@ -40,6 +40,11 @@ func visitSession(ctx context.Context, m *Memory, s Scope) (*layerRun, error) {
 	if err != nil {
 		return nil, err
 	}
+	return visitScope(ctx, m, s)
+}
+
+// visitScope begins the layers of a session without a request, which reads nothing of its transcript.
+func visitScope(ctx context.Context, m *Memory, s Scope) (*layerRun, error) {
 	t := visit(ctx, m, s)
 	lt := t.layerTurn()
 	return beginLayers(ctx, t, s, &lt)

@@ -47,6 +47,16 @@ const (
 	maxTailCalls = 8
 )
 
+// otherVersion is the ErrCorrupt for a session in another format than recordVersion.
+type otherVersion byte
+
+func (v otherVersion) Error() string {
+	return fmt.Sprintf("read session: another version of Remora wrote it: it has format %d, this one reads %d: export it with that version and import it with this one, or delete it", byte(v), recordVersion)
+}
+
+// Is makes it an ErrCorrupt.
+func (otherVersion) Is(target error) bool { return target == ErrCorrupt }
+
 // ErrCorrupt is returned if a stored value is damaged.
 var ErrCorrupt = errors.New("stored record is corrupt")
 
@@ -172,7 +182,7 @@ func decodeHead(b []byte) (*head, error) {
 	c := recordcodec.NewReader(b)
 	var version byte
 	if c.Byte(&version); version != recordVersion {
-		return nil, fmt.Errorf("read head: %w: it has version %d of the format, and this Remora reads %d alone", ErrCorrupt, version, recordVersion)
+		return nil, otherVersion(version)
 	}
 	h := new(head)
 	h.fields(&c)
