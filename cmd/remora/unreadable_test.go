@@ -56,9 +56,7 @@ func TestUnreadableAnswerIsPaidOnce(t *testing.T) {
 	if code, got := d.post("chat/completions", chat("user: Hi.")); code != http.StatusOK || got != "hello" || !offered.Load() {
 		t.Errorf("%d %q, layers offered tools: %v", code, got, offered.Load())
 	}
-	if log := d.proxy.Log(); strings.Count(log, "passed on and not kept") != 1 {
-		t.Errorf("log:\n%s", log)
-	}
+	d.proxy.Logged("passed on and not kept", 1)
 	// Calls of layers' tools in a background answer would stay unanswered.
 	if code, got := d.post("responses", `{"model":"m","background":true,"input":"Later."}`); code != http.StatusOK || got != queued || offered.Load() {
 		t.Errorf("%d %q, layers offered tools: %v", code, got, offered.Load())
@@ -68,6 +66,9 @@ func TestUnreadableAnswerIsPaidOnce(t *testing.T) {
 		t.Errorf("%d %q", code, got)
 	}
 	d.proxy.Stop()
+	if log := d.proxy.Log(); strings.Count(log, "passed on and not kept") != 1 {
+		t.Errorf("log:\n%s", log)
+	}
 	text, _ := d.run(0, "", "--text", "--session", "s")
 	for i, want := range []string{"user       Hi.  [branch]  [incomplete]", "user       Later.  [incomplete]", "assistant  Ready.", "user       And now?", "assistant  Now."} {
 		if !strings.Contains(text, fmt.Sprintf("%6d  %s\n", i+1, want)) {
