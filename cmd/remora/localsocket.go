@@ -12,10 +12,10 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
+	"remora/cache"
 	"remora/cache/bolt"
 	"remora/memory"
 )
@@ -49,10 +49,12 @@ func openLocalSocket(boltPath string, log *slog.Logger) net.Listener {
 // serveLocalSocket serves commands. The returned function closes the socket, and waits until no command runs.
 func serveLocalSocket(ln net.Listener, file *bolt.Store, m *memory.Memory, log *slog.Logger) (end func()) {
 	mux := http.NewServeMux()
-	var running sync.WaitGroup
+	var gate cache.Gate
 	mux.HandleFunc("POST "+archivePath, func(w http.ResponseWriter, r *http.Request) {
-		running.Add(1)
-		defer running.Done()
+		if gate.Enter() != nil {
+			return // its connection was closed before it began
+		}
+		defer gate.Leave()
 		serveArchive(w, r, m, file)
 	})
 	srv := &http.Server{Handler: mux, ReadHeaderTimeout: backupStall, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
@@ -66,7 +68,7 @@ func serveLocalSocket(ln net.Listener, file *bolt.Store, m *memory.Memory, log *
 	return func() {
 		_ = srv.Close() // commands in progress fail
 		<-served
-		running.Wait()
+		gate.Shut()
 	}
 }
 
