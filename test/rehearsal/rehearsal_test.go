@@ -76,21 +76,27 @@ func (x *tree) store(name string, data []byte) {
 	}
 }
 
-// run runs a command in the tree. Go commands need -trimpath: then the build cache works although the copy is in another folder.
+// run runs a command in the tree.
 func (x *tree) run(command ...string) {
 	x.t.Helper()
-	cmd := exec.CommandContext(x.t.Context(), command[0], command[1:]...)
-	cmd.Dir = x.root
+	cmd := x.command(command)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		x.t.Fatalf("%s: %v\n%s", strings.Join(command, " "), err, out)
 	}
 }
 
+// command is a command in the tree. Go commands need -trimpath: then the build cache works although the copy is in another folder.
+// Without cgo, they share it with the tests that build the image.
+func (x *tree) command(command []string) *exec.Cmd {
+	cmd := exec.CommandContext(x.t.Context(), command[0], command[1:]...)
+	cmd.Dir, cmd.Env = x.root, append(os.Environ(), "CGO_ENABLED=0")
+	return cmd
+}
+
 // wantFailure runs a command in the tree, which must fail with why in its output.
 func (x *tree) wantFailure(why string, command ...string) {
 	x.t.Helper()
-	cmd := exec.CommandContext(x.t.Context(), command[0], command[1:]...)
-	cmd.Dir = x.root
+	cmd := x.command(command)
 	if out, err := cmd.CombinedOutput(); err == nil || !bytes.Contains(out, []byte(why)) {
 		x.t.Fatalf("%s: %v, want it to fail with %q\n%s", strings.Join(command, " "), err, why, out)
 	}
