@@ -149,7 +149,7 @@ func (m *Memory) Begin(ctx context.Context, c Call) (*Turn, error) {
 
 	err := t.begin(ctx)
 	if err == nil {
-		t.Previous = t.writer.entry.Previous()
+		t.Previous, t.LeavesPrevious = t.writer.entry.Previous(), t.writer.entry.LeavesPrevious()
 		return t, nil
 	}
 	if _, ok := errors.AsType[*pipeline.InitError](err); ok {

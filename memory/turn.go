@@ -100,6 +100,8 @@ type Turn struct {
 	Tools [][]byte
 	// Previous is the previous_response_id to send, "" for the client's own.
 	Previous string
+	// LeavesPrevious: no previous_response_id is sent, since the view has the history of the client's.
+	LeavesPrevious bool
 	// Summary is complete when Begin returns.
 	Summary Summary
 

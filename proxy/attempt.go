@@ -8,6 +8,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"remora/memory/view"
 	"remora/providers"
 	"remora/providers/retry"
 	"remora/wire"
@@ -283,11 +284,20 @@ func (a *attempt) hold(n int) bool {
 	return over <= 0 || a.req.body.ticket.Hold(int64(min(n, over))) == nil
 }
 
-// isPortable reports whether another provider could serve the request. It reads all of the body.
+// isPortable reports whether another provider could serve the request, as the client sent it or as the view changes it. It reads all
+// of the body.
 func (a *attempt) isPortable() bool {
 	body := a.req.body.bytes
 	if a.req.parsed != nil {
 		body = a.req.body.plain
 	}
-	return retry.Portable(a.req.ctx.Method(), a.req.ctx.RequestURI(), body)
+	method, target := a.req.ctx.Method(), a.req.ctx.RequestURI()
+	if retry.Portable(method, target, body) {
+		return true
+	}
+	if a.req.turn == nil || a.req.turn.unkept {
+		return false
+	}
+	sent, _, err := a.out.bodyOf(view.Shape{Portable: true})
+	return err == nil && retry.Portable(method, target, sent)
 }

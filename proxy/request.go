@@ -337,8 +337,11 @@ func (r *request) follow() {
 	}
 }
 
-// withPrevious is a body that names the end of the answer before it.
+// withPrevious is a body that names the end of the answer before it, or no answer if the view has its history.
 func (r *request) withPrevious(body []byte) []byte {
+	if r.turn != nil && r.turn.leaves && body != nil {
+		return wire.WithoutMember(body, previousResponse)
+	}
 	if r.previous == "" || body == nil {
 		return body
 	}

@@ -13,6 +13,7 @@ import (
 type turn struct {
 	id       string
 	previous string // see memory.Turn.Previous
+	leaves   bool   // see memory.Turn.LeavesPrevious
 	provider string // the provider that the view was made for
 	view     []wire.Item
 	tools    [][]byte // definitions that layers add to the client's
@@ -50,7 +51,7 @@ func adapt(m Memory) beginTurn {
 			return nil, err
 		}
 		out := &turn{
-			unkept: c.Unkept, id: t.ID, previous: t.Previous, view: t.View, tools: t.Tools, summary: t.Summary,
+			unkept: c.Unkept, id: t.ID, previous: t.Previous, leaves: t.LeavesPrevious, view: t.View, tools: t.Tools, summary: t.Summary,
 			shaper: t, ender: t, judge: t,
 		}
 		out.steering, out.steered = t.Steering()

@@ -68,6 +68,17 @@ func ReplaceMember(body []byte, name string, value []byte) []byte {
 	return slices.Concat(body[:at], EditMember(body[at:], name, func([]byte) []byte { return value }))
 }
 
+// WithoutMember rewrites a body without a member. All other bytes stay.
+func WithoutMember(body []byte, name string) []byte {
+	at := bytes.IndexByte(body, '{')
+	if at < 0 {
+		return body
+	}
+	return slices.Concat(body[:at], Edit(body[at:], func(_ int, p Child) ([]byte, bool) {
+		return body[at:][p.Start:p.End], string(p.Name) != name
+	}))
+}
+
 // cutComma splits the bytes between two parts at their comma.
 func cutComma(between []byte) (before, after []byte) {
 	for i, c := range between {

@@ -62,6 +62,11 @@ type Call struct {
 	Found Found
 }
 
+// elsewhere reports whether a provider is known to be another than the one that the request goes to.
+func (c *Call) elsewhere(provider string) bool {
+	return provider != "" && c.Provider != "" && provider != newOrigin(c.Provider, "", false).Provider
+}
+
 // Found is the result of a placement.
 type Found struct {
 	Standing Standing

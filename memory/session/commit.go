@@ -296,11 +296,11 @@ func (c *turnCommit) storeAnswer(a *Answer) position {
 				}
 				next = c.store(at, it, marks[choice][i], flags, c.made)
 			}
+			c.putReference(it, next.Seq, c.made.Provider)
 			at, seqs = next, append(seqs, next.Seq)
 			if choice == 0 {
 				at = c.storeHidden(at, len(c.e.in.items)+i+1, !ok && marks[choice][i].onChain)
 			}
-			c.putReference(it)
 		}
 		c.output = append(c.output, seqs)
 		if choice == 0 {
@@ -313,7 +313,7 @@ func (c *turnCommit) storeAnswer(a *Answer) position {
 	case a.Reply.ID == "":
 	case c.e.call.Request.Dialect.Rules().Previous != "":
 		c.reply = a.Reply.ID
-		c.put(idName(replyPrefix, c.reply), linePosition{Pos: end, Line: c.line, Side: c.side}.encode())
+		c.put(idName(replyPrefix, c.reply), replyPosition{linePosition{Pos: end, Line: c.line, Side: c.side}, c.made.Provider}.encode())
 	case c.e.Notes.LastID != "", c.e.call.Request.KeptByID():
 		c.reply = a.Reply.ID
 	}

@@ -41,7 +41,8 @@ type HistoryReader struct {
 	place  *Place
 	hidden *hiddenItems // of the turn
 	adapter
-	preceding *storedLine // the stored line before the request, nil until it is read; Conversation adapts it and adds parked turns
+	preceding *storedLine     // the stored line before the request, nil until it is read; Conversation adapts it and adds parked turns
+	targets   map[*byte]*byte // of items in the places of references: by the address of their bytes, that of the reference's
 	parked    []Parked
 }
 
@@ -56,7 +57,7 @@ type Parked struct {
 // ShowParked appends parked turns to the stored history, until they are in the log. If the log is empty, they are the whole
 // history.
 func (r *HistoryReader) ShowParked(parked []Parked) {
-	if r.place.in.inRun() {
+	if r.place.in.inRun() || r.place.in.elsewhere {
 		return
 	}
 	if !r.place.plan.before && r.place.behindOthers() {
@@ -104,6 +105,9 @@ func (r *HistoryReader) Conversation(ctx context.Context, units uint64) (Convers
 
 	if len(amendments) > 0 && !c.Opaque {
 		r.applyTo(&c, amendments, as)
+	}
+	if err := r.insertTargets(ctx, &c); err != nil {
+		return c, err
 	}
 	if !c.Opaque {
 		r.order(&c)
@@ -179,6 +183,59 @@ func (r *HistoryReader) applyTo(c *Conversation, a Amendments, stored []*storedI
 	}
 }
 
+// insertTargets puts stored items in the places of references that name items of another provider than the request's, which does not
+// have them. What that provider could not use, such as reasoning, is left out.
+func (r *HistoryReader) insertTargets(ctx context.Context, c *Conversation) error {
+	var at []int
+	var seqs []uint64
+	for i, it := range c.Items {
+		ref, ok := r.place.in.refs[it.ID]
+		if it.Kind == wire.Reference && ok && r.place.call.elsewhere(ref.Provider) {
+			at, seqs = append(at, i), append(seqs, ref.Seq)
+		}
+	}
+	if len(at) == 0 {
+		return nil
+	}
+	stored, err := r.stored.itemsAt(ctx, seqs)
+	if err != nil {
+		return err
+	}
+
+	targets := make(map[int]*wire.Item, len(at))
+	for n, i := range at {
+		if stored[n] == nil {
+			continue // it was retracted
+		}
+		it, err := wire.ParseItem(stored[n].Dialect, stored[n].Raw)
+		if err != nil {
+			return fmt.Errorf("item %d: %w: %w", seqs[n], ErrCorrupt, err)
+		}
+		targets[i] = r.adapt(stored[n].Made, []wire.Item{it})[0]
+	}
+	items, hidden := make([]wire.Item, 0, len(c.Items)), make([]bool, 0, len(c.Hidden))
+	for i, it := range c.Items {
+		target, ok := targets[i]
+		switch {
+		case ok && target == nil:
+			continue
+		case ok:
+			if r.targets == nil {
+				r.targets = make(map[*byte]*byte)
+			}
+			r.targets[&target.Raw[0]] = &it.Raw[0]
+			it = *target
+		}
+		if items = append(items, it); c.Hidden != nil {
+			hidden = append(hidden, c.Hidden[i])
+		}
+	}
+	if c.Items = items; c.Hidden != nil {
+		c.Hidden = hidden
+	}
+	return nil
+}
+
 // order puts a conversation, and all lists parallel to its items, into the order that upstream demands.
 func (r *HistoryReader) order(c *Conversation) {
 	order, moved := view.Order(r.place.call.Request.Dialect, r.place.Resolved(c.Items))
@@ -250,6 +307,11 @@ func (r *HistoryReader) ItemKeys(ctx context.Context, items []wire.Item) ([]wire
 	}
 	for i, it := range stored.items {
 		behind[&it.Raw[0]] = stored.as[i].Pos.Chain
+	}
+	for target, reference := range r.targets {
+		if h, ok := behind[reference]; ok {
+			behind[target] = h
+		}
 	}
 
 	keys := make([]wire.Hash, len(items))

@@ -110,7 +110,7 @@ func (log *Log) Enter(ctx context.Context, id string, started time.Time, c Call,
 	if err != nil {
 		return nil, Extra{}, err
 	}
-	in := newIncoming(e.call.Request, &st, e.log.hashes)
+	in := newIncoming(&e.call, &st, e.log.hashes)
 	p, err := e.find(ctx, &st, in, c.History)
 	if err != nil {
 		return nil, Extra{}, err
@@ -132,7 +132,7 @@ func (log *Log) Detached(id string, started time.Time, c Call) *Entry {
 		p.standing = Side
 	}
 	st := noState()
-	e.setPlace(st, newIncoming(e.call.Request, &st, e.log.hashes), p)
+	e.setPlace(st, newIncoming(&e.call, &st, e.log.hashes), p)
 	e.loaded = false
 	return e
 }
@@ -155,7 +155,7 @@ func (e *Entry) continueRecent() bool {
 	if !ok || st.head.Forked {
 		return false
 	}
-	in := newIncoming(e.call.Request, &st, e.log.hashes)
+	in := newIncoming(&e.call, &st, e.log.hashes)
 	p := newPlacement(&e.log.offers, e.stored, &st, in, &e.call, e.call.History).onHead()
 	if p.rule == "" {
 		return false
@@ -169,7 +169,7 @@ func (e *Entry) continueRecent() bool {
 func (e *Entry) find(ctx context.Context, st *state, in *incoming, mode History) (plan, error) {
 	q := newPlacement(&e.log.offers, e.stored, st, in, &e.call, mode)
 	p, err := q.find(ctx)
-	if err != nil || p.relation != relDelta || !in.answersAgain(st.head) && !e.call.Retry {
+	if err != nil || p.relation != relDelta || in.elsewhere || !in.answersAgain(st.head) && !e.call.Retry {
 		return p, err
 	}
 	m, err := q.merge.repetition(ctx)
@@ -223,6 +223,10 @@ func (e *Entry) ChildOf(parent string) { e.call.Scope.Parent = parent }
 // Previous returns the previous_response_id to send, "" for the client's own. An answer of another session is known only by its
 // id; for one of this session, missing items are added to the request.
 func (e *Entry) Previous() string { return e.previous }
+
+// LeavesPrevious reports whether the view has the history of the response that the request names, whose id is not sent: another
+// provider has it.
+func (e *Entry) LeavesPrevious() bool { return e.in.elsewhere }
 
 // Gone reports whether the session existed when the turn began, but not when it was written.
 func (e *Entry) Gone() bool { return e.gone }
@@ -358,7 +362,7 @@ func (e *Entry) reload(ctx context.Context, a *Answer) error {
 	} else {
 		e.journaled = journaled{} // it was written together with the record, and has gone with it
 	}
-	in := newIncoming(e.call.Request, &st, e.log.hashes)
+	in := newIncoming(&e.call, &st, e.log.hashes)
 	p, err := e.findAgain(ctx, &st, in)
 	if err != nil {
 		return err
@@ -426,6 +430,9 @@ func (e *Entry) findAgain(ctx context.Context, st *state, in *incoming) (plan, e
 		if found.Rule != "" && p.rule == ruleDeclared {
 			p.rule = rule(found.Rule) // by the mode that found leads to
 		}
+		return p, nil
+	}
+	if in.elsewhere {
 		return p, nil
 	}
 	if was.before && was.line != st.head.Line && !e.in.inRun() {

@@ -31,6 +31,7 @@ func FuzzRecords(f *testing.F) {
 	f.Add(layered.encode())
 	f.Add(it.encode())
 	f.Add(linePosition{Pos: pos, Side: true}.encode())
+	f.Add(replyPosition{linePosition{Pos: pos}, "first"}.encode())
 	f.Add(reference{Kind: wire.ToolCall, Pair: wire.Call{ID: "c"}}.encode())
 	f.Add(shownBlocks{{wire.Hash{1}, wire.Hash{2}}}.encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -76,9 +77,9 @@ func FuzzMerge(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			said := newIncoming(one, &state{head: new(head)}, newHashCache())
+			said := newIncoming(&Call{Request: one}, &state{head: new(head)}, newHashCache())
 			st := &state{head: headAfter(said)}
-			in := newIncoming(two, st, newHashCache())
+			in := newIncoming(&Call{Request: two}, st, newHashCache())
 			c := Call{Request: two, History: History(mode % 3)}
 			log := New(storedItems{named: itemsOf(said)}, 0)
 			p, err := newPlacement(&log.offers, log.transcript(c.Scope), st, in, &c, c.History).find(t.Context())

@@ -30,7 +30,7 @@ const (
 )
 
 const (
-	recordVersion = 7
+	recordVersion = 8
 	// ringSize is the number of recent items in the head, by content, to recognise a client that trims its history.
 	ringSize = 128
 	// maxTails is the number of other ends of the transcript in the head.
@@ -328,6 +328,9 @@ type reference struct {
 	Role    wire.Role
 	Pair    wire.Call // the call that it makes or answers
 	Size    uint32    // of what a model reads of it, in bytes
+
+	Provider string // that made the item, "" if unknown
+	Seq      uint64 // of the item in the transcript
 }
 
 func (r reference) encode() []byte {
@@ -353,6 +356,32 @@ func (r *reference) fields(c *recordcodec.Codec) {
 	if c.Count(&size, math.MaxUint32); c.Reading {
 		r.Size = uint32(size) //nolint:gosec // not more
 	}
+	c.Text(&r.Provider)
+	c.Uvarint(&r.Seq)
+}
+
+// replyPosition is stored under the id of a response: the position behind it.
+type replyPosition struct {
+	linePosition
+	Provider string // that gave the response, "" if unknown
+}
+
+func (p replyPosition) encode() []byte {
+	const usual = 56 // bytes
+	c := newRecord(usual)
+	p.fields(&c)
+	return c.Data
+}
+
+func decodeReplyPosition(b []byte) (p replyPosition, err error) {
+	c := beginRecord(b)
+	p.fields(&c)
+	return p, endRecord(&c, "place of a response")
+}
+
+func (p *replyPosition) fields(c *recordcodec.Codec) {
+	p.linePosition.fields(c)
+	c.Text(&p.Provider)
 }
 
 // linePosition is a position with its line: a value of the transcript's indexes.

@@ -23,7 +23,7 @@ type importer struct {
 	log     *Log
 	scope   Scope
 	head    *head
-	at      map[uint64]linePosition       // of every item
+	at      map[uint64]replyPosition      // of every item
 	turns   map[string]*turnrecord.Record // by id
 	named   map[string]uint64             // turns that items name, and the first of these
 	prompts []wire.Hash
@@ -136,7 +136,7 @@ func (im *importer) item(l *ItemLine) error {
 		return fmt.Errorf("chain hash is not %q: the item or one before it was changed", l.Chain)
 	}
 	here := linePosition{Pos: stored.Pos, Line: l.Line, Side: l.Side}
-	im.at[l.Seq] = here
+	im.at[l.Seq] = replyPosition{here, stored.Made.Provider}
 	im.named[l.Turn] = cmp.Or(im.named[l.Turn], l.Seq)
 	for _, p := range stored.cut() {
 		im.put(mediaName(p.Digest), p.Encode())
@@ -154,7 +154,7 @@ func (im *importer) item(l *ItemLine) error {
 			im.put(textName(stored.Content), at)
 		}
 	}
-	if name, data, ok := referenceOf(it); ok {
+	if name, data, ok := referenceOf(it, l.Seq, stored.Made.Provider); ok {
 		im.put(name, data)
 	}
 	return nil
@@ -199,7 +199,8 @@ func (im *importer) turn(record json.RawMessage) error {
 	im.claim(&t)
 	if t.ResponseID != "" && rulesOf(t.Dialect).Previous != "" && len(t.Output) > 0 && len(t.Output[0]) > 0 {
 		end := im.at[t.Output[0][len(t.Output[0])-1]]
-		im.put(idName(replyPrefix, t.ResponseID), linePosition{Pos: end.Pos, Line: end.Line, Side: t.Side != ""}.encode())
+		end.Side = t.Side != ""
+		im.put(idName(replyPrefix, t.ResponseID), end.encode())
 	}
 	return nil
 }

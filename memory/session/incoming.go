@@ -15,8 +15,10 @@ type incoming struct {
 	marks           []mark
 	ends            []position // after each item
 	base            position   // where items[0] begins: the beginning of the conversation, or of a run (see merger.run)
-	// stateful: upstream itself has the earlier items (previous_response_id, conversation). templated: it puts a template before them.
+	// stateful: upstream itself has the earlier items (previous_response_id, conversation). elsewhere: another provider has them.
+	// templated: upstream puts a template before them.
 	stateful        bool
+	elsewhere       bool
 	templated       bool
 	refs            map[string]reference
 	hashes          *hashCache
@@ -35,14 +37,16 @@ type mark struct {
 func (m mark) meaning() wire.Meaning { return wire.Meaning{Content: m.content, Parts: m.parts} }
 
 // newIncoming hashes the items of a request to a session. known caches the hashes of earlier items.
-func newIncoming(req *wire.Request, st *state, known *hashCache) *incoming {
+func newIncoming(c *Call, st *state, known *hashCache) *incoming {
+	req := c.Request
 	all := withoutEchoes(req.Items(), st.head.Blocks)
 	n := wire.SystemItems(all)
 	in := &incoming{system: all[:n], items: all[n:], refs: st.refs, hashes: known}
 	if in.systemPrompt, in.hasSystemPrompt = systemPromptHash(in.system, req.Instructions(), known); in.hasSystemPrompt {
 		in.systemPromptHex = hexText(in.systemPrompt[:])
 	}
-	in.stateful, in.templated = req.Continues(), req.Templated()
+	in.elsewhere = st.continuesElsewhere(c)
+	in.stateful, in.templated = req.Continues() && !in.elsewhere, req.Templated()
 	in.hash()
 	return in
 }

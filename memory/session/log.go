@@ -239,6 +239,6 @@ func (log *Log) Walk(ctx context.Context, s Scope, f func(Line) error) error {
 // export, and all items that the session's line and the turns refer to must exist. The session appears completely or not at
 // all: nothing is written before the whole file has been read.
 func (log *Log) Import(ctx context.Context, s Scope, r io.Reader) error {
-	im := importer{log: log, scope: s, at: map[uint64]linePosition{}, turns: map[string]*turnrecord.Record{}, named: map[string]uint64{}}
+	im := importer{log: log, scope: s, at: map[uint64]replyPosition{}, turns: map[string]*turnrecord.Record{}, named: map[string]uint64{}}
 	return im.read(ctx, r)
 }

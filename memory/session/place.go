@@ -148,6 +148,8 @@ func (p *Place) SpoolMode() History {
 // behindOthers reports whether the turn's view has the stored history before it, or would have if there were any.
 func (p *Place) behindOthers() bool {
 	switch {
+	case p.in.elsewhere:
+		return false // it is behind the answer that it names
 	case p.plan.before:
 		return true
 	case p.call.History == HistoryClient || p.plan.standing != InConversation:

@@ -30,6 +30,7 @@ const (
 	ruleFirst      rule = "first"             // the session has no answer yet
 	ruleDeclared   rule = "declared"          // the client declares the kind of request
 	ruleUpstream   rule = "upstream"          // upstream itself stores the history
+	ruleElsewhere  rule = "other_provider"    // another provider stores the history
 	ruleEmpty      rule = "nothing_asked"     // instructions without an item
 	ruleKnown      rule = "known_history"     // it has items of the transcript
 	ruleHelper     rule = "helper_prompt"     // it asks for a title, tags, a summary, ...
@@ -88,6 +89,7 @@ func (q *placement) find(ctx context.Context) (plan, error) {
 	for _, decide := range [...]func(*placement, context.Context) (plan, error){
 		byHead((*placement).first),
 		byHead((*placement).upstream),
+		byHead((*placement).elsewhere),
 		(*placement).server,
 		byHead((*placement).empty),
 		(*placement).continues,
@@ -187,6 +189,26 @@ func (q *placement) upstream() plan {
 	if at := q.st.reply; at != nil {
 		p.parent, p.line = at.Pos, at.Line
 		if at.Line != q.head.Line && at.Side {
+			p.standing = Side
+		}
+	}
+	return p
+}
+
+// elsewhere puts the history up to the response that the request names before it: the provider that it goes to does not have that.
+func (q *placement) elsewhere() plan {
+	if !q.in.elsewhere {
+		return plan{}
+	}
+	at := q.st.reply
+	p := q.before(match{relation: relDelta, parent: at.Pos, line: at.Line, offset: unitsBetween(position{}, at.Pos)}, ruleElsewhere)
+	if p.systemPrompt = q.head.SystemPrompt; at.Line != q.head.Line {
+		for i := range q.head.Tails {
+			if t := &q.head.Tails[i]; t.Line == at.Line {
+				p.systemPrompt = t.SystemPrompt
+			}
+		}
+		if at.Side {
 			p.standing = Side
 		}
 	}

@@ -56,7 +56,7 @@ func TestHelperPrompts(t *testing.T) {
 				if strings.Contains(tools, "name") {
 					want = "" // helpers have no tools
 				}
-				if got := helperPrompt(req, newIncoming(req, &state{head: new(head)}, newHashCache())); got != want {
+				if got := helperPrompt(req, newIncoming(&Call{Request: req}, &state{head: new(head)}, newHashCache())); got != want {
 					t.Errorf("%s %q, %.60q: %q, want %q", d, c.system[:min(len(c.system), 60)], c.user, got, want)
 				}
 			}

@@ -17,7 +17,7 @@ type state struct {
 	version uint64
 	head    *head                // never nil; not changed, since this process may keep it for the next turn
 	refs    map[string]reference // what the request's item references stand for
-	reply   *linePosition        // the place after previous_response_id, if known
+	reply   *replyPosition       // the place after previous_response_id, if known
 	turn    *turnrecord.Record   // of the turn asked for, nil if it was never written
 
 	amendments Amendments
@@ -93,7 +93,7 @@ func (st *state) decode(values [][]byte) (err error) {
 		return nil // the request names no response
 	}
 	if v := values[3]; v != nil {
-		p, err := decodeLinePosition(v)
+		p, err := decodeReplyPosition(v)
 		if err != nil {
 			return err
 		}
@@ -108,6 +108,12 @@ func (st *state) decode(values [][]byte) (err error) {
 		st.shown, err = decodeShownBlocks(v)
 	}
 	return err
+}
+
+// continuesElsewhere reports whether a request continues an answer of this session that another provider gave: the one that it goes to
+// does not have it.
+func (st *state) continuesElsewhere(c *Call) bool {
+	return st.reply != nil && c.elsewhere(st.reply.Provider) && !c.Request.InConversation() && !c.Request.Templated()
 }
 
 func (st *state) decodeRefs(ids []string, values [][]byte) error {

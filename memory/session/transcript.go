@@ -54,9 +54,26 @@ func (t transcript) items(ctx context.Context, first, last uint64) ([]*storedIte
 
 // itemsWithoutMedia is items without their large strings, which are kept apart.
 func (t transcript) itemsWithoutMedia(ctx context.Context, first, last uint64) ([]*storedItem, error) {
-	names := make([]string, 0, last-first+1)
+	seqs := make([]uint64, 0, last-first+1)
 	for seq := first; seq <= last; seq++ {
-		names = append(names, itemName(seq))
+		seqs = append(seqs, seq)
+	}
+	return t.withoutMedia(ctx, seqs)
+}
+
+// itemsAt reads stored items by their sequence numbers; nil for an item that was retracted.
+func (t transcript) itemsAt(ctx context.Context, seqs []uint64) ([]*storedItem, error) {
+	items, err := t.withoutMedia(ctx, seqs)
+	if err != nil {
+		return nil, err
+	}
+	return items, t.joinMedia(ctx, items)
+}
+
+func (t transcript) withoutMedia(ctx context.Context, seqs []uint64) ([]*storedItem, error) {
+	names := make([]string, len(seqs))
+	for i, seq := range seqs {
+		names[i] = itemName(seq)
 	}
 	values, err := t.read(ctx, "read items", names)
 	if err != nil {
@@ -69,7 +86,7 @@ func (t transcript) itemsWithoutMedia(ctx context.Context, first, last uint64) (
 		}
 		it, err := decodeItem(v)
 		if err != nil {
-			return nil, fmt.Errorf("item %d: %w", first+uint64(i), err)
+			return nil, fmt.Errorf("item %d: %w", seqs[i], err)
 		}
 		items[i] = &it
 	}
