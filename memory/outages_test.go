@@ -1,6 +1,7 @@
 package memory_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -203,7 +204,12 @@ func TestLostRecordHoldsUpNobody(t *testing.T) {
 func TestDamagedSessionIsLeftAlone(t *testing.T) {
 	l := newLab(t, memory.Options{Log: slog.New(slog.DiscardHandler)})
 	l.turn("u:1", "a:1")
-	put := cache.Batch{Group: scope.Group(), Expect: cache.AnyVersion, Puts: []cache.Put{{Name: "head", Data: []byte("damaged")}}}
+	head, err := l.store.Read(t.Context(), []cache.Query{{Group: scope.Group(), Names: []string{"head"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged := append(bytes.Clone(head[0].Values[0][:1]), "damaged"...) // behind its version
+	put := cache.Batch{Group: scope.Group(), Expect: cache.AnyVersion, Puts: []cache.Put{{Name: "head", Data: damaged}}}
 	if out := l.store.Commit(t.Context(), []cache.Batch{put}); out[0].Err != nil {
 		t.Fatal(out[0].Err)
 	}
@@ -216,7 +222,7 @@ func TestDamagedSessionIsLeftAlone(t *testing.T) {
 	}
 	turn.Commit(answer(t, "a:2"))
 	r, err := l.store.Read(t.Context(), []cache.Query{{Group: scope.Group(), Names: []string{"head"}}})
-	if err != nil || string(r[0].Values[0]) != "damaged" {
+	if err != nil || string(r[0].Values[0]) != string(damaged) {
 		t.Errorf("what was damaged is now %q, %v", r[0].Values[0], err)
 	}
 }
