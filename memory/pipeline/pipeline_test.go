@@ -327,6 +327,34 @@ func TestAFailedRecallHoldsTheBlock(t *testing.T) {
 	}
 }
 
+// TestWithoutRoomTheBlockHolds: a layer that gets no tokens at all has not said that its earlier block is void.
+func TestWithoutRoomTheBlockHolds(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		room   int
+		says   layer.Recalled
+		budget layer.Budget
+		held   bool
+	}{
+		{"the view has no room", 0, layer.Recalled{Messages: []string{"found"}}, layer.AtMost(100), true},
+		{"the system prompt leaves it no share", 50, layer.Recalled{NoRoom: true}, layer.AtMost(100), true},
+		{"it has no share, and nothing to say", 50, layer.Recalled{}, layer.AtMost(100), false},
+		{"its text has outgrown its share", 100, layer.Recalled{NoRoom: true}, layer.AtMost(10), false},
+		{"the operator gives it nothing", 100, layer.Recalled{NoRoom: true}, layer.AtMost(0), false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := at("l", 1, &fake{recall: func(ctx, *layer.Turn, layer.State, int) (layer.Recalled, error) { return c.says, nil }})
+			l.Budget = c.budget
+			r := start(t, Options{}, l)
+			r.Limit(c.room)
+			r.Recall(t.Context(), 50)
+			if said := r.Said()[0]; said.Held != c.held || len(said.Texts) > 0 {
+				t.Errorf("the block holds: %t, want %t; it says %q", said.Held, c.held, said.Texts)
+			}
+		})
+	}
+}
+
 // TestRecallWithinShares hands each layer its share (docs/semantics.md#budget-shares).
 func TestRecallWithinShares(t *testing.T) {
 	got := map[string]int{}

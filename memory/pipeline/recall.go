@@ -200,8 +200,11 @@ func (r *preparation) recall(ctx context.Context, of share, turn *layer.Turn) {
 	if limit == 0 {
 		limit = toInt(r.sizer.free)
 	}
-	if limit == 0 {
-		return // the view has room for nothing at all
+	if limit == 0 { // the view has room for nothing at all
+		r.mu.Lock()
+		m.asked = false // so that its earlier block is not taken for void
+		r.mu.Unlock()
+		return
 	}
 	key := recallKey{r.tenant, r.turn.Model, m.cell}
 	cached := r.eventual(m) && m.cell.Key != "" && turn.InView == nil
@@ -225,6 +228,7 @@ func (r *preparation) recall(ctx context.Context, of share, turn *layer.Turn) {
 	})
 	r.mu.Lock()
 	m.block, m.failed, m.report.NoRoom = got.block, err != nil, err == nil && got.noRoom
+	m.asked = !m.report.NoRoom || of.tokens > 0 || m.Budget.Max() == 0 // else it was only asked whether there is anything to say
 	r.mu.Unlock()
 	switch {
 	case !cached || err != nil:
