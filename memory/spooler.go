@@ -259,12 +259,12 @@ func (s *spooler) await(ctx context.Context, g cache.Group, ready func() error) 
 	}
 }
 
-// add puts a turn into the spool; it is on disk when add returns.
-func (s *spooler) add(t *turnWriter, a *Answer) error {
+// add puts a turn into the spool; it is on disk when add returns, unless ctx ends before: then the write goes on.
+func (s *spooler) add(ctx context.Context, t *turnWriter, a *Answer) error {
 	if s.queue == nil {
 		return errNoSpool
 	}
-	done, err := s.large.Enter(context.Background(), t.call.Request, a)
+	done, err := s.large.Enter(context.Background(), t.call.Request, a) // those before it leave when their ctx ends
 	if err != nil {
 		return err
 	}
@@ -275,7 +275,7 @@ func (s *spooler) add(t *turnWriter, a *Answer) error {
 		return err
 	}
 	s.seen.put(t.ID, seen)
-	if err := s.queue.Append(rec.waits(), b); err != nil {
+	if err := s.queue.Append(ctx, rec.waits(), b); err != nil {
 		s.seen.put(t.ID, nil)
 		return fmt.Errorf("spool turn: %w", err)
 	}

@@ -424,6 +424,43 @@ func TestFullSpoolIsEmptied(t *testing.T) {
 	})
 }
 
+// hung is a spool whose disk does not answer before it is told to.
+type hung struct {
+	queue
+	answers chan struct{}
+}
+
+func (q *hung) Append(rec []byte) error {
+	<-q.answers
+	return q.queue.Append(rec)
+}
+
+// TestAHungDiskHoldsNoClient: while the store is down and the spool's disk hangs, the first client gets its end after commit_wait, and
+// the others at once. The turns are stored when both are back.
+func TestAHungDiskHoldsNoClient(t *testing.T) {
+	withSluggish(t, func(l *lab, store *sluggish, log *journal) {
+		l.m.Close()
+		spool := &hung{answers: make(chan struct{})}
+		l.m = memory.New(store, spool, memory.Options{CommitWait: time.Second, Log: slog.New(slog.NewTextHandler(log, nil))})
+		for i, most := range []time.Duration{2 * time.Second, time.Second} { // the store's, and the disk's
+			turn := l.begin(memory.Call{Scope: named(fmt.Sprint(i))}, "u:1")
+			begun := time.Now()
+			if turn.Commit(answer(l.t, "a:1")); time.Since(begun) > most {
+				l.t.Errorf("turn %d: the client's end came after %s", i, time.Since(begun))
+			}
+		}
+		if n := strings.Count(log.String(), "spool's disk hangs"); n != 1 || strings.Contains(log.String(), "turn lost") {
+			l.t.Errorf("log:\n%s", log)
+		}
+		close(spool.answers)
+		store.set(false, "")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		l.wantLine(named("0"), "u:1 a:1")
+		l.wantLine(named("1"), "u:1 a:1")
+	})
+}
+
 // crowded is a spool that counts how many records are added at once.
 type crowded struct {
 	queue

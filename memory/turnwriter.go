@@ -136,7 +136,9 @@ func (w *turnWriter) write(ctx context.Context, a *Answer) (stored bool) {
 			w.m.outages.failed(err)
 		}
 	}
-	if refused := w.m.spool.add(w, a); refused != nil { //nolint:contextcheck // what the store has not got in time must reach the spool
+	own := withTimeout(w.base, w.m.o.CommitWait) // the store's time is over, and the turn must reach the spool
+	defer own.end()
+	if refused := w.m.spool.add(own, w, a); refused != nil { //nolint:contextcheck // see own
 		if a == nil {
 			return false // it is lost only if its end cannot be written either, which has its input
 		}

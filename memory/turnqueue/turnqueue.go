@@ -3,6 +3,7 @@
 package turnqueue
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -38,8 +39,10 @@ type Queue struct {
 	waiting map[cache.Group][]Record // of each group, as they came, which may differ from their present order
 	adding  int                      // records that are counted in waiting, but may be nowhere yet
 	held    [][]byte                 // in memory, oldest first; while there are any, new records go behind them
-	bytes   int64                    // of these
+	overdue int                      // records that the disk has neither taken nor refused in time; new records are held meanwhile
+	bytes   int64                    // of the held and the overdue ones
 	fault   error                    // why the disk did not take the first of them
+	writes  sync.WaitGroup           // calls of the disk
 }
 
 // New returns the queue over a disk.
@@ -47,17 +50,18 @@ func New(disk Disk, log *slog.Logger) *Queue {
 	return &Queue{disk: disk, log: log, waiting: make(map[cache.Group][]Record)}
 }
 
-// Append puts a record at the end: on disk if that takes it. It is counted for its group before anyone can see it there. It fails
+// Append puts a record at the end: on disk if that takes it. If ctx ends before, the disk hangs: then the record counts as one in memory
+// until the disk takes or refuses it, and those after it are kept in memory. It is counted for its group before anyone can see it there. It fails
 // with what the disk says where that is closed or holds as much as it may (cache.ErrClosed, spool.ErrFull), and with ErrFull.
 //
 // The function of Drain may append the record that it was given, to have the others first: the record keeps its place among
 // those of its group.
-func (q *Queue) Append(r Record, data []byte) error {
+func (q *Queue) Append(ctx context.Context, r Record, data []byte) error {
 	q.mu.Lock()
 	q.waiting[r.Group] = append(q.waiting[r.Group], r)
 	q.adding++
 	q.mu.Unlock()
-	err := q.put(data)
+	err := q.put(ctx, data)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.adding--; err != nil {
@@ -66,11 +70,12 @@ func (q *Queue) Append(r Record, data []byte) error {
 	return err
 }
 
-func (q *Queue) put(rec []byte) error {
+func (q *Queue) put(ctx context.Context, rec []byte) error {
 	var refused error
-	if q.empty() {
-		refused = q.disk.Append(rec)
-		if refused == nil || errors.Is(refused, spool.ErrFull) || errors.Is(refused, cache.ErrClosed) {
+	if q.takesMore() {
+		var late bool
+		refused, late = q.write(ctx, rec)
+		if late || refused == nil || errors.Is(refused, spool.ErrFull) || errors.Is(refused, cache.ErrClosed) {
 			return refused
 		}
 	}
@@ -86,6 +91,58 @@ func (q *Queue) put(rec []byte) error {
 	q.held = append(q.held, rec)
 	q.bytes += int64(len(rec))
 	return nil
+}
+
+// takesMore reports whether a record goes to the disk, and not behind others in memory.
+func (q *Queue) takesMore() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.held)+q.overdue == 0
+}
+
+// errHangs is the fault of a disk that has not answered in time.
+var errHangs = errors.New("the disk does not answer")
+
+// write writes a record to the disk, or reports that it is late: then the write goes on.
+func (q *Queue) write(ctx context.Context, rec []byte) (refused error, late bool) {
+	const (
+		begun = iota
+		ended
+		overdue
+	)
+	state, done := begun, make(chan error, 1)
+	q.writes.Go(func() {
+		err := q.disk.Append(rec)
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if state == begun {
+			state = ended
+			done <- err
+			return
+		}
+		if q.overdue--; err == nil {
+			q.bytes -= int64(len(rec))
+			return
+		}
+		q.held, q.fault = slices.Insert(q.held, 0, rec), err // the others came later
+	})
+	select {
+	case err := <-done:
+		return err, false
+	case <-ctx.Done():
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if state == ended {
+		return <-done, false
+	}
+	state = overdue
+	if q.overdue++; q.overdue == 1 && len(q.held) == 0 {
+		q.fault = errHangs
+		q.log.Error("spool's disk hangs; turns are kept in memory until it takes them", "error", errHangs.Error())
+	}
+	q.bytes += int64(len(rec))
+	return nil, true
 }
 
 // uncount takes a record away, the later one if it was appended again. The caller holds the lock.
@@ -109,7 +166,7 @@ func (q *Queue) Fault() error {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.held) == 0 {
+	if len(q.held)+q.overdue == 0 {
 		return nil
 	}
 	return q.fault
@@ -183,24 +240,24 @@ func (q *Queue) Gone(r Record) {
 	q.uncount(r)
 }
 
-func (q *Queue) empty() bool { return q.first() == nil }
-
+// first returns the first record in memory, nil for none, and while an earlier one is overdue.
 func (q *Queue) first() []byte {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.held) == 0 {
+	if len(q.held) == 0 || q.overdue > 0 {
 		return nil
 	}
 	return q.held[0]
 }
 
-// removeFirst removes the first record once it is stored elsewhere. Until then the records after it wait.
-func (q *Queue) removeFirst() {
+// remove removes a record in memory once it is stored elsewhere: until then the records after it wait. It was the first; one that was
+// overdue may have been refused since.
+func (q *Queue) remove(rec []byte) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.bytes -= int64(len(q.held[0]))
-	q.held[0] = nil // its memory no longer counts
-	if q.held = q.held[1:]; len(q.held) == 0 {
+	q.bytes -= int64(len(rec))
+	at := slices.IndexFunc(q.held, func(o []byte) bool { return &o[0] == &rec[0] })
+	if q.held = slices.Delete(q.held, at, at+1); len(q.held) == 0 {
 		q.held = nil
 	}
 }
@@ -212,7 +269,7 @@ func (q *Queue) Settle() error {
 		if err := q.disk.Append(rec); err != nil {
 			return err
 		}
-		q.removeFirst()
+		q.remove(rec)
 	}
 	return nil
 }
@@ -246,7 +303,7 @@ func (q *Queue) Drain(ctx context.Context, f func(data [][]byte) ([]Record, erro
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if n, _ := q.disk.Len(); n+len(q.held)+q.adding == 0 {
+	if n, _ := q.disk.Len(); n+len(q.held)+q.overdue+q.adding == 0 {
 		clear(q.waiting) // a record that was damaged after it was counted was quarantined, of a group that is not known
 	}
 	return err
@@ -261,15 +318,19 @@ func (q *Queue) drain(ctx context.Context, f func(data [][]byte) (int, error)) e
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		_, err := f([][]byte{q.first()})
+		rec := q.first()
+		if rec == nil {
+			return errHangs
+		}
+		_, err := f([][]byte{rec})
 		if err != nil && !errors.Is(err, cache.ErrUnreadable) {
 			return err
 		}
 		if err != nil {
-			q.moveBack()
+			q.moveBack(rec)
 			refused++
 		}
-		q.removeFirst()
+		q.remove(rec)
 	}
 	if refused > 0 {
 		return errHeld
@@ -280,12 +341,12 @@ func (q *Queue) drain(ctx context.Context, f func(data [][]byte) (int, error)) e
 // errHeld says that something could not be read, and waits in memory for the disk to take it.
 var errHeld = errors.New("turns that cannot be read are kept in memory until the spool's disk takes them")
 
-// moveBack puts a copy of the first record behind all others.
-func (q *Queue) moveBack() {
+// moveBack puts a copy of a record behind all others.
+func (q *Queue) moveBack(rec []byte) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.held = append(q.held, q.held[0])
-	q.bytes += int64(len(q.held[0]))
+	q.held = append(q.held, bytes.Clone(rec))
+	q.bytes += int64(len(rec))
 }
 
 func (q *Queue) count() int {
@@ -294,12 +355,13 @@ func (q *Queue) count() int {
 	return len(q.held)
 }
 
-// Close writes the records in memory to disk, and logs those that the disk refuses: they are lost, and counted by lost
+// Close waits for the disk, writes the records in memory to it, and logs those that the disk refuses: they are lost, and counted by lost
 // if that is not nil. Append must not be called any more.
 func (q *Queue) Close(lost func(turns int)) {
 	if q == nil {
 		return
 	}
+	q.writes.Wait()
 	err := q.Settle()
 	if err == nil {
 		return
@@ -320,5 +382,5 @@ func (q *Queue) Len() (records int, bytes int64) {
 	records, bytes = q.disk.Len()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return records + len(q.held), bytes + q.bytes
+	return records + len(q.held) + q.overdue, bytes + q.bytes
 }

@@ -67,11 +67,62 @@ func play(t *testing.T, words string) (*turnqueue.Queue, *disk, *bytes.Buffer) {
 	for w := range strings.FieldsSeq(words) {
 		if w == "|" {
 			d.fault = errNoRoom
-		} else if err := s.Append(turnqueue.Record{Name: w}, []byte(w)); err != nil {
+		} else if err := s.Append(t.Context(), turnqueue.Record{Name: w}, []byte(w)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return s, d, log
+}
+
+// hanging is a disk whose calls wait for an outcome.
+type hanging struct {
+	disk
+	outcomes chan error
+}
+
+func (h *hanging) Append(rec []byte) error {
+	if err := <-h.outcomes; err != nil {
+		return err
+	}
+	return h.disk.Append(rec)
+}
+
+// TestADiskThatHangs: no record waits longer than its time, those after it wait in memory, and all come in their order, whatever the disk
+// answers in the end.
+func TestADiskThatHangs(t *testing.T) {
+	for _, outcome := range []error{nil, errNoRoom} {
+		var log bytes.Buffer
+		d := &hanging{outcomes: make(chan error, 8)}
+		s := turnqueue.New(d, slog.New(slog.NewTextHandler(&log, nil)))
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		for i, w := range []string{"1", "2", "3"} {
+			if i > 0 {
+				ctx = t.Context() // without a limit: these do not ask the disk
+			}
+			if err := s.Append(ctx, named([]byte(w)), []byte(w)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n, size := s.Len(); n != 3 || size != 3 || s.Fault() == nil || !s.Holds(cache.Group{}) || strings.Count(log.String(), "hangs") != 1 {
+			t.Errorf("%d records of %d bytes, fault %v, log: %s", n, size, s.Fault(), &log)
+		}
+		if err := s.Drain(t.Context(), one(func([]byte) (turnqueue.Record, error) { panic("a later record") })); err == nil {
+			t.Error("a drain passed the record that the disk has not taken yet")
+		}
+
+		d.outcomes <- outcome
+		close(d.outcomes)
+		s.Close(nil)
+		var got []string
+		err := s.Drain(t.Context(), one(func(rec []byte) (turnqueue.Record, error) {
+			got = append(got, string(rec))
+			return named(rec), nil
+		}))
+		if n, size := s.Len(); err != nil || strings.Join(got, " ") != "1 2 3" || n != 0 || size != 0 || s.Fault() != nil {
+			t.Errorf("after %v: drained %q, %v; %d records of %d bytes are left", outcome, got, err, n, size)
+		}
+	}
 }
 
 // named is the record with this name, of no group.
@@ -95,7 +146,7 @@ func TestOrder(t *testing.T) {
 		}, nil, []string{"1", "2", "3", "4"}, "1 2 3 4"},
 		{"a record behind those that are held, whatever room there is", func(s *turnqueue.Queue, d *disk) error {
 			d.fault = nil
-			return s.Append(turnqueue.Record{Name: "5"}, []byte("5"))
+			return s.Append(t.Context(), turnqueue.Record{Name: "5"}, []byte("5"))
 		}, nil, []string{"1", "2"}, "1 2 3 4 5"},
 		{"a drain that is broken off", func(s *turnqueue.Queue, _ *disk) error {
 			return s.Drain(context.Background(), one(func(rec []byte) (turnqueue.Record, error) {
@@ -138,7 +189,7 @@ func TestBound(t *testing.T) {
 	for _, fault := range []error{spool.ErrFull, cache.ErrClosed} {
 		d := &disk{fault: fault}
 		s := turnqueue.New(d, slog.New(slog.DiscardHandler))
-		if err := s.Append(turnqueue.Record{}, []byte("1")); !errors.Is(err, fault) {
+		if err := s.Append(t.Context(), turnqueue.Record{}, []byte("1")); !errors.Is(err, fault) {
 			t.Errorf("got %v, want %v", err, fault)
 		}
 		if n, _ := s.Len(); n != 0 || s.Holds(cache.Group{}) {
@@ -148,7 +199,7 @@ func TestBound(t *testing.T) {
 	s, _, _ := play(t, "|")
 	half := make([]byte, 32<<20)
 	for i, want := range []error{nil, nil, turnqueue.ErrFull} {
-		if err := s.Append(turnqueue.Record{}, half); !errors.Is(err, want) {
+		if err := s.Append(t.Context(), turnqueue.Record{}, half); !errors.Is(err, want) {
 			t.Errorf("append %d: got %v, want %v", i, err, want)
 		}
 	}
@@ -237,7 +288,7 @@ func TestWaiting(t *testing.T) {
 				}
 			}
 			for _, g := range []cache.Group{a, a, b} {
-				if err := s.Append(turnqueue.Record{Group: g}, []byte(g.Name)); err != nil {
+				if err := s.Append(t.Context(), turnqueue.Record{Group: g}, []byte(g.Name)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -253,7 +304,7 @@ func TestWaiting(t *testing.T) {
 				case 'k':
 					return turnqueue.Record{}, cache.ErrUnreadable
 				case 'm':
-					return of(rec), s.Append(of(rec), bytes.Clone(rec))
+					return of(rec), s.Append(context.Background(), of(rec), bytes.Clone(rec))
 				}
 				return of(rec), nil
 			}))
