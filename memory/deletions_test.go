@@ -516,6 +516,39 @@ func TestFirstTurnUnderWayIsForgotten(t *testing.T) {
 	}
 }
 
+// TestClocksThatDiffer: a session that one replica deletes and another begins again keeps its first turn, although the clock of the
+// other is behind. A turn that was under way is forgotten, whichever clock is behind.
+func TestClocksThatDiffer(t *testing.T) {
+	t.Parallel()
+	for _, resource := range []string{"ada", ""} {
+		for _, skew := range []time.Duration{-time.Hour, time.Hour} {
+			l := newLab(t, memory.Options{Shared: true})
+			now := time.Now().Add(skew)
+			other := &lab{t: t, store: l.store, m: memory.New(l.store, nil, patient(memory.Options{Shared: true, Now: func() time.Time { return now }}))}
+			c := in("one", resource)
+			l.begin(c, "u:one").Commit(answer(t, "a:one"))
+			if err := l.m.Delete(t.Context(), c.Scope); err != nil {
+				t.Fatal(err)
+			}
+			other.begin(c, "u:again").Commit(answer(t, "a:again"))
+			other.wantLine(c.Scope, "u:again a:again")
+
+			if resource != "" {
+				c := in("two", resource)
+				late := other.begin(c, "u:late")
+				if _, err := l.m.Forget(t.Context(), "tenant", resource); err != nil {
+					t.Fatal(err)
+				}
+				late.Commit(answer(t, "a:late"))
+				if err := l.m.Walk(t.Context(), c.Scope, func(memory.Line) error { return nil }); !errors.Is(err, memory.ErrNoSession) {
+					t.Errorf("clock %s off: walk: %v, want no session", skew, err)
+				}
+			}
+			other.m.Close()
+		}
+	}
+}
+
 // unsure is a store that cannot say what was deleted.
 type unsure struct {
 	cache.Store

@@ -45,6 +45,8 @@ type spooled struct {
 	NewItems [][]byte `json:"said,omitempty"`
 	// Replaces is the item behind which they stand, 0 for the last: see session.Entry.Replaces.
 	Replaces uint64 `json:"replaces,omitempty"`
+	// Tombstones are those of turnInfo.
+	Tombstones []uint64 `json:"tombstones,omitempty"`
 }
 
 func (r *spooled) scope() Scope {
@@ -77,7 +79,7 @@ func newSpooled(w *turnWriter, a *Answer) (rec *spooled, seen []byte) {
 		Dialect: req.Dialect.Code(), Provider: w.call.Provider, Body: req.Body,
 		History: w.entry.SpoolMode(), Retry: w.call.Retry, Resends: w.call.Resends, Side: []byte(w.call.Side), Standing: uint8(found.Standing), Rule: found.Rule,
 		View: w.entry.View.Save(), Notes: w.entry.Notes.Save(), Unread: w.entry.Unread() && !w.entry.Order.Resumed && !w.backlog,
-		Partial: w.entry.Order.Partial,
+		Partial: w.entry.Order.Partial, Tombstones: w.tombstones,
 	}
 	if a == nil {
 		return rec, nil

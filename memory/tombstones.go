@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -43,17 +42,36 @@ func (t *tombstones) write(ctx context.Context, g cache.Group) error {
 	return nil
 }
 
-// deleted reports whether a session or its resource was deleted after a turn of it had begun.
-func (t *tombstones) deleted(ctx context.Context, s Scope, began time.Time) (bool, error) {
+// tombstoneQueries reads the tombstones of a session and of its resource.
+func tombstoneQueries(s Scope) []cache.Query {
 	session, resource := tombstonesOf(s)
-	results, err := t.store.Read(ctx, []cache.Query{
-		{Group: session, Names: []string{tombstoneName}}, {Group: resource, Names: []string{tombstoneName}},
-	})
+	return []cache.Query{{Group: session, Names: []string{tombstoneName}}, {Group: resource, Names: []string{tombstoneName}}}
+}
+
+func versionsOf(tombstones []cache.Result) (versions []uint64) {
+	for _, r := range tombstones {
+		versions = append(versions, r.Version)
+	}
+	return versions
+}
+
+// deleted reports whether a session or its resource was deleted after a turn of it had begun: by the versions of the tombstones then, or
+// where these are unknown, by the time. Another process deletes by its own clock.
+func (t *tombstones) deleted(ctx context.Context, s Scope, versions []uint64, began time.Time) (bool, error) {
+	results, err := t.store.Read(ctx, tombstoneQueries(s))
 	if err != nil {
 		return false, err
 	}
-	return slices.ContainsFunc(results, func(r cache.Result) bool {
-		at, err := strconv.ParseInt(string(r.Values[0]), 10, 64)
-		return err == nil && began.UnixNano() <= at
-	}), nil
+	for i, r := range results {
+		if len(versions) == len(results) {
+			if r.Version != versions[i] && r.Version != 0 { // 0: it has expired
+				return true, nil
+			}
+			continue
+		}
+		if at, err := strconv.ParseInt(string(r.Values[0]), 10, 64); err == nil && began.UnixNano() <= at {
+			return true, nil
+		}
+	}
+	return false, nil
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	"remora/cache"
 	"remora/memory/layer"
 	"remora/memory/past"
 	"remora/memory/session"
@@ -263,12 +265,12 @@ func (t *Turn) find(ctx context.Context, want session.Want) (extra session.Extra
 func (t *Turn) enter(ctx context.Context, want session.Want) (extra session.Extra, held bool, err error) {
 	peers := t.m.peers
 	inquiry := peers.Inquire()
-	want.First = inquiry.Queries
+	want.First = t.withTombstones(inquiry.Queries)
 	entry, extra, err := t.m.log.Enter(ctx, t.ID, t.started, t.call.inSession(), want)
 	if err != nil {
 		var ok bool
 		if inquiry, ok = peers.Instead(inquiry, err); ok {
-			want.First = inquiry.Queries
+			want.First = t.withTombstones(inquiry.Queries)
 			entry, extra, err = t.m.log.Enter(ctx, t.ID, t.started, t.call.inSession(), want)
 		}
 	}
@@ -276,7 +278,22 @@ func (t *Turn) enter(ctx context.Context, want session.Want) (extra session.Extr
 		return extra, false, err
 	}
 	t.writer.entry = entry
+	if own := len(inquiry.Queries); len(extra.First) > own {
+		if t.tombstones = nil; entry.First() {
+			t.tombstones = versionsOf(extra.First[own:])
+		}
+		extra.First = extra.First[:own]
+	}
 	return extra, peers.MayHold(t.group, inquiry, extra.First), nil
+}
+
+// withTombstones adds the queries of the session's tombstones: other processes write them, by their own clocks. In a cluster they are on
+// other servers than the session, which must not need those.
+func (t *Turn) withTombstones(q []cache.Query) []cache.Query {
+	if !t.m.o.Shared || t.m.store.Shard(t.group) != "" {
+		return q
+	}
+	return append(slices.Clip(q), tombstoneQueries(t.call.Scope)...)
 }
 
 // sleep waits for d, unless ctx ends before.

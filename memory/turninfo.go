@@ -14,7 +14,7 @@ import (
 	"remora/wire"
 )
 
-// turnInfo is the immutable data of a turn.
+// turnInfo is the data of a turn that does not change once it has begun.
 type turnInfo struct {
 	// ID is unique and sorts by time.
 	ID string
@@ -25,12 +25,14 @@ type turnInfo struct {
 	started time.Time
 	call    Call
 	group   cache.Group // of the session, in the store
+	// tombstones are the versions of the session's tombstones if it did not exist when it was read; nil for later turns, and if unknown.
+	tombstones []uint64
 }
 
 // wasDeleted reports whether the session, or its resource, was deleted since the turn began: then nothing of the turn is written,
 // since nothing would find it again.
 func (t *turnInfo) wasDeleted(ctx context.Context) (bool, error) {
-	return t.m.tombstones.deleted(ctx, t.call.Scope, t.started)
+	return t.m.tombstones.deleted(ctx, t.call.Scope, t.tombstones, t.started)
 }
 
 // newTurnInfo returns what is known of a turn but for its base.

@@ -47,6 +47,7 @@ func resumeTurn(m *Memory, rec *spooled, values map[string][]byte) (*turnWriter,
 		Scope: rec.scope(), Request: req, History: rec.History, Retry: rec.Retry, Resends: rec.Resends, Side: string(rec.Side), Provider: rec.Provider,
 	})
 	w := &turnWriter{values: values, turnInfo: &t}
+	t.tombstones = rec.Tombstones
 	t.base = context.Background()
 	c := t.call.inSession()
 	c.Found = session.Found{Standing: session.Standing(rec.Standing), Rule: rec.Rule}
