@@ -259,8 +259,9 @@ type lanes struct {
 	only    *lane // nil in a cluster
 	cluster *redis.ClusterClient
 
-	mu     sync.Mutex
-	byAddr map[string]*lane
+	mu       sync.Mutex
+	byAddr   map[string]*lane
+	replaced []*lane // that may still have calls in flight
 }
 
 func (l *lanes) of(ctx context.Context, key string) (*lane, error) {
@@ -271,18 +272,27 @@ func (l *lanes) of(ctx context.Context, key string) (*lane, error) {
 	if err != nil {
 		return nil, err
 	}
+	return l.to(node, key), nil
+}
+
+// to returns the lane of a server that holds a key. A server that left the cluster and came back has another client, and another lane.
+func (l *lanes) to(node *redis.Client, key string) *lane {
 	addr := node.Options().Addr
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if got := l.byAddr[addr]; got != nil && got.client == node {
-		return got, nil
+	got := l.byAddr[addr]
+	if got != nil && got.client == node {
+		return got
+	}
+	if got != nil {
+		l.replaced = append(l.replaced, got)
 	}
 	if l.byAddr == nil {
 		l.byAddr = map[string]*lane{}
 	}
 	l.byAddr[addr] = newLane(addr, node)
 	l.byAddr[addr].probe = key
-	return l.byAddr[addr], nil
+	return l.byAddr[addr]
 }
 
 // shard returns the address of the server that holds a key, without contacting any; "" without a cluster.
@@ -328,6 +338,9 @@ func (l *lanes) wait() {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	for _, lane := range l.replaced {
+		lane.batcher.Wait()
+	}
 	for _, lane := range l.byAddr {
 		lane.batcher.Wait()
 	}
