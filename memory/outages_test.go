@@ -170,12 +170,12 @@ type holed struct {
 	lose bool // the next record
 }
 
-func (q *holed) Append(rec []byte) error {
+func (q *holed) Move(rec []byte) error {
 	if q.lose {
 		q.lose = false
 		return nil
 	}
-	return q.queue.Append(rec)
+	return q.queue.Move(rec)
 }
 
 // TestLostRecordHoldsUpNobody: the turns of a session that were put behind one of its own that is not there any more do

@@ -275,10 +275,17 @@ func (q *queue) copied() [][]byte {
 
 func (q *queue) Append(rec []byte) error {
 	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.full {
+	full := q.full
+	q.mu.Unlock()
+	if full {
 		return spool.ErrFull
 	}
+	return q.Move(rec)
+}
+
+func (q *queue) Move(rec []byte) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	q.recs = append(q.recs, rec)
 	q.taken++
 	return nil

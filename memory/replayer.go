@@ -321,7 +321,7 @@ func (r *replayer) follows(at turnqueue.Record) bool {
 
 // moveBack puts the record at the head of the spool behind all others.
 func (r *replayer) moveBack(t *replayedTurn) error {
-	if err := r.queue.Append(context.Background(), t.at, t.data); err != nil {
+	if err := r.queue.Move(t.at, t.data); err != nil {
 		return fmt.Errorf("move spooled record %s: %w", t.at.Name, err)
 	}
 	r.movedBack[t.at.Name] = true

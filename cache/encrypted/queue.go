@@ -26,6 +26,15 @@ func (q *queue) Append(rec []byte) error {
 	return q.Queue.Append(sealed)
 }
 
+// Move implements [Queue].
+func (q *queue) Move(rec []byte) error {
+	sealed, err := q.seal(rec)
+	if err != nil {
+		return err
+	}
+	return q.Queue.Move(sealed)
+}
+
 // Drain implements [Queue].
 func (q *queue) Drain(ctx context.Context, f func(recs [][]byte) (done int, err error)) error {
 	return q.Queue.Drain(ctx, func(sealed [][]byte) (int, error) {

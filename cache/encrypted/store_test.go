@@ -579,6 +579,8 @@ func (l *last) Append(rec []byte) error {
 	return nil
 }
 
+func (l *last) Move(rec []byte) error { return l.Append(rec) }
+
 func (l *last) Drain(_ context.Context, f func([][]byte) (int, error)) error {
 	_, err := f([][]byte{l.rec})
 	return err

@@ -34,6 +34,9 @@ const (
 type Records interface {
 	// Append puts a record at the end; it is on disk when Append returns.
 	Append(rec []byte) error
+	// Move is Append for a record that the function of a Drain was given, and that is removed next: the others come first. It may take
+	// its room twice until then.
+	Move(rec []byte) error
 	// Drain calls f with the oldest records, in order, until none is left. f gets one or more, and returns how many of them it is
 	// done with, from the first on: these are removed. Its error concerns the next one. If it wraps cache.ErrUnreadable, that
 	// record is quarantined: it leaves the queue. Drain stops at any other error and returns it.
@@ -102,6 +105,7 @@ const quarantineShare = 4
 // appending is a call of Append.
 type appending struct {
 	frame []byte
+	moved bool
 	err   error
 }
 
@@ -318,7 +322,12 @@ func (s *Queue) sweep() error {
 
 // Append adds a record, which is on disk when it returns. It returns [ErrFull] if there is no room. After another error, the
 // record may or may not be in the queue.
-func (s *Queue) Append(rec []byte) error {
+func (s *Queue) Append(rec []byte) error { return s.append(rec, false) }
+
+// Move implements [Records].
+func (s *Queue) Move(rec []byte) error { return s.append(rec, true) }
+
+func (s *Queue) append(rec []byte, moved bool) error {
 	if err := s.gate.Enter(); err != nil {
 		return err
 	}
@@ -326,7 +335,7 @@ func (s *Queue) Append(rec []byte) error {
 	if len(rec) > maxRecord {
 		return ErrFull
 	}
-	call := &appending{frame: appendFrame(nil, rec)}
+	call := &appending{frame: appendFrame(nil, rec), moved: moved}
 	err := s.batcher.Do(context.Background(), call, len(rec))
 	if err == nil {
 		err = call.err
@@ -349,7 +358,7 @@ func (s *Queue) write(_ context.Context, calls []*appending) {
 		n := 0
 		for ; n < len(calls) && len(buf) < segmentBytes; n++ {
 			c := calls[n]
-			if int64(len(buf)+len(c.frame)) > room {
+			if int64(len(buf)+len(c.frame)) > room && !c.moved {
 				c.err = ErrFull
 				continue
 			}

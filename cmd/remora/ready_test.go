@@ -21,6 +21,7 @@ func (p pinged) Ping(context.Context) error { return p.err }
 type filled struct{ bytes int64 }
 
 func (filled) Append([]byte) error                                      { return nil }
+func (filled) Move([]byte) error                                        { return nil }
 func (filled) Drain(context.Context, func([][]byte) (int, error)) error { return nil }
 func (filled) Adopt(func([]byte)) (spool.Adopted, error)                { return spool.Adopted{}, nil }
 func (f filled) Len() (records int, bytes int64)                        { return 1, f.bytes }

@@ -53,15 +53,22 @@ func New(disk Disk, log *slog.Logger) *Queue {
 // Append puts a record at the end: on disk if that takes it. If ctx ends before, the disk hangs: then the record counts as one in memory
 // until the disk takes or refuses it, and those after it are kept in memory. It is counted for its group before anyone can see it there. It fails
 // with what the disk says where that is closed or holds as much as it may (cache.ErrClosed, spool.ErrFull), and with ErrFull.
-//
-// The function of Drain may append the record that it was given, to have the others first: the record keeps its place among
-// those of its group.
 func (q *Queue) Append(ctx context.Context, r Record, data []byte) error {
+	return q.add(ctx, r, data, q.disk.Append)
+}
+
+// Move is Append for the record that the function of Drain was given, to have the others first. A disk that is full takes it, too, and
+// it keeps its place among those of its group. It waits for the disk.
+func (q *Queue) Move(r Record, data []byte) error {
+	return q.add(context.Background(), r, data, q.disk.Move)
+}
+
+func (q *Queue) add(ctx context.Context, r Record, data []byte, write func(rec []byte) error) error {
 	q.mu.Lock()
 	q.waiting[r.Group] = append(q.waiting[r.Group], r)
 	q.adding++
 	q.mu.Unlock()
-	err := q.put(ctx, data)
+	err := q.put(ctx, data, write)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.adding--; err != nil {
@@ -70,11 +77,11 @@ func (q *Queue) Append(ctx context.Context, r Record, data []byte) error {
 	return err
 }
 
-func (q *Queue) put(ctx context.Context, rec []byte) error {
+func (q *Queue) put(ctx context.Context, rec []byte, write func(rec []byte) error) error {
 	var refused error
 	if q.takesMore() {
 		var late bool
-		refused, late = q.write(ctx, rec)
+		refused, late = q.write(ctx, rec, write)
 		if late || refused == nil || errors.Is(refused, spool.ErrFull) || errors.Is(refused, cache.ErrClosed) {
 			return refused
 		}
@@ -104,7 +111,7 @@ func (q *Queue) takesMore() bool {
 var errHangs = errors.New("the disk does not answer")
 
 // write writes a record to the disk, or reports that it is late: then the write goes on.
-func (q *Queue) write(ctx context.Context, rec []byte) (refused error, late bool) {
+func (q *Queue) write(ctx context.Context, rec []byte, write func(rec []byte) error) (refused error, late bool) {
 	const (
 		begun = iota
 		ended
@@ -112,7 +119,7 @@ func (q *Queue) write(ctx context.Context, rec []byte) (refused error, late bool
 	)
 	state, done := begun, make(chan error, 1)
 	q.writes.Go(func() {
-		err := q.disk.Append(rec)
+		err := write(rec)
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		if state == begun {
@@ -275,7 +282,7 @@ func (q *Queue) Settle() error {
 }
 
 // Drain passes the records on disk to f, and then those in memory, until f fails. f gets one or more, and returns those that it has
-// taken, or has appended again, from the first on: they are removed. Its error concerns the next record. If it wraps
+// taken, or has moved, from the first on: they are removed. Its error concerns the next record. If it wraps
 // cache.ErrUnreadable, that record is quarantined, and the drain goes on; then the last of those that f returns is that record, as
 // far as it can tell. A record in memory must reach the disk for that, and goes behind the others.
 func (q *Queue) Drain(ctx context.Context, f func(data [][]byte) ([]Record, error)) error {

@@ -29,6 +29,8 @@ func (d *disk) Append(rec []byte) error {
 	return d.fault
 }
 
+func (d *disk) Move(rec []byte) error { return d.Append(rec) }
+
 func (d *disk) Drain(_ context.Context, f func([][]byte) (int, error)) error {
 	for len(d.recs) > 0 {
 		_, err := f([][]byte{[]byte(d.recs[0])})
@@ -304,7 +306,7 @@ func TestWaiting(t *testing.T) {
 				case 'k':
 					return turnqueue.Record{}, cache.ErrUnreadable
 				case 'm':
-					return of(rec), s.Append(context.Background(), of(rec), bytes.Clone(rec))
+					return of(rec), s.Move(of(rec), bytes.Clone(rec))
 				}
 				return of(rec), nil
 			}))
