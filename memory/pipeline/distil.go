@@ -13,6 +13,7 @@ import (
 type distillers struct {
 	mu    sync.Mutex
 	until map[distilling]time.Time // zero while the model is asked
+	sweep int                      // how many there are when those that have rested are removed
 }
 
 // distilling names a state that a turn distils.
@@ -39,7 +40,10 @@ func (d *distillers) begin(key distilling, now time.Time) bool {
 func (d *distillers) rest(key distilling, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	maps.DeleteFunc(d.until, func(_ distilling, until time.Time) bool { return !until.IsZero() && now.After(until) })
+	if len(d.until) >= d.sweep { // not each time: in an outage of a model there are many
+		maps.DeleteFunc(d.until, func(_ distilling, until time.Time) bool { return !until.IsZero() && now.After(until) })
+		d.sweep = max(64, 2*len(d.until))
+	}
 	d.until[key] = now.Add(layer.ModelRests)
 }
 
