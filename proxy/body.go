@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"slices"
@@ -69,12 +70,12 @@ func (b *body) read(s *Server, ctx *fasthttp.RequestCtx, length int64) error {
 			return errBodyTooLarge(s.o.MaxBody)
 		case errors.Is(err, io.EOF):
 			if err := cutShort(ctx.Conn(), len(buf), length); err != nil {
-				return b.broken(ctx, err)
+				return b.broken(s, ctx, err)
 			}
 			b.arrived = true
 			return nil
 		case err != nil:
-			return b.broken(ctx, err)
+			return b.broken(s, ctx, err)
 		case len(buf)-granted >= perRead:
 			granted = len(buf)
 			_ = ctx.Conn().SetReadDeadline(s.now().Add(s.o.ReadTimeout))
@@ -110,12 +111,13 @@ func cutShort(c net.Conn, n int, length int64) error {
 }
 
 // broken returns the error for a body that ends early or is malformed. The connection can't be used after it.
-func (b *body) broken(ctx *fasthttp.RequestCtx, err error) error {
+func (b *body) broken(s *Server, ctx *fasthttp.RequestCtx, err error) error {
 	b.arrived = true // no more of it is to be expected
 	ctx.SetConnectionClose()
 	var timeout net.Error // fasthttp's error does not always wrap it
 	if errors.As(listener.ReadError(ctx.Conn()), &timeout) && timeout.Timeout() {
-		return &Error{Status: fasthttp.StatusRequestTimeout, Code: codeSlowRequest, Message: "request body took too long to arrive", Err: err}
+		message := fmt.Sprintf("request body is too slow: %d KiB of it may take %s (server.read_timeout)", perRead>>10, s.o.ReadTimeout)
+		return &Error{Status: fasthttp.StatusRequestTimeout, Code: codeSlowRequest, Message: message, Err: err}
 	}
 	return errBrokenBody(err)
 }

@@ -377,7 +377,8 @@ func (s *Server) onProtocolError(ctx *fasthttp.RequestCtx, err error) {
 	case errors.Is(err, io.ErrUnexpectedEOF): // of heads the error is another
 		e = errBrokenBody(err)
 	case errors.As(err, &timeout) && timeout.Timeout():
-		e.Status, e.Code, e.Message = fasthttp.StatusRequestTimeout, codeSlowRequest, "request took too long to arrive"
+		e.Status, e.Code = fasthttp.StatusRequestTimeout, codeSlowRequest
+		e.Message = fmt.Sprintf("request head took longer than %s to arrive (server.read_timeout)", s.o.ReadTimeout)
 	}
 	e.write(&ctx.Response, wire.Dialect{})
 }

@@ -393,18 +393,30 @@ func TestSlowRequestTimesOut(t *testing.T) {
 		chunked, chunked + "0", chunked + "0\r\n", chunked + "0\r\n\r", chunked + "0\r\nX-Sum: 1\r\n",
 	} {
 		// A connection that has said nothing in that time is closed without a word: on a busy machine it may be none.
-		for limit := 30 * time.Millisecond; ; limit *= 4 {
-			r := start(t, rigOptions{upstream: addr, tune: func(o *Options) { o.ReadTimeout = limit }})
+		for wait := 30 * time.Millisecond; ; wait *= 4 {
+			r := start(t, rigOptions{upstream: addr, tune: func(o *Options) {
+				o.ReadTimeout = wait
+				o.Limits = limit.New(limit.Config{Options: limit.Options{Global: limit.Global{Concurrent: 1}}, Now: time.Now})
+				t.Cleanup(o.Limits.Close)
+			}})
 			c, br := r.dial(t)
 			write(c, request)
 			resp, err := http.ReadResponse(br, nil)
-			if err != nil && limit < waitLimit/4 {
+			if err != nil && wait < waitLimit/4 {
 				continue
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			wantError(t, resp, 408, "request_timeout")
+			if text := wantError(t, resp, 408, "request_timeout"); !strings.Contains(text, "(server.read_timeout)") {
+				t.Errorf("%q names no key", text)
+			}
+			// Its place is free again: the client has the answer, and its connection is still open.
+			next, br := r.dial(t)
+			write(next, "GET /v1/x HTTP/1.1\r\nHost: x\r\n\r\n")
+			if resp, err = http.ReadResponse(br, nil); err != nil || resp.StatusCode != 200 {
+				t.Errorf("the next request: %v %v", resp, err)
+			}
 			break
 		}
 	}
