@@ -1,11 +1,16 @@
 package bolt
 
 import (
+	"bytes"
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
+	bolt "go.etcd.io/bbolt"
 	"pgregory.net/rapid"
 
 	"remora/cache"
@@ -52,6 +57,82 @@ func TestWholeFilesAreOpened(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestDamageOfOnePage damages one number or key of a file of a branch and its leaves.
+func TestDamageOfOnePage(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "whole.db")
+	s, err := Open(path, cache.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 200 {
+		puts := []cache.Put{{Name: "n", Data: make([]byte, 100)}}
+		s.Commit(t.Context(), []cache.Batch{{Group: cache.Group{Owner: "o", Name: fmt.Sprintf("%03d", i)}, Expect: cache.AnyVersion, Puts: puts}})
+	}
+	var at uint64 // the root of the values, which is a branch
+	if err := s.view(func(tx *bolt.Tx) error {
+		at = uint64(tx.Bucket([]byte(valuesBucket)).Root())
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	size, order := uint64(os.Getpagesize()), binary.NativeEndian
+	for name, damage := range map[string]func(branch, leaf, first, last []byte){
+		"nothing":                 nil,
+		"the leaf's number":       func(_, leaf, _, _ []byte) { leaf[0]++ },
+		"its first key":           func(_, _, first, _ []byte) { first[len(first)-1]-- },
+		"its last key":            func(_, _, _, last []byte) { last[len(last)-4] = 'z' },
+		"a key of no bytes":       func(_, leaf, _, _ []byte) { order.PutUint32(leaf[pageHeader+8:], 0) },
+		"a value beyond the page": func(_, leaf, _, _ []byte) { order.PutUint32(leaf[pageHeader+12:], 1<<20) },
+		"a leaf without keys":     func(_, leaf, _, _ []byte) { order.PutUint16(leaf[10:], 0) },
+		"more keys than fit":      func(_, leaf, _, _ []byte) { order.PutUint16(leaf[10:], 5000) },
+		"a branch below itself":   func(branch, _, _, _ []byte) { order.PutUint64(branch[pageHeader+pageElement+8:], at) },
+		"a leaf twice": func(branch, _, _, _ []byte) {
+			copy(branch[pageHeader+pageElement+8:], branch[pageHeader+8:pageHeader+16])
+		},
+		"a page beyond the end":               func(branch, _, _, _ []byte) { order.PutUint64(branch[pageHeader+pageElement+8:], 1<<40) },
+		"a page that describes the file":      func(branch, _, _, _ []byte) { order.PutUint64(branch[pageHeader+pageElement+8:], 1) },
+		"a kind of page that no tree has":     func(_, leaf, _, _ []byte) { order.PutUint16(leaf[8:], freePage) },
+		"more pages than the file has":        func(_, leaf, _, _ []byte) { order.PutUint32(leaf[12:], 1<<30) },
+		"a branch without pages below":        func(branch, _, _, _ []byte) { order.PutUint16(branch[10:], 0) },
+		"a key of the branch, out of order":   func(branch, _, _, _ []byte) { e, _ := readElement(branch, branchPage, 1); e.key[0] = 0 },
+		"a key of the branch, between others": func(branch, _, _, _ []byte) { e, _ := readElement(branch, branchPage, 1); e.key[len(e.key)-1]-- },
+	} {
+		b := bytes.Clone(whole)
+		branch := b[at*size : (at+1)*size]
+		second, ok := readElement(branch, branchPage, 1)
+		if kind, n := kindAndCount(branch); kind != branchPage || n < 3 || !ok {
+			t.Fatal("the values have no branch of three leaves")
+		}
+		leaf := b[second.child*size : (second.child+1)*size]
+		_, n := kindAndCount(leaf)
+		first, _ := readElement(leaf, leafPage, 0)
+		last, _ := readElement(leaf, leafPage, int(n)-1)
+		if damage != nil {
+			damage(branch, leaf, first.key, last.key)
+		}
+		damaged := filepath.Join(dir, "damaged.db")
+		if err := os.WriteFile(damaged, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Open(damaged, cache.Options{})
+		if err == nil {
+			_ = s.Close()
+		}
+		if errors.Is(err, ErrDamaged) != (damage != nil) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }
 
 // BenchmarkOpen opens a file of 64 MiB, of which all pages are checked.
