@@ -34,8 +34,11 @@ func (c *cleaner) mapping(path string, n *node, m map[string]any) {
 			key = lower
 		}
 		if !known {
-			hint := didYouMean(key, slices.Sorted(maps.Keys(n.fields)))
-			c.found.add(at, "unknown key%s", cmp.Or(hint, c.rightPlace(key)))
+			fields := slices.Sorted(maps.Keys(n.fields))
+			c.found.add(at, "unknown key%s", cmp.Or(didYouMean(key, fields), c.rightPlace(key)))
+			if meant := closest(key, fields); meant != "" {
+				c.found[len(c.found)-1].meant = joinPath(path, meant)
+			}
 			delete(m, key)
 			continue
 		}

@@ -131,6 +131,21 @@ func TestLayers(t *testing.T) {
 		&view.Window{MaxItems: 12, EvictBatch: 1, EvictShare: 0.5, InFlight: "window", MaxExpansion: 4})
 }
 
+// TestAMisspelledKeyIsOneProblem: that the key that was meant has no value is a consequence, and not reported as well.
+func TestAMisspelledKeyIsOneProblem(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"memory: {layers: [{kind: steering, rules: [{id: r, applies_to: [before_tool_call], actoin: deny}]}]}": "memory.layers[0].rules[0].actoin: unknown key, did you mean action?",
+		"memory: {layers: [{kind: semantic_recall, embeddings: {modle: m}}]}":                                  "memory.layers[0].embeddings.modle: unknown key, did you mean model?",
+		"providers: [{nmae: a, kind: openai}]":                                                                 "providers[0].nmae: unknown key, did you mean name?",
+	} {
+		_, err := loadFile(t, text)
+		if got := fmt.Sprint(err); !strings.HasPrefix(got, want) || strings.Contains(got, "\n") {
+			t.Errorf("%s:\ngot  %s\nwant %s", text, got, want)
+		}
+	}
+}
+
 // TestEmbeddingsProblems: errors about an embedding model name its keys.
 func TestEmbeddingsProblems(t *testing.T) {
 	t.Parallel()

@@ -4,16 +4,22 @@ import "strings"
 
 // didYouMean returns a hint with the known word that is closest to an unknown one, "" if none is close.
 func didYouMean(word string, known []string) string {
+	best := closest(word, known)
+	if best == "" {
+		return ""
+	}
+	return ", did you mean " + best + "?"
+}
+
+// closest returns the known word that is closest to an unknown one, "" if none is close.
+func closest(word string, known []string) string {
 	best, least := "", max(len(word)/3, 1)+1
 	for _, k := range known {
 		if d := editDistance(strings.ToLower(word), strings.ToLower(k)); d < least {
 			best, least = k, d
 		}
 	}
-	if best == "" {
-		return ""
-	}
-	return ", did you mean " + best + "?"
+	return best
 }
 
 // editDistance counts the bytes to insert, delete, replace or swap with their neighbour to turn a into b.

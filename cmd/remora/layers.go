@@ -281,7 +281,7 @@ const historyWindow = "history_window"
 
 func decodeWindow(path string, entry openEntry, l *layerConfig) problems {
 	if l.window != nil {
-		return problems{{path, "history_window is there already, one is all that a session can have"}}
+		return problems{{path: path, text: "history_window is there already, one is all that a session can have"}}
 	}
 	var w view.Window
 	found := decodeEntry(path, entry, &w)

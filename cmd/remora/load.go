@@ -61,7 +61,7 @@ func (s sources) into(target any, defaults []byte, check func(found *problems)) 
 	c.found.addDecodeErrors("", v.UnmarshalExact(target, strict))
 	check(&c.found)
 	slices.SortStableFunc(c.found, func(a, b problem) int { return strings.Compare(a.path, b.path) })
-	return sha256.Sum256(data), c.found.withOrigins(origins, lines)
+	return sha256.Sum256(data), c.found.withoutConsequences().withOrigins(origins, lines)
 }
 
 // readFile returns the content of the file, nil without one.

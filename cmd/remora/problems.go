@@ -17,13 +17,15 @@ import (
 type problem struct {
 	path string // in the configuration, as server.listen or providers[1].base_url; or the name of a variable
 	text string
+
+	meant string // of a misspelled key, the path of the known one, "" for none
 }
 
 // problems are all mistakes of a configuration. As an error they have one line each, so that one start reports all.
 type problems []problem
 
 func (p *problems) add(path, format string, args ...any) {
-	*p = append(*p, problem{path, fmt.Sprintf(format, args...)})
+	*p = append(*p, problem{path: path, text: fmt.Sprintf(format, args...)})
 }
 
 func (p problems) Error() string {
@@ -56,9 +58,9 @@ func (p problems) err() error {
 func (p *problems) addErrors(path string, errs ...error) {
 	known := slices.Clone(*p)
 	for _, e := range flatten(errors.Join(errs...)) {
-		one := problem{cmp.Or(path, "config"), e.Error()}
+		one := problem{path: cmp.Or(path, "config"), text: e.Error()}
 		if key, text, keyed := strings.Cut(e.Error(), ": "); keyed {
-			one = problem{joinPath(path, key), text}
+			one = problem{path: joinPath(path, key), text: text}
 		}
 		if !known.covers(one.path) && !slices.Contains(*p, one) {
 			*p = append(*p, one)
@@ -115,6 +117,23 @@ func (p problems) withOrigins(origins map[string]string, lines keyLines) problem
 // covers reports whether a problem is known at path, above it or below it.
 func (p problems) covers(path string) bool {
 	return slices.ContainsFunc(p, func(one problem) bool { return within(path, one.path) || within(one.path, path) })
+}
+
+// withoutConsequences removes the problems of keys that have no value, or the default, since they are misspelled.
+func (p problems) withoutConsequences() problems {
+	return slices.DeleteFunc(slices.Clone(p), func(one problem) bool {
+		return slices.ContainsFunc(p, func(cause problem) bool { return cause.meant == withoutID(one.path) && cause.meant != "" })
+	})
+}
+
+// withoutID removes the id that errors of a layer put behind an index, as in rules[0] (deploy).
+func withoutID(path string) string {
+	before, behind, found := strings.Cut(path, "] (")
+	_, after, closed := strings.Cut(behind, ")")
+	if !found || !closed {
+		return path
+	}
+	return before + "]" + after
 }
 
 // within reports whether path is outer or lies below it.
