@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"slices"
@@ -229,11 +230,19 @@ func (f *transcriptFlags) openStore(ctx context.Context, p console, c Config, a 
 		c.Store.Spool.Dir = "" // left to the proxy
 	}
 
+	path := stores.File(c.Store.URL.Reveal())
+	_, missing := os.Stat(path)
+	creates := a.Do == doImport && path != "" && errors.Is(missing, fs.ErrNotExist)
 	store, err := openStorage(c.Store, log) //nolint:contextcheck // as in live.open
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.close()) }()
+	defer func() {
+		if err != nil && creates && !a.hasSessions(ctx) {
+			err = errors.Join(err, os.Remove(path)) // while its lock is held: no proxy has opened it
+		}
+	}()
 
 	upstreams, err := providers.NewSet(c.upstreams())
 	if err != nil {
@@ -254,6 +263,15 @@ func (f *transcriptFlags) openStore(ctx context.Context, p console, c Config, a 
 	}
 	warnOfSpool(p.stderr, spool)
 	return a.run(ctx)
+}
+
+// hasSessions reports whether the tenant has, or may have, any sessions.
+func (a archive) hasSessions(ctx context.Context) bool {
+	if a.memory == nil {
+		return false
+	}
+	names, _, err := a.memory.Sessions(ctx, a.Tenant, "", 1)
+	return err != nil || len(names) > 0
 }
 
 // tenantIn returns the tenant, as the proxy derives it from a request with those credentials.
