@@ -28,7 +28,10 @@ func (p console) check(c Config, err error) error {
 	if err != nil && !ok {
 		return err
 	}
-	found.addErrors("", c.Server.LoadCertificate(), c.Store.checkFiles(), c.checkLoops(c.Server.Listen, c.Server.AdminListen))
+	found.addErrors("", c.Server.LoadCertificate(), c.Store.checkFiles())
+	if set, err := providers.NewSet(c.upstreams()); err == nil { // else it is reported already
+		found.addErrors("", checkLoops(set, c.Server.Listen, c.Server.AdminListen))
+	}
 	for _, w := range c.warnings() {
 		if !found.covers(w.path) { // else a consequence of the problem
 			_, _ = fmt.Fprintln(p.stderr, "warning: "+w.line())
@@ -43,11 +46,7 @@ func (p console) check(c Config, err error) error {
 
 // checkLoops returns an error for each provider that is this proxy itself, with the addresses that it listens on: a request to one
 // would come back until nothing is left to open another connection with.
-func (c *Config) checkLoops(listen, adminListen string) error {
-	set, err := providers.NewSet(c.upstreams())
-	if err != nil {
-		return nil //nolint:nilerr // reported already
-	}
+func checkLoops(set *providers.Set, listen, adminListen string) error {
 	var found problems
 	for i, p := range set.All() {
 		switch to := p.Address().Addr; {

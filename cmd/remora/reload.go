@@ -130,15 +130,16 @@ func (l *live) loadAgain() (c Config, err error) {
 	if c, err = l.load(); err == nil && c.sum == emptyFile && !l.empty {
 		err = fmt.Errorf("%s: %w", l.file, errEmptied)
 	}
-	if err == nil {
-		err = c.checkLoops(l.listeners.addresses()) // which a reload does not change
-	}
 	return c, err
 }
 
 func (l *live) apply(c Config) error {
 	upstreams, policy, err := openProviders(&c, l.policy, l.log)
 	if err != nil {
+		return err
+	}
+	clients, operators := l.listeners.addresses() // which a reload does not change
+	if err := checkLoops(upstreams, clients, operators); err != nil {
 		return err
 	}
 	m, err := openModels(&c, upstreams, l.log, l.measured, l.models)

@@ -74,9 +74,6 @@ func (s *serveFlags) run(cmd *cobra.Command) error {
 	if s.checks {
 		return s.check(c, err)
 	}
-	if err == nil {
-		err = c.checkLoops(c.Server.Listen, c.Server.AdminListen)
-	}
 	if err != nil {
 		return err
 	}
@@ -118,12 +115,19 @@ func run(ctx context.Context, from sources, c Config, hangup <-chan os.Signal, s
 	log := slog.New(telemetry.LogHandler(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: c.Log.Level})))
 	l := &live{sources: from, c: c, log: log}
 	defer func() { err = errors.Join(err, l.close()) }()
+	upstreams, policy, err := openProviders(&c, nil, log)
+	if err != nil {
+		return err
+	}
+	if err := checkLoops(upstreams, c.Server.Listen, c.Server.AdminListen); err != nil {
+		return err
+	}
+	l.policy = policy
 	if l.listeners, err = openListeners(ctx, c); err != nil {
 		return err
 	}
 	l.onClose(l.listeners.close)
-	upstreams, err := l.open(ctx)
-	if err != nil {
+	if err := l.open(ctx, upstreams); err != nil {
 		return err
 	}
 
@@ -188,19 +192,19 @@ type live struct {
 }
 
 // open opens all parts, each after those that it uses.
-func (l *live) open(ctx context.Context) (upstreams *providers.Set, err error) {
+func (l *live) open(ctx context.Context, upstreams *providers.Set) (err error) {
 	c := l.c
 	if err := l.measure(ctx); err != nil { // first: all other parts are measured
-		return nil, err
+		return err
 	}
 
 	st, err := openStorage(c.Store, l.log) //nolint:contextcheck // what counts lost turns outlives the start
 	if err != nil {
-		return nil, err
+		return err
 	}
 	l.closers = append(l.closers, st.close) // closed after memory, which writes to it until its end
 	if err := st.check(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	st.warnOfEviction(ctx)
 	st.measure(l.measured)
@@ -215,12 +219,9 @@ func (l *live) open(ctx context.Context) (upstreams *providers.Set, err error) {
 	l.admin = openAdminAPI(l.listeners.operators, c, st, l.measured, l.log)
 	l.onClose(l.admin.close)
 
-	if upstreams, l.policy, err = openProviders(&c, nil, l.log); err != nil {
-		return nil, err
-	}
 	warnOfMistakes(&c, l.log)
 	if l.models, err = openModels(&c, upstreams, l.log, l.measured, nil); err != nil {
-		return nil, err
+		return err
 	}
 	l.onClose(func() { l.models.close() }) // l.models of that time: a reload replaces it. Memory's layers use it until then.
 	m := c.memory(l.log, l.models)
@@ -242,9 +243,9 @@ func (l *live) open(ctx context.Context) (upstreams *providers.Set, err error) {
 	l.server = proxy.New(o, l.memory, upstreams, l.log, time.Now)
 	l.server.Route(upstreams, l.policy)
 	if _, err := l.server.ReloadCertificate(); err != nil {
-		return nil, err
+		return err
 	}
-	return upstreams, nil
+	return nil
 }
 
 // onClose adds a function that close calls.
