@@ -34,9 +34,6 @@ func Decompress(b []byte) ([]byte, error) {
 	if n > MaxValue {
 		return nil, errTooLarge
 	}
-	if n > freeLen && n > usualRatio*len(b) && lengthOf(b) != n {
-		return nil, errLength
-	}
 	data, err := s2.Decode(nil, b)
 	if err != nil {
 		return nil, fmt.Errorf("decompress: %w", err)
@@ -44,58 +41,7 @@ func Decompress(b []byte) ([]byte, error) {
 	return data, nil
 }
 
-// The length that a value claims to have is believed up to freeLen bytes, and up to usualRatio times its compressed length: memory is taken
-// for all of it before anything is read.
-const (
-	freeLen    = 1 << 20
-	usualRatio = 16
-)
-
-var (
-	errTooLarge = errors.New("decompress: the value is too large")
-	errLength   = errors.New("decompress: the value does not have the length that it claims")
-)
-
-// lengthOf returns how many bytes the chunks of an s2 block give, -1 for a broken one. The format is that of Snappy, with repeated copies
-// of any length.
-func lengthOf(block []byte) (n int) {
-	c := NewReader(block)
-	var claimed uint64
-	c.Uvarint(&claimed)
-	number := func(size int) (v int) { // little endian
-		for i, b := range c.Take(uint64(size)) { //nolint:gosec // not negative
-			v |= int(b) << (8 * i)
-		}
-		return v
-	}
-	for len(c.Data) > 0 && !c.Bad {
-		tag := number(1)
-		length := tag>>2 + 1
-		switch tag & 3 {
-		case 0: // bytes that stand here, their length in up to 4 bytes if it is large
-			if extra := length - 60; extra > 0 {
-				length = number(extra) + 1
-			}
-			c.Take(uint64(length)) //nolint:gosec // likewise
-		case 1: // a copy; without an offset, a repeated one
-			length = tag >> 2 & 7
-			if offset := tag>>5<<8 | number(1); offset == 0 && length > 4 {
-				size := length - 4
-				length = number(size) + []int{4, 1 << 8, 1 << 16}[size-1]
-			}
-			length += 4
-		case 2:
-			c.Take(2)
-		default:
-			c.Take(4)
-		}
-		n += length
-	}
-	if c.Bad {
-		return -1
-	}
-	return n
-}
+var errTooLarge = errors.New("decompress: the value is too large")
 
 // Codec writes or reads a record, front to back. Each of its methods visits one part: it appends the value to the record, or sets the
 // value from it. So one function that visits all parts describes both directions. A value that is missing or invalid sets Bad, and it is
