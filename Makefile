@@ -102,7 +102,7 @@ generate: ## write what lists layer kinds (config.yaml, docs/layers.md), the cha
 # Packages whose tests run the binary, or commands: none of the product's goroutines run in their process, and the race detector
 # would only slow down the upstream and the clients. Properties have half of their usual draws under it: `make properties` has more.
 # The longest comes first, so that a core is not idle while it ends.
-DRIVERS := ./test/e2e ./docs ./examples ./helm ./test/recall/... ./test/recallfit ./test/rehearsal ./test/replay ./test/soak
+DRIVERS := ./test/e2e ./docs ./examples ./helm ./test/golden ./test/recall/... ./test/recallfit ./test/rehearsal ./test/replay ./test/soak
 
 .PHONY: test
 test: deps ## the whole suite in random order, with the race detector
