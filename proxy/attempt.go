@@ -20,7 +20,7 @@ type attempt struct {
 	out      outgoing
 	portable func() bool // isPortable; a method value allocates, so it is made once
 
-	corrected bool             // the one corrective try was made
+	corrected bool             // a corrective try was made
 	tooLong   bool             // upstream refuses the length of the request, and windows leave less of the history from now on
 	prepared  fasthttp.Request // target, Host and additional headers of the provider
 	head      *[]byte          // the head that is sent, pooled; nil while the answer streams
@@ -108,8 +108,9 @@ func (a *attempt) stay(head *providers.Head, goesOn bool) error {
 	return a.try(head, plan, goesOn)
 }
 
-// try calls upstream until there is an answer for the client. If upstream refuses the shape of the request, one corrective try
-// follows. If a call fails and upstream cannot have served it, the plan decides whether it is repeated, or made elsewhere.
+// try calls upstream until there is an answer for the client. If upstream refuses the shape of the request, a corrective try
+// follows, and a second one if that is refused for another fault. If a call fails and upstream cannot have served it, the plan decides
+// whether it is repeated, or made elsewhere.
 // With goesOn, the provider, the model and the shape stay.
 func (a *attempt) try(head *providers.Head, plan retry.Plan, goesOn bool) error {
 	defer func() { a.out.body = nil }() // it may be as large as the client's, and the answer may take long
@@ -118,6 +119,10 @@ func (a *attempt) try(head *providers.Head, plan retry.Plan, goesOn bool) error 
 		err := a.call(head)
 		switch {
 		case correcting != nil:
+			if further := correcting.further(a, head, err); further != nil {
+				correcting = further
+				continue
+			}
 			err = correcting.end(a, head, err)
 			correcting = nil
 		case err == nil && a.req.turn != nil && !goesOn:

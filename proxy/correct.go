@@ -54,6 +54,9 @@ type correction struct {
 	was, is view.Shape
 	head    providers.Head
 	refusal *refusal
+
+	second []byte // the refusal of this try, once it was read
+	last   bool   // no third try follows
 }
 
 // correct prepares a try in another shape, if upstream may have refused the present one. It returns nil if there is none.
@@ -134,6 +137,40 @@ func (c *correction) endRound(a *attempt, head *providers.Head) bool {
 	head.Copy(&c.head)
 	a.out.shape = c.was
 	return false
+}
+
+// further prepares a second corrective try, if the first was refused for another fault, which the refusal names: servers name one at a
+// time. It returns nil if there is none.
+func (c *correction) further(a *attempt, head *providers.Head, err error) *correction {
+	if err != nil || c.last || !correctable(head) || a.upstream.Length() > refusalLimit || len(head.ContentEncoding()) > 0 {
+		return nil
+	}
+	if c.second, err = a.readRefusal(); err != nil || c.second == nil || bytes.Equal(c.refusal.body, c.second) {
+		return nil
+	}
+	second := newRefusal(head.Status(), c.second)
+	wanted := a.out.wanted(second)
+	wanted.NoTools = second.aboutTools() && a.out.offersLayerTools()
+	next := a.out.changed(wanted)
+	if len(next) == 0 || a.req.ending.over() {
+		return nil
+	}
+
+	also := &correction{was: c.was, is: next[0], refusal: c.refusal, last: true}
+	also.head.Copy(&c.head)
+	a.req.trace.answered(a, head.Status(), &wire.Reply{})
+	a.upstream.Close()
+	a.out.encode(also.is)
+	return also
+}
+
+// wanted returns the changes that a refusal asks for, without those that the operator rules out.
+func (o *outgoing) wanted(r *refusal) view.Shape {
+	wanted := r.wanted()
+	if _, pinned := pinnedForm(o.provider.API().Messages); pinned {
+		wanted.Form = view.AsIs
+	}
+	return wanted
 }
 
 // end handles the result of a corrective try. A shape that helps is remembered for an hour. If it does not help, the client
@@ -377,15 +414,12 @@ func (a *attempt) noteUnhelpful(c *correction, refused bool) {
 	}
 	l.tried = append(slices.Clip(l.tried), c.is)
 	l.further = false
-	if refused && a.upstream.Length() <= refusalLimit {
-		if second, err := a.readRefusal(); err == nil && second != nil && !bytes.Equal(first.body, second) {
-			l.further = true
-			wanted := newRefusal(first.status, second).wanted()
-			if _, pinned := pinnedForm(a.out.provider.API().Messages); pinned {
-				wanted.Form = view.AsIs
-			}
-			l.shape = l.shape.And(wanted)
-		}
+	if refused && c.second == nil && a.upstream.Length() <= refusalLimit {
+		c.second, _ = a.readRefusal()
+	}
+	if refused && c.second != nil && !bytes.Equal(first.body, c.second) {
+		l.further = true
+		l.shape = l.shape.And(a.out.wanted(newRefusal(first.status, c.second)))
 	}
 	a.out.learn(aboutOrder, l, a.out.orderOf(first)...)
 }

@@ -340,7 +340,7 @@ func TestTooManyToolsTeachNothing(t *testing.T) {
 	}
 }
 
-// TestTwoReasons: a server that takes neither the roles nor the tools is found out by the second request.
+// TestTwoReasons: a server that takes neither the roles nor the tools, and names one of them at a time, is found out by one request.
 func TestTwoReasons(t *testing.T) {
 	u := &refuser{refuse: func(body string) string {
 		switch {
@@ -352,7 +352,7 @@ func TestTwoReasons(t *testing.T) {
 		return ""
 	}}
 	r := u.start(t, true, true, "")
-	for i, want := range []struct{ status, requests int }{{400, 2}, {200, 2}, {200, 1}} {
+	for i, want := range []struct{ status, requests int }{{200, 3}, {200, 1}, {200, 1}} {
 		resp := ask(t, r, plainChat)
 		if sent := u.sent(); resp.StatusCode != want.status || len(sent) != want.requests {
 			t.Errorf("request %d: %d after %q", i, resp.StatusCode, sent)
