@@ -264,7 +264,7 @@ func (s *spooler) add(ctx context.Context, t *turnWriter, a *Answer) error {
 	if s.queue == nil {
 		return errNoSpool
 	}
-	done, err := s.large.Enter(context.Background(), t.call.Request, a) // those before it leave when their ctx ends
+	done, err := s.large.Enter(context.WithoutCancel(ctx), t.call.Request, a) // those before it leave when their ctx ends
 	if err != nil {
 		return err
 	}

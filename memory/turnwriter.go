@@ -137,7 +137,7 @@ func (w *turnWriter) write(ctx context.Context, a *Answer) (stored bool) {
 			w.m.outages.failed(err)
 		}
 	}
-	own := withTimeout(w.base, w.m.o.CommitWait) // the store's time is over, and the turn must reach the spool
+	own := withTimeout(w.base, w.m.o.CommitWait) //nolint:contextcheck // the store's time is over, and the turn must reach the spool
 	defer own.end()
 	if refused := w.m.spool.add(own, w, a); refused != nil { //nolint:contextcheck // see own
 		if a == nil {

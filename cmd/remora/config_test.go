@@ -136,8 +136,8 @@ func TestAMisspelledKeyIsOneProblem(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"memory: {layers: [{kind: steering, rules: [{id: r, applies_to: [before_tool_call], actoin: deny}]}]}": "memory.layers[0].rules[0].actoin: unknown key, did you mean action?",
-		"memory: {layers: [{kind: semantic_recall, embeddings: {modle: m}}]}":                                  "memory.layers[0].embeddings.modle: unknown key, did you mean model?",
-		"providers: [{nmae: a, kind: openai}]":                                                                 "providers[0].nmae: unknown key, did you mean name?",
+		"memory: {layers: [{kind: semantic_recall, embeddings: {modell: m}}]}":                                 "memory.layers[0].embeddings.modell: unknown key, did you mean model?",
+		"providers: [{nam: a, kind: openai}]":                                                                  "providers[0].nam: unknown key, did you mean name?",
 	} {
 		_, err := loadFile(t, text)
 		if got := fmt.Sprint(err); !strings.HasPrefix(got, want) || strings.Contains(got, "\n") {

@@ -54,21 +54,21 @@ func New(disk Disk, log *slog.Logger) *Queue {
 // until the disk takes or refuses it, and those after it are kept in memory. It is counted for its group before anyone can see it there. It fails
 // with what the disk says where that is closed or holds as much as it may (cache.ErrClosed, spool.ErrFull), and with ErrFull.
 func (q *Queue) Append(ctx context.Context, r Record, data []byte) error {
-	return q.add(ctx, r, data, q.disk.Append)
+	return q.add(ctx.Done(), r, data, q.disk.Append)
 }
 
 // Move is Append for the record that the function of Drain was given, to have the others first. A disk that is full takes it, too, and
 // it keeps its place among those of its group. It waits for the disk.
 func (q *Queue) Move(r Record, data []byte) error {
-	return q.add(context.Background(), r, data, q.disk.Move)
+	return q.add(nil, r, data, q.disk.Move)
 }
 
-func (q *Queue) add(ctx context.Context, r Record, data []byte, write func(rec []byte) error) error {
+func (q *Queue) add(late <-chan struct{}, r Record, data []byte, write func(rec []byte) error) error {
 	q.mu.Lock()
 	q.waiting[r.Group] = append(q.waiting[r.Group], r)
 	q.adding++
 	q.mu.Unlock()
-	err := q.put(ctx, data, write)
+	err := q.put(late, data, write)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.adding--; err != nil {
@@ -77,12 +77,12 @@ func (q *Queue) add(ctx context.Context, r Record, data []byte, write func(rec [
 	return err
 }
 
-func (q *Queue) put(ctx context.Context, rec []byte, write func(rec []byte) error) error {
+func (q *Queue) put(late <-chan struct{}, rec []byte, write func(rec []byte) error) error {
 	var refused error
 	if q.takesMore() {
-		var late bool
-		refused, late = q.write(ctx, rec, write)
-		if late || refused == nil || errors.Is(refused, spool.ErrFull) || errors.Is(refused, cache.ErrClosed) {
+		var hangs bool
+		refused, hangs = q.write(late, rec, write)
+		if hangs || refused == nil || errors.Is(refused, spool.ErrFull) || errors.Is(refused, cache.ErrClosed) {
 			return refused
 		}
 	}
@@ -110,8 +110,8 @@ func (q *Queue) takesMore() bool {
 // errHangs is the fault of a disk that has not answered in time.
 var errHangs = errors.New("the disk does not answer")
 
-// write writes a record to the disk, or reports that it is late: then the write goes on.
-func (q *Queue) write(ctx context.Context, rec []byte, write func(rec []byte) error) (refused error, late bool) {
+// write writes a record to the disk, or reports that the disk has not answered when late is closed: then the write goes on.
+func (q *Queue) write(late <-chan struct{}, rec []byte, write func(rec []byte) error) (refused error, hangs bool) {
 	const (
 		begun = iota
 		ended
@@ -136,7 +136,7 @@ func (q *Queue) write(ctx context.Context, rec []byte, write func(rec []byte) er
 	select {
 	case err := <-done:
 		return err, false
-	case <-ctx.Done():
+	case <-late:
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
