@@ -11,16 +11,16 @@ import (
 
 // turn is the part of a memory.Turn that an exchange uses.
 type turn struct {
-	id       string
-	previous string // see memory.Turn.Previous
-	leaves   bool   // see memory.Turn.LeavesPrevious
-	provider string // the provider that the view was made for
-	view     []wire.Item
-	tools    [][]byte // definitions that layers add to the client's
-	summary  memory.Summary
-	steering memory.Steering
-	steered  bool // layers have a say in the answer
-	unkept   bool // nothing of it is stored, and no header of the answer mentions it
+	id             string
+	previous       string // see memory.Turn.Previous
+	leavesPrevious bool   // see memory.Turn.LeavesPrevious
+	provider       string // the provider that the view was made for
+	view           []wire.Item
+	tools          [][]byte // definitions that layers add to the client's
+	summary        memory.Summary
+	steering       memory.Steering
+	steered        bool // layers have a say in the answer
+	unkept         bool // nothing of it is stored, and no header of the answer mentions it
 	// lastText: of an answer of several rounds the client gets the text of the last one only, as two JSON texts are none.
 	lastText bool
 
@@ -51,7 +51,7 @@ func adapt(m Memory) beginTurn {
 			return nil, err
 		}
 		out := &turn{
-			unkept: c.Unkept, id: t.ID, previous: t.Previous, leaves: t.LeavesPrevious, view: t.View, tools: t.Tools, summary: t.Summary,
+			unkept: c.Unkept, id: t.ID, previous: t.Previous, leavesPrevious: t.LeavesPrevious, view: t.View, tools: t.Tools, summary: t.Summary,
 			shaper: t, ender: t, judge: t,
 		}
 		out.steering, out.steered = t.Steering()

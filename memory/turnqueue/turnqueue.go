@@ -50,9 +50,10 @@ func New(disk Disk, log *slog.Logger) *Queue {
 	return &Queue{disk: disk, log: log, waiting: make(map[cache.Group][]Record)}
 }
 
-// Append puts a record at the end: on disk if that takes it. If ctx ends before, the disk hangs: then the record counts as one in memory
-// until the disk takes or refuses it, and those after it are kept in memory. It is counted for its group before anyone can see it there. It fails
-// with what the disk says where that is closed or holds as much as it may (cache.ErrClosed, spool.ErrFull), and with ErrFull.
+// Append puts a record at the end: on disk if that takes it. If ctx ends before, the disk hangs: then the record counts as one in
+// memory until the disk takes or refuses it, and those after it are kept in memory. It is counted for its group before anyone can
+// see it there. It fails with what the disk says where that is closed or holds as much as it may (cache.ErrClosed, spool.ErrFull),
+// and with ErrFull.
 func (q *Queue) Append(ctx context.Context, r Record, data []byte) error {
 	return q.add(ctx.Done(), r, data, q.disk.Append)
 }

@@ -143,8 +143,8 @@ Limits:
   another replica has in its spool. And if an announcement takes longer than ` + "`store.commit_wait`" + `, a turn can overtake one that it
   does not know of; that one is then stored after it, and views have the two in that order. ` + "`TestSessionsThatBeginInAnOutage`" + `
   holds both to these bounds.
-- Turns that neither the store nor the spool's disk accepts stay in memory, up to 64 MiB. They are lost if the process is killed
-  before one of the two accepts them; turns lost for lack of room are logged and counted.
+- Turns that neither the store nor the spool's disk accepts within ` + "`store.commit_wait`" + ` stay in memory, up to 64 MiB. They are lost
+  if the process is killed before one of the two accepts them; turns lost for lack of room are logged and counted.
 - A load balancer must stop sending before a replica gets SIGTERM, which closes its listener at once: a request that arrives in
   the same moment is reset. In Kubernetes the chart's ` + "`preStopSeconds`" + ` takes care of that, elsewhere ` + "`server.shutdown_delay`" + `.
 `
