@@ -30,6 +30,8 @@ const (
 
 	// metaFreePage is the offset of the number of the first page of the free list on the page that describes the file.
 	metaFreePage = 48
+	// maxChecked is the size in bytes up to which a file is checked, so that a start takes seconds.
+	maxChecked = 4 << 30
 	// maxTreeDepth is far more than a tree of the largest file has.
 	maxTreeDepth = 64
 )
@@ -46,6 +48,16 @@ type pageCheck struct {
 // written. bbolt does not look: writing to a page whose first key differs from the one in its parent spreads the damage to healthy
 // pages, and a tree that leads back to itself ends the process, since a stack overflow is no panic.
 func checkPages(file io.ReaderAt, pageSize int, tx *bolt.Tx) error {
+	if tx.Size() > maxChecked {
+		return nil
+	}
+	// First from the beginning to the end, so that no disk has to seek: a tree has its pages anywhere.
+	ahead := make([]byte, 1<<20)
+	for at := int64(0); at < tx.Size(); at += int64(len(ahead)) {
+		if _, err := file.ReadAt(ahead[:min(int64(len(ahead)), tx.Size()-at)], at); err != nil {
+			return fmt.Errorf("%w: %w", ErrDamaged, err)
+		}
+	}
 	size := int64(pageSize)
 	c := pageCheck{file: file, size: size, used: make([]bool, tx.Size()/size)}
 	meta := make([]byte, metaFreePage+8)
