@@ -247,8 +247,11 @@ func (a *attempt) beginning() ([]byte, error) {
 func (a *attempt) readAll() ([]byte, error) { return a.readUpTo(foldLimit, a.hold) }
 
 // readRefusal reads the body of an error answer. Of one that is larger than refusalLimit it takes nothing, and returns nil. It is
-// too small to count as held.
+// too small to count as held. One without a length is read, too: some gateways send all their errors that way.
 func (a *attempt) readRefusal() ([]byte, error) {
+	if a.upstream.Length() > refusalLimit {
+		return nil, nil
+	}
 	body, err := a.readUpTo(refusalLimit, func(int) bool { return true })
 	if errors.Is(err, errLarge) {
 		a.first = body

@@ -64,11 +64,7 @@ func (a *attempt) correct(head *providers.Head) (*correction, error) {
 	status := head.Status()
 	mayHelp := correctable(head) && (mayMeanRoles(status) || mayMeanItems(status) || status == fasthttp.StatusRequestEntityTooLarge || a.out.offersLayerTools())
 	busy := status == fasthttp.StatusTooManyRequests // OpenAI answers so, too, if a request alone exceeds the tokens of a minute
-	if a.req.turn.unkept || !mayHelp && !busy {
-		return nil, nil
-	}
-	// Read an answer without a length, too: some gateways send all their errors that way.
-	if a.upstream.Length() > refusalLimit || len(head.ContentEncoding()) > 0 {
+	if a.req.turn.unkept || !mayHelp && !busy || len(head.ContentEncoding()) > 0 {
 		return nil, nil
 	}
 	body, err := a.readRefusal()
@@ -142,7 +138,7 @@ func (c *correction) endRound(a *attempt, head *providers.Head) bool {
 // further prepares a second corrective try, if the first was refused for another fault, which the refusal names: servers name one at a
 // time. It returns nil if there is none.
 func (c *correction) further(a *attempt, head *providers.Head, err error) *correction {
-	if err != nil || c.last || !correctable(head) || a.upstream.Length() > refusalLimit || len(head.ContentEncoding()) > 0 {
+	if err != nil || c.last || !correctable(head) || len(head.ContentEncoding()) > 0 {
 		return nil
 	}
 	if c.second, err = a.readRefusal(); err != nil || c.second == nil || bytes.Equal(c.refusal.body, c.second) {
@@ -199,13 +195,15 @@ func (c *correction) end(a *attempt, head *providers.Head, err error) error {
 	return nil
 }
 
-// learnLength remembers that the model does not take as much as it was sent, if that is what a refusal says. From then on requests
-// have as much as its figures leave, and without figures half: what a model takes is known from few providers, and the answer needs
-// room as well. A request may be longer than what was learnt before, since its current run always stays; what was learnt stays then.
-// It reports whether less may help.
+// learnLength remembers that a request was too long for the model, if the refusal says so, and reports whether less may help. Later
+// requests have what fits by its figures; without figures half, since the context of most models is not known, and the answer needs
+// room as well. A request may be longer than what was learnt before, as its current run always stays: then what was learnt stays.
 func (o *outgoing) learnLength(r *refusal) bool {
+	if !r.aboutLength() {
+		return false
+	}
 	sent, known := o.req.turn.shaper.Tokens(), o.lesson(aboutContext).tokens
-	if !r.aboutLength() || sent <= leastTokens {
+	if sent <= leastTokens {
 		return false // nothing that could be left out is too long
 	}
 	next := sent / 2
@@ -224,7 +222,7 @@ func (o *outgoing) learnLength(r *refusal) bool {
 // leastTokens is the least that learnLength leaves of a request: a question, its system prompt and a little more.
 const leastTokens = 250
 
-// nextShape chooses the shape of the one corrective try. The order is roles, portable items, tools, then all of them together, which
+// nextShape chooses the shape of the first corrective try. The order is roles, portable items, tools, then all of them together, which
 // come first where the refusal names nothing. What it mentions comes first, and calls and media are changed only if it asks for that.
 // After a try that did not help, the client's next request that is refused for the like gets the next shape, and the first one again
 // after the last; not after a failure, unless it is the session's first of the kind within the hour. In a later round of an answer,
@@ -305,7 +303,7 @@ func (o *outgoing) hasHiddenCalls(withoutTools []view.Shape) bool {
 }
 
 // mended changes the calls that a refusal asks for, and the names and arguments that no strict server takes: calls of another model
-// often have several faults, a server names the first one, and there is one corrective try. Odd ids stay, since Kimi wants its own.
+// often have several faults, a server names the first one, and there are few corrective tries. Odd ids stay, since Kimi wants its own.
 func (o *outgoing) mended(r *refusal) []view.Shape {
 	asked := r.mend()
 	if asked == 0 {
@@ -414,7 +412,7 @@ func (a *attempt) noteUnhelpful(c *correction, refused bool) {
 	}
 	l.tried = append(slices.Clip(l.tried), c.is)
 	l.further = false
-	if refused && c.second == nil && a.upstream.Length() <= refusalLimit {
+	if refused && c.second == nil {
 		c.second, _ = a.readRefusal()
 	}
 	if refused && c.second != nil && !bytes.Equal(first.body, c.second) {

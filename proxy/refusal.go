@@ -93,8 +93,9 @@ var figures = regexp.MustCompile(`\b\d{3,9}\b`)
 func (r *refusal) fitting(estimate int) int {
 	limit := 0
 	for _, words := range contextLimits {
-		if m := words.FindStringSubmatch(r.text); m != nil && limit == 0 {
+		if m := words.FindStringSubmatch(r.text); m != nil {
 			limit, _ = strconv.Atoi(m[1])
+			break
 		}
 	}
 	if limit == 0 || r.says("array too long") { // which is a number of messages
