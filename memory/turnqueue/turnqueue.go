@@ -113,18 +113,12 @@ var errHangs = errors.New("the disk does not answer")
 
 // write writes a record to the disk, or reports that the disk has not answered when late is closed: then the write goes on.
 func (q *Queue) write(late <-chan struct{}, rec []byte, write func(rec []byte) error) (refused error, hangs bool) {
-	const (
-		begun = iota
-		ended
-		overdue
-	)
-	state, done := begun, make(chan error, 1)
+	done, overdue := make(chan error, 1), false // the lock guards both
 	q.writes.Go(func() {
 		err := write(rec)
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		if state == begun {
-			state = ended
+		if !overdue {
 			done <- err
 			return
 		}
@@ -141,10 +135,12 @@ func (q *Queue) write(late <-chan struct{}, rec []byte, write func(rec []byte) e
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if state == ended {
-		return <-done, false
+	select {
+	case err := <-done: // just in time
+		return err, false
+	default:
 	}
-	state = overdue
+	overdue = true
 	if q.overdue++; q.overdue == 1 && len(q.held) == 0 {
 		q.fault = errHangs
 		q.log.Error("spool's disk hangs; turns are kept in memory until it takes them", "error", errHangs.Error())
@@ -153,7 +149,7 @@ func (q *Queue) write(late <-chan struct{}, rec []byte, write func(rec []byte) e
 	return nil, true
 }
 
-// uncount takes a record away, the later one if it was appended again. The caller holds the lock.
+// uncount takes a record away, the later one if it was moved. The caller holds the lock.
 func (q *Queue) uncount(r Record) {
 	records := q.waiting[r.Group]
 	for at, o := range slices.Backward(records) {
