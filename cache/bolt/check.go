@@ -125,11 +125,11 @@ func (c *pageCheck) freeList(id uint64) error {
 		return err
 	}
 	list := page[pageHeader:]
-	flags, count := kindAndCount(page)
+	kind, count := kindAndCount(page)
 	if count == 0xFFFF { // the first entry is the count
 		count, list = binary.NativeEndian.Uint64(list), list[8:]
 	}
-	if flags != freePage || count > uint64(len(list)/8) {
+	if kind != freePage || count > uint64(len(list)/8) {
 		return damagedPage(id)
 	}
 	for i := range count {

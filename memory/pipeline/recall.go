@@ -228,7 +228,9 @@ func (r *preparation) recall(ctx context.Context, of share, turn *layer.Turn) {
 	})
 	r.mu.Lock()
 	m.block, m.failed, m.report.NoRoom = got.block, err != nil, err == nil && got.noRoom
-	m.asked = !m.report.NoRoom || of.tokens > 0 || m.Budget.Max() == 0 // else it was only asked whether there is anything to say
+	if m.report.NoRoom && of.tokens == 0 && m.Budget.Max() > 0 { // no share: it only said that there is something to say
+		m.asked = false
+	}
 	r.mu.Unlock()
 	switch {
 	case !cached || err != nil:

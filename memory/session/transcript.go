@@ -45,20 +45,20 @@ func (t transcript) head(ctx context.Context, others ...string) (st state, value
 
 // items reads the stored items from seq first to seq last; nil for an item that was retracted (see turnCommit.retract).
 func (t transcript) items(ctx context.Context, first, last uint64) ([]*storedItem, error) {
-	items, err := t.itemsWithoutMedia(ctx, first, last)
-	if err != nil {
-		return nil, err
-	}
-	return items, t.joinMedia(ctx, items)
+	return t.itemsAt(ctx, sequence(first, last))
 }
 
 // itemsWithoutMedia is items without their large strings, which are kept apart.
 func (t transcript) itemsWithoutMedia(ctx context.Context, first, last uint64) ([]*storedItem, error) {
+	return t.withoutMedia(ctx, sequence(first, last))
+}
+
+func sequence(first, last uint64) []uint64 {
 	seqs := make([]uint64, 0, last-first+1)
 	for seq := first; seq <= last; seq++ {
 		seqs = append(seqs, seq)
 	}
-	return t.withoutMedia(ctx, seqs)
+	return seqs
 }
 
 // itemsAt reads stored items by their sequence numbers; nil for an item that was retracted.
