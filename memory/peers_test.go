@@ -35,6 +35,20 @@ type link struct {
 	reads [][]cache.Query
 	slow  bool          // sessions are not read in time
 	late  time.Duration // commits of sessions arrive after it, where it is not 0, and are not answered
+	ahead time.Duration // how far the process's clock is ahead of the others'
+}
+
+func (s *link) setClock(ahead time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ahead = ahead
+}
+
+// now is the time by the process's clock.
+func (s *link) now() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Now().Add(s.ahead)
 }
 
 // arriveLate makes commits of sessions arrive after a time, without an answer; 0 for at once, with one.
@@ -216,7 +230,8 @@ func withReplicas(t *testing.T, n int, f func(r []*replica)) {
 // startReplica starts a process on a store, with what is on its disk.
 func startReplica(t *testing.T, store cache.Store, way *link, disk *queue) *replica {
 	t.Helper()
-	return &replica{startProcess(t, store, way, disk), way}
+	m := memory.New(way, disk, memory.Options{Shared: true, Log: slog.New(slog.DiscardHandler), Now: way.now})
+	return &replica{&lab{t: t, m: m, store: store, spool: disk}, way}
 }
 
 // startProcess starts a process with a way of its own to a store that others use, too.

@@ -52,12 +52,14 @@ const (
 	isKilled  happening = "is killed"  // the process ends; another one takes over its disk
 	isCut     happening = "is cut"     // the process cannot reach the store
 	isFree    happening = "is free"    // it can
+	isAhead   happening = "is ahead"   // the process's clock is ten minutes ahead of the others', from now on
+	isBehind  happening = "is behind"  // ten minutes behind
 	pause     happening = "pause"
 	rest      happening = "rest"
 )
 
 // The more frequent ones are there several times.
-var happenings = []happening{sends, sends, sends, isGiven, isGiven, isGiven, breaksOff, holdsEnds, holdsAll, isLost, isLate, leaves, repeats, edits, isKilled, isCut, isFree, isFree, pause, rest}
+var happenings = []happening{sends, sends, sends, isGiven, isGiven, isGiven, breaksOff, holdsEnds, holdsAll, isLost, isLate, leaves, repeats, edits, isKilled, isCut, isFree, isFree, isAhead, isBehind, pause, rest}
 
 // troubles are the events in which a process is kept from the store.
 var troubles = []happening{holdsEnds, holdsAll, isLost, isLate, isCut, isKilled}
@@ -180,6 +182,10 @@ func (s *schedule) happens(t *testing.T, step step) {
 		s.cut[r] = time.Now().Add(time.Hour)
 	case isFree:
 		s.free(r)
+	case isAhead:
+		r.link.setClock(10 * time.Minute)
+	case isBehind:
+		r.link.setClock(-10 * time.Minute)
 	case pause:
 		time.Sleep(300 * time.Millisecond)
 	case rest:
@@ -208,7 +214,7 @@ func (s *schedule) kill(t *testing.T, r *replica) {
 			s.left, c.open = append(s.left, c.open), nil // its client sees an error
 		}
 	}
-	next := startReplica(t, r.store, &link{Store: r.store}, &queue{recs: r.spool.copied()})
+	next := startReplica(t, r.store, &link{Store: r.store, ahead: r.link.ahead}, &queue{recs: r.spool.copied()})
 	s.replicas[slices.Index(s.replicas, r)] = next
 	s.started = append(s.started, next)
 	synctest.Wait()
@@ -342,7 +348,10 @@ func (s *schedule) checkOrder(line []string) {
 	if s.resend && (len(s.clients) > 1 || s.has(leaves) || s.has(troubles...)) {
 		return // each request has its own history; until the next one, the line is that of the turn that was written last
 	}
-	cutOff := s.has(isCut, isKilled) // its turns come when it is back
+	delayed := s.has(isCut, isKilled) // its turns come when it is back
+	if s.has(isAhead, isBehind) && s.has(troubles...) {
+		delayed = true // turns that were not written come in the order of the clocks
+	}
 	var want []string
 	for _, turn := range s.acked {
 		if !s.resend || slices.Contains(turn.client.said, turn.reply) { // it may have taken it back
@@ -355,7 +364,7 @@ func (s *schedule) checkOrder(line []string) {
 		switch {
 		case next < 0:
 			s.fault("%s is not in the line", reply)
-		case !cutOff && len(s.clients) == 1 && next < at:
+		case !delayed && len(s.clients) == 1 && next < at:
 			s.fault("%s is before an earlier one", reply)
 		}
 		at = next

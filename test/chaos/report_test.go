@@ -143,6 +143,8 @@ Limits:
   another replica has in its spool. And if an announcement takes longer than ` + "`store.commit_wait`" + `, a turn can overtake one that it
   does not know of; that one is then stored after it, and views have the two in that order. ` + "`TestSessionsThatBeginInAnOutage`" + `
   holds both to these bounds.
+- Clocks of replicas that differ, or are set back, change nothing in what is stored while the store works. Turns of one session that
+  two replicas could not write are stored in the order of their clocks.
 - Turns that neither the store nor the spool's disk accepts within ` + "`store.commit_wait`" + ` stay in memory, up to 64 MiB. They are lost
   if the process is killed before one of the two accepts them; turns lost for lack of room are logged and counted.
 - A load balancer must stop sending before a replica gets SIGTERM, which closes its listener at once: a request that arrives in
