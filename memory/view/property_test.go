@@ -73,10 +73,12 @@ func FuzzWindow(f *testing.F) {
 	f.Add(true, true, uint8(4), uint8(2), uint8(1), uint8(3), []byte{0, 2, 0, 6, 6, 7, 7, 6, 7})
 	f.Add(false, true, uint8(3), uint8(1), uint8(2), uint8(0), []byte{0, 7, 9, 3, 19, 4, 20, 0, 9, 3, 3, 4, 4, 4})
 	f.Add(true, false, uint8(2), uint8(1), uint8(1), uint8(9), []byte{3, 4, 0, 19, 20, 3, 4, 8, 2})
-	f.Add(false, false, uint8(4), uint8(1), uint8(0), uint8(0), []byte{3, 3, 4, 8, 4})   // one id twice, both open
-	f.Add(false, true, uint8(3), uint8(1), uint8(1), uint8(0), []byte("\x031\x048"))     // a result parts reasoning from its call
-	f.Add(false, true, uint8(3), uint8(1), uint8(2), uint8(23), []byte("7"))             // nothing but an orphan
-	f.Add(false, false, uint8(4), uint8(1), uint8(0), uint8('c'), []byte("7\x0390\x04")) // a result brings a call back
+	f.Add(false, false, uint8(4), uint8(1), uint8(0), uint8(0), []byte{3, 3, 4, 8, 4})                                      // one id twice, both open
+	f.Add(false, true, uint8(3), uint8(1), uint8(1), uint8(0), []byte("\x031\x048"))                                        // a result parts reasoning from its call
+	f.Add(false, true, uint8(3), uint8(1), uint8(2), uint8(23), []byte("7"))                                                // nothing but an orphan
+	f.Add(false, false, uint8(4), uint8(1), uint8(0), uint8('c'), []byte("7\x0390\x04"))                                    // a result brings a call back
+	f.Add(false, false, uint8(4), uint8('#'), uint8(0), uint8('c'), []byte("1!900"))                                        // an open call in front of an answered one
+	f.Add(false, false, uint8(3), uint8(1), uint8(0), uint8(0), []byte("9008!080000800090002880700\"20000000000000000000")) // a result far behind its call
 	f.Fuzz(func(t *testing.T, chat, inside bool, maxItems, batch, expansion, offset uint8, code []byte) {
 		code = code[:min(len(code), 60)]
 		d, policy := dialects.Responses, InFlightKeep
@@ -99,7 +101,7 @@ func FuzzWindow(f *testing.F) {
 			checkView(t, d, all[:n], v)
 			// A window inside the run, or a bound on the run, may go back when a new run begins.
 			if policy == InFlightKeep && w.MaxExpansion == 0 && n > 0 {
-				if v.From < before && !answersBefore(all[:n], before) {
+				if v.From < before && !crossed(all[:n], before) {
 					t.Fatalf("%s: the start went back from %d to %d", notation(all[:n]), before, v.From)
 				}
 				before = v.From
@@ -108,12 +110,19 @@ func FuzzWindow(f *testing.F) {
 	})
 }
 
-// answersBefore reports whether the last item is the result of a call before from, which it brings back.
-func answersBefore(all []wire.Item, from int) bool {
-	last := all[len(all)-1].Parts[0]
-	return last.Kind == wire.ToolResult && slices.ContainsFunc(all[:from], func(it wire.Item) bool {
-		return slices.ContainsFunc(it.Parts, func(p wire.Part) bool { return p.Answerable() && p.Call.ID == last.Call.ID })
-	})
+// crossed reports whether a group may reach across from: a call before it has no result between the two, or one behind it, too.
+func crossed(all []wire.Item, from int) bool {
+	for i, it := range all[:from] {
+		for _, p := range it.Parts {
+			answers := func(it wire.Item) bool {
+				return it.Parts[0].Kind == wire.ToolResult && it.Parts[0].Call.ID == p.Call.ID
+			}
+			if p.Answerable() && (!slices.ContainsFunc(all[i:from], answers) || slices.ContainsFunc(all[from:], answers)) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // FuzzTokenWindow holds any window with a limit by tokens over any conversation that grows to what must always be so.
