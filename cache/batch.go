@@ -168,5 +168,12 @@ func (b *Batcher[C]) waiter(call C, size int) *waiter[C] {
 	return w
 }
 
+// IsIdle reports whether no call is running or queued.
+func (b *Batcher[C]) IsIdle() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.busy == 0
+}
+
 // Wait waits until no call is running or queued.
 func (b *Batcher[C]) Wait() { b.work.Wait() }

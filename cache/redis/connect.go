@@ -285,7 +285,7 @@ func (l *lanes) to(node *redis.Client, key string) *lane {
 		return got
 	}
 	if got != nil {
-		l.replaced = append(l.replaced, got)
+		l.replaced = append(slices.DeleteFunc(l.replaced, func(o *lane) bool { return o.batcher.IsIdle() }), got)
 	}
 	if l.byAddr == nil {
 		l.byAddr = map[string]*lane{}

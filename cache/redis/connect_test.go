@@ -30,6 +30,10 @@ func TestReplacedLanesAreAwaited(t *testing.T) {
 		if l.wait(); !ended {
 			t.Error("a call is still in flight")
 		}
+		l.to(before, "key")
+		if l.to(after, "key"); len(l.replaced) != 1 {
+			t.Errorf("%d lanes are kept, although all but the last have no calls", len(l.replaced))
+		}
 		for _, c := range []*redis.Client{before, after} {
 			if err := c.Close(); err != nil {
 				t.Error(err)
