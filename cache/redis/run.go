@@ -79,17 +79,20 @@ type op struct {
 // run executes all ops, those for one server in one round trip. It repeats commands that a server did not execute: with an
 // unknown script it sends the script, for a moved key it sends the command to the right server.
 func (s *Store) run(ctx context.Context, ops []op) {
-	s.exchange(ctx, ops)
-	s.repeat(ctx, ops, func(o *op) bool { return o.readOnly && isBroken(o.err) }) // the server was restarted
-	s.repeat(ctx, ops, func(o *op) bool {
+	all := make([]*op, len(ops))
+	for i := range ops {
+		all[i] = &ops[i]
+	}
+	s.exchange(ctx, all)
+	s.repeat(ctx, all, func(o *op) bool { return o.readOnly && isBroken(o.err) }) // the server was restarted
+	s.repeat(ctx, all, func(o *op) bool {
 		unknown := errorCode(o.err) == "NOSCRIPT"
 		if unknown {
 			o.args[0], o.args[1] = "eval", commitScript
 		}
 		return unknown
 	})
-	for i := range ops {
-		o := &ops[i]
+	for _, o := range all {
 		switch errorCode(o.err) {
 		case "MOVED", "ASK", "TRYAGAIN", "READONLY", "MASTERDOWN":
 			s.redirect(ctx, o)
@@ -110,20 +113,15 @@ func (o *op) cleanError() error {
 }
 
 // repeat sends the failed ops for which again is true once more, those for one server in one round trip.
-func (s *Store) repeat(ctx context.Context, ops []op, again func(*op) bool) {
-	var failed []op
-	var where []int
-	for i := range ops {
-		if ops[i].err != nil && again(&ops[i]) {
-			failed, where = append(failed, ops[i]), append(where, i)
+func (s *Store) repeat(ctx context.Context, ops []*op, again func(*op) bool) {
+	var failed []*op
+	for _, o := range ops {
+		if o.err != nil && again(o) {
+			failed = append(failed, o)
 		}
 	}
-	if len(failed) == 0 || ctx.Err() != nil {
-		return
-	}
-	s.exchange(ctx, failed)
-	for i, at := range where {
-		ops[at] = failed[i]
+	if ctx.Err() == nil {
+		s.exchange(ctx, failed)
 	}
 }
 
@@ -188,36 +186,33 @@ func firstKey(args []any) int8 {
 }
 
 // exchange sends ops to their servers and waits for all replies.
-func (s *Store) exchange(ctx context.Context, ops []op) {
+func (s *Store) exchange(ctx context.Context, ops []*op) {
 	if len(ops) == 0 {
 		return
 	}
-	for i := range ops {
-		ops[i].cmd, ops[i].err = redis.NewCmd(ctx, ops[i].args...), nil
+	for _, o := range ops {
+		o.cmd, o.err = redis.NewCmd(ctx, o.args...), nil
 	}
 	if s.lanes.only != nil {
 		exchangeOn(ctx, s.lanes.only, ops)
 		return
 	}
 
-	groups, where := map[*lane][]op{}, map[*lane][]int{}
-	for i := range ops {
-		l, err := s.lanes.of(ctx, ops[i].key)
+	groups := map[*lane][]*op{}
+	for _, o := range ops {
+		l, err := s.lanes.of(ctx, o.key)
 		if err != nil {
-			ops[i].err = err
+			o.err = err
 			continue
 		}
-		ops[i].shard = l.shard
-		groups[l], where[l] = append(groups[l], ops[i]), append(where[l], i)
+		o.shard = l.shard
+		groups[l] = append(groups[l], o)
 	}
 
 	var wg sync.WaitGroup
 	for l, group := range groups {
 		wg.Go(func() {
 			exchangeOn(ctx, l, group)
-			for i, at := range where[l] {
-				ops[at] = group[i]
-			}
 			if isBroken(group[0].err) {
 				s.lanes.cluster.ReloadState(ctx) // the slots may have a new master
 			}
@@ -226,16 +221,16 @@ func (s *Store) exchange(ctx context.Context, ops []op) {
 	wg.Wait()
 }
 
-func exchangeOn(ctx context.Context, l *lane, ops []op) {
+func exchangeOn(ctx context.Context, l *lane, ops []*op) {
 	cmds, size := make([]redis.Cmder, len(ops)), 0
-	for i := range ops {
-		cmds[i] = ops[i].cmd
-		size += ops[i].size
+	for i, o := range ops {
+		cmds[i] = o.cmd
+		size += o.size
 	}
 	err := l.batcher.Do(ctx, cmds, size)
-	for i := range ops {
-		if ops[i].err = err; err == nil { // else the command may still be running
-			ops[i].err = ops[i].cmd.Err()
+	for _, o := range ops {
+		if o.err = err; err == nil { // else the command may still be running
+			o.err = o.cmd.Err()
 		}
 	}
 }
