@@ -15,14 +15,15 @@ import (
 // With [OverflowFIFO] a group is a request and its answer: one answer of the model with the results of all its calls,
 // and the user message directly before it.
 func Candidates(items []wire.Item, p Policy) []Candidate {
-	g := groupsOf(items)
+	entries := entriesOf(items)
+	g := groupsOf(items, entries)
 	if p.Overflow == OverflowFIFO {
-		g.exchanges(items)
+		g.exchanges(items, entries)
 	}
-	entries := make([]Candidate, len(items))
+	list := make([]Candidate, len(items))
 	run := min(RunStart(items), unread(items))
-	for i, group := range g.numbers() {
-		entries[i] = Candidate{
+	for i, group := range g.numbers(entries, len(items)) {
+		list[i] = Candidate{
 			Group: group,
 			Stays: i >= run || items[i].Kind == wire.Compaction,
 			Score: Score(items[i], i, len(items)),
@@ -36,23 +37,23 @@ func Candidates(items []wire.Item, p Policy) []Candidate {
 			from = turns[k-1].from
 		}
 		for i := from; i < t.from; i++ {
-			entries[i].Pairs = len(turns) - k
+			list[i].Pairs = len(turns) - k
 		}
 		for i := t.from; i < t.to && len(turns)-k <= p.MinTurns; i++ {
-			entries[i].Stays = true
+			list[i].Stays = true
 		}
 	}
 
 	groups := make(map[int]bool) // that stay
-	for _, e := range entries {
+	for _, e := range list {
 		if e.Stays && e.Group != 0 {
 			groups[e.Group] = true
 		}
 	}
-	for i := range entries {
-		entries[i].Stays = entries[i].Stays || groups[entries[i].Group]
+	for i := range list {
+		list[i].Stays = list[i].Stays || groups[list[i].Group]
 	}
-	return entries
+	return list
 }
 
 // Firm returns the index of the first item of the current run, of results that no answer follows yet, and of the newest
@@ -80,7 +81,7 @@ func unread(items []wire.Item) int {
 		if ofModel(it) || it.Kind == wire.Reference {
 			break
 		}
-		if it.Kind == wire.ToolResult || it.Answers().ID != "" {
+		if it.Parts[0].Kind == wire.ToolResult {
 			first = i
 		}
 	}

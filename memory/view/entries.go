@@ -76,6 +76,16 @@ func entriesOf(items []wire.Item) []entry {
 // sent reports whether the view has the entry.
 func (e *entry) sent() bool { return e.why == ReasonNone }
 
+// ofModel reports whether the entry is part of what a model answers.
+func (e *entry) ofModel() bool { return madeByModel(e.Part, e.role) }
+
+// ofModel reports whether an item is.
+func ofModel(it wire.Item) bool { return madeByModel(&it.Parts[0], it.Role) }
+
+func madeByModel(p *wire.Part, role wire.Role) bool {
+	return p.Kind == wire.ToolCall || p.Kind == wire.Reasoning || p.Kind == wire.Other || p.Kind == wire.Message && role == wire.Assistant
+}
+
 // Count returns the numbers of sent and left-out units of the conversation.
 func (v *View) Count() Counts {
 	n := Counts{Windowed: v.Outside}

@@ -6,20 +6,46 @@ import "remora/wire"
 // reasoning with the rest of its answer. The result has one number per item, as in [Candidate].Group: 0 for a single item,
 // equal numbers within a group. An item whose partner is not in the list is single; Groups does not know whether upstream has
 // the partner. Resolve item_references before. Items are not changed.
-func Groups(items []wire.Item) []int { return groupsOf(items).numbers() }
-
-func groupsOf(items []wire.Item) grouping {
-	g := make(grouping, len(items))
-	for i := range items {
-		g[i] = i
-	}
-	g.reasoning(items)
-	g.pairs(items)
-	return g
+func Groups(items []wire.Item) []int {
+	entries := entriesOf(items)
+	return groupsOf(items, entries).numbers(entries, len(items))
 }
 
-// grouping is a forest of items in which a tree is a group: it has the parent of each, and the root is its smallest index.
+// groupsOf groups the entries of a history.
+func groupsOf(items []wire.Item, entries []entry) grouping {
+	if len(items) == 0 {
+		return nil
+	}
+	return grouped(entries, partners(items[len(items)-1].Dialect, entries), 0)
+}
+
+// grouping is a forest of entries in which a tree is a group: it has the parent of each, and the root is its smallest index.
 type grouping []int
+
+// grouped groups the entries from low on: the parts of a message, a call and its results, reasoning and the rest of its answer
+// (it may lead to several parallel calls), a program without a result and its run, since it may have made the calls there, and
+// an item and the hidden items behind it.
+func grouped(entries []entry, partner []int, low int) grouping {
+	g := make(grouping, len(entries))
+	var reasoned, program bool
+	for i := range entries {
+		g[i] = i
+		if i < low {
+			continue
+		}
+		e := &entries[i]
+		reasoned, program = reasoned && e.ofModel(), program && e.role != wire.User
+		if i > low && (reasoned || program || e.hidden || e.item == entries[i-1].item) {
+			g.join(i-1, i)
+		}
+		if partner[i] >= low && partner[i] < i {
+			g.join(partner[i], i)
+		}
+		reasoned = reasoned || e.Kind == wire.Reasoning
+		program = program || partner[i] == none && e.Call.Family == wire.FamilyProgram
+	}
+	return g
+}
 
 func (g grouping) root(i int) int {
 	for g[i] != i {
@@ -34,66 +60,39 @@ func (g grouping) join(i, j int) {
 	g[max(i, j)] = min(i, j)
 }
 
-// reasoning joins reasoning to the model's items right after it: upstream refuses either without the other, and one
-// reasoning item may lead to several parallel calls.
-func (g grouping) reasoning(items []wire.Item) {
-	led := false
-	for i, it := range items {
-		if led && ofModel(it) {
-			g.join(i-1, i)
-		}
-		led = ofModel(it) && (led || it.Kind == wire.Reasoning)
-	}
-}
-
-// ofModel reports whether an item is part of what a model answers.
-func ofModel(it wire.Item) bool {
-	switch it.Kind {
-	case wire.ToolCall, wire.Reasoning:
-		return true
-	case wire.Other:
-		return it.Answers().ID == ""
-	case wire.Message:
-		return it.Role == wire.Assistant
-	default:
-		return false
-	}
-}
-
-// pairs joins calls and results.
-func (g grouping) pairs(items []wire.Item) {
-	if len(items) == 0 {
-		return
-	}
-	entries := entriesOf(items)
-	for i, call := range partners(items[len(items)-1].Dialect, entries) {
-		if call >= 0 {
-			g.join(entries[i].item, entries[call].item)
-		}
-	}
-}
-
 // exchanges joins a user message with the answer right after it, and the items of one answer if a dialect has several.
-func (g grouping) exchanges(items []wire.Item) {
-	for i := 1; i < len(items); i++ {
-		before, it := items[i-1], items[i]
-		switch {
-		case !ofModel(it):
-		case asked(before):
-			g.join(i-1, i)
-		case !it.Dialect.Rules().OneItem && ofModel(before) && (before.Kind != wire.Message || it.Kind != wire.Message):
+func (g grouping) exchanges(items []wire.Item, entries []entry) {
+	for i := 1; i < len(entries); i++ {
+		before, e := &entries[i-1], &entries[i]
+		several := !items[e.item].Dialect.Rules().OneItem && before.ofModel() && (before.Kind != wire.Message || e.Kind != wire.Message)
+		if e.ofModel() && (before.role == wire.User || several) {
 			g.join(i-1, i)
 		}
 	}
 }
 
-// numbers names each group by its first item, counted from 1.
-func (g grouping) numbers() []int {
-	numbers := make([]int, len(g))
+// numbers names the group of each item by its first item, counted from 1.
+func (g grouping) numbers(entries []entry, items int) []int {
+	numbers := make([]int, items)
 	for i := range g {
-		if root := g.root(i); root != i {
-			numbers[i], numbers[root] = root+1, root+1
+		if item, first := entries[i].item, entries[g.root(i)].item; first != item {
+			numbers[item], numbers[first] = first+1, first+1
 		}
 	}
 	return numbers
+}
+
+// splits reports for every entry from low on whether a cut right before it would split a group.
+func (g grouping) splits(low int) []bool {
+	last := make([]int, len(g)) // entry of a group, by its root
+	for i := range g {
+		last[g.root(i)] = i
+	}
+	splits := make([]bool, len(g)-low)
+	furthest := -1
+	for i := range splits {
+		splits[i] = furthest >= low+i
+		furthest = max(furthest, last[low+i])
+	}
+	return splits
 }

@@ -93,7 +93,7 @@ func dropStrandedReasoning(entries []entry) (dropped int) {
 				e.why = ReasonOrphan
 				dropped++
 			}
-		case modelMade(*e):
+		case e.ofModel():
 			followed, lost = followed || e.sent(), lost || !e.sent()
 		default:
 			followed, lost = false, false

@@ -126,7 +126,7 @@ func splitThoughts(entries []entry) []int {
 			i++
 			continue
 		}
-		if i == len(entries) || entries[i].Kind == wire.Reasoning || !modelMade(entries[i]) {
+		if i == len(entries) || entries[i].Kind == wire.Reasoning || !entries[i].ofModel() {
 			continue
 		}
 		for at := first; at < i; at++ {

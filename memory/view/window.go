@@ -152,7 +152,7 @@ func (c *chooser) byItems(least int, found bool) int {
 // settle returns a valid beginning for a window that should begin at start.
 func (c *chooser) settle(start int) int {
 	if c.w.InFlight == InFlightWindow {
-		return snapToGroup(c.entries, c.partner, start, opening(c.entries, start)+1)
+		return c.snapToGroup(start, opening(c.entries, start)+1)
 	}
 
 	if c.run >= 0 {
@@ -163,7 +163,7 @@ func (c *chooser) settle(start int) int {
 	if bound := c.w.MaxExpansion * int(c.w.MaxItems); bound > 0 && n-c.before(start) > bound {
 		start = c.visible(n - bound)
 		if c.run >= 0 && start > c.run {
-			return snapToGroup(c.entries, c.partner, start, c.run+1)
+			return c.snapToGroup(start, c.run+1)
 		}
 	}
 	return withReasoning(c.entries, start)
@@ -175,18 +175,18 @@ func (c *chooser) keepUnread(start, least int) int {
 	item := unread(c.r.Resolved)
 	at := sort.Search(len(c.entries), func(i int) bool { return c.entries[i].item >= item })
 	last := at - 1 // of the model's entries before them
-	for last >= least && !modelMade(c.entries[last]) {
+	for last >= least && !c.entries[last].ofModel() {
 		last--
 	}
 
 	first := start
-	for i := last; i >= least && modelMade(c.entries[i]); i-- {
+	for i := last; i >= least && c.entries[i].ofModel(); i-- {
 		if c.partner[i] >= at {
 			first = min(first, i)
 		}
 	}
 	if first < start {
-		for splits := groupSplits(c.entries, c.partner, least); splits[first-least]; first-- {
+		for splits := grouped(c.entries, c.partner, least).splits(least); splits[first-least]; first-- {
 		}
 	}
 	return first
@@ -245,11 +245,11 @@ func minimumExchange(entries []entry, start int) int {
 	return start
 }
 
-// snapToGroup moves start to the next place, not before low, that splits neither a message nor a call from its result: forward,
-// so that the limit is kept, or back if the last group reaches to the end.
-func snapToGroup(entries []entry, partner []int, start, low int) int {
-	splits := groupSplits(entries, partner, low)
-	for i := start; i < len(entries); i++ {
+// snapToGroup moves start to the next place, not before low, that splits no group: forward, so that the limit is kept, or back
+// if the last group reaches to the end.
+func (c *chooser) snapToGroup(start, low int) int {
+	splits := grouped(c.entries, c.partner, low).splits(low)
+	for i := start; i < len(c.entries); i++ {
 		if !splits[i-low] {
 			return i
 		}
@@ -262,44 +262,10 @@ func snapToGroup(entries []entry, partner []int, start, low int) int {
 	return low
 }
 
-// groupSplits reports for every entry from low on whether a cut right before it would split a group: a message, a call
-// and its results, reasoning and the rest of its answer, or an item and the hidden items behind it.
-func groupSplits(entries []entry, partner []int, low int) []bool {
-	splits := make([]bool, len(entries)-low)
-	reach := make([]int, len(entries)-low) // reach[i]: last entry that must stay with entry i
-	for i := low; i < len(entries); i++ {
-		reach[i-low] = max(i, partner[i])
-		if i > low && entries[i-1].item == entries[i].item {
-			reach[i-1-low] = max(reach[i-1-low], i)
-		}
-	}
-	end := len(entries) // behind the last entry of the answer that the walk is in
-	run := len(entries) // behind the last entry of the run
-	for i := len(entries) - 1; i >= low; i-- {
-		switch {
-		case entries[i].role == wire.User:
-			run = i
-		case partner[i] == none && entries[i].Call.Family == wire.FamilyProgram:
-			reach[i-low] = run - 1 // the calls that it makes, and their results
-		}
-		if !modelMade(entries[i]) {
-			end = i
-		} else if entries[i].Kind == wire.Reasoning {
-			reach[i-low] = max(reach[i-low], end-1)
-		}
-	}
-	furthest := -1
-	for i := range splits {
-		splits[i] = furthest >= i+low || i > 0 && entries[i+low].hidden
-		furthest = max(furthest, reach[i])
-	}
-	return splits
-}
-
 // withReasoning moves start back to the reasoning that led to the item there: upstream refuses an item with an id but without
 // its reasoning.
 func withReasoning(entries []entry, start int) int {
-	for i := start; i > 0 && modelMade(entries[i]); i-- {
+	for i := start; i > 0 && entries[i].ofModel(); i-- {
 		if entries[i-1].Kind == wire.Reasoning {
 			for start = i - 1; start > 0 && entries[start-1].Kind == wire.Reasoning; start-- {
 			}
@@ -307,12 +273,6 @@ func withReasoning(entries []entry, start int) int {
 		}
 	}
 	return start
-}
-
-// modelMade reports whether an entry is part of a model's answer.
-func modelMade(u entry) bool {
-	return u.Kind == wire.ToolCall || u.Kind == wire.Reasoning || u.Kind == wire.Other ||
-		u.Kind == wire.Message && u.role == wire.Assistant
 }
 
 // byTokens returns the beginning of the window by the limit of tokens; start is its beginning otherwise.
@@ -376,7 +336,7 @@ func (c *chooser) cutTo(first, last int, target, limit int64) int {
 // on. Counting stops above limit.
 func (c *chooser) places(first, last int, limit int64) iter.Seq2[int, int64] {
 	return func(yield func(int, int64) bool) {
-		splits, pins := groupSplits(c.entries, c.partner, first), c.pins(first)
+		splits, pins := grouped(c.entries, c.partner, first).splits(first), c.pins(first)
 		sum := c.price.compactions(len(c.r.Items))
 		for i := len(c.entries) - 1; i >= first; i-- {
 			item := c.entries[i].item

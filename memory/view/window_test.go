@@ -336,7 +336,7 @@ func TestLegacyCallsAreGroupedByName(t *testing.T) {
 		}
 		all = append(all, it)
 	}
-	if got := groupSplits(entriesOf(all), partners(dialects.Chat, entriesOf(all)), 1); !slices.Equal(got, []bool{false, true, true, true}) {
+	if got := groupsOf(all, entriesOf(all)).splits(1); !slices.Equal(got, []bool{false, true, true, true}) {
 		t.Errorf("splits %v", got)
 	}
 }
