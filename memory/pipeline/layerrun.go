@@ -37,20 +37,17 @@ func (r *layerSet) executionKey(u *unit) executionKey {
 
 // add makes the run of a layer.
 func (r *layerSet) add(u *unit, states map[Cell]layer.State, cred Credential) *layerRun {
-	m := &layerRun{unit: u, of: r, own: r.turn, cell: u.cell(&r.turn), report: Report{ID: u.ID, Name: u.Name}}
-	m.turn = &m.own
-	m.own.Note, m.own.Layer = m.addNote, u.ID
+	turn := r.turn
+	m := &layerRun{unit: u, of: r, turn: &turn, cell: u.cell(&turn), held: new(held), report: Report{ID: u.ID, Name: u.Name}}
+	turn.Note, turn.Layer = m.addNote, u.ID
 	if u.Model != nil {
-		m.own.Ask = remembering{u.Model(cred)}
+		turn.Ask = remembering{u.Model(cred)}
 	}
-	if u.Scope != layer.Execution {
+	switch {
+	case u.Scope != layer.Execution:
 		m.stored = states[m.cell]
-		m.next = m.stored
-		m.held, m.first.state = &m.first, m.stored
-		return m
-	}
-	m.held = new(held) // it may outlive the run
-	if r.turn.Execution != "" {
+		m.next, m.held.state = m.stored, m.stored
+	case turn.Execution != "":
 		m.held = r.p.executions.FindOrPut(r.executionKey(u), m.held, keptExecutions)
 	}
 	return m
@@ -59,13 +56,11 @@ func (r *layerSet) add(u *unit, states map[Cell]layer.State, cred Credential) *l
 // layerRun is a layer within a run.
 type layerRun struct {
 	*unit
-	of    *layerSet
-	turn  *layer.Turn
-	cell  Cell
-	held  *held
-	own   layer.Turn // what turn is
-	first held       // what held is at first, but for scope Execution
-	off   bool       // its init failed: all its hooks are skipped
+	of   *layerSet
+	turn *layer.Turn
+	cell Cell
+	held *held
+	off  bool // its init failed: all its hooks are skipped
 
 	// guarded by layerSet.mu
 	stored  layer.State // in the store

@@ -22,9 +22,6 @@ func (r *lifecycle) Store(ctx context.Context, resp *layer.Response) {
 // Settle is Store for the layers that call a model or another service. It is called after the client is served. The caller must
 // call done once it has written the states: until then, no other turn of this process distils them.
 func (r *lifecycle) Settle(ctx context.Context, resp *layer.Response) (done func()) {
-	if r.Empty() {
-		return func() {}
-	}
 	r.storeAll(ctx, resp, true)
 	return r.distil(ctx)
 }
@@ -72,9 +69,6 @@ func (r *lifecycle) evictAll(ctx context.Context, items []wire.Item, slow bool) 
 }
 
 func (r *lifecycle) storeAll(ctx context.Context, resp *layer.Response, slow bool) {
-	if r.Empty() {
-		return
-	}
 	r.together(func(m *layerRun) bool { return m.store != nil && m.slow == slow }, func(m *layerRun) {
 		turn := *m.turn // hooks that have outlived their time may still read that one
 		turn.Unshown = m.unshown
@@ -102,22 +96,18 @@ func (r *lifecycle) together(which func(*layerRun) bool, call func(*layerRun)) {
 // Complete ends the execution, in slot order, after Store and Settle. States of scope Execution are gone with it; of names
 // the execution, or else it is the run's.
 func (r *lifecycle) Complete(ctx context.Context, of layer.Outcome) {
-	if r.Empty() {
-		return
-	}
-	o := of
-	o.Execution = cmp.Or(o.Execution, r.turn.Execution)
-	o.Thread = cmp.Or(o.Thread, r.turn.Thread)
+	of.Execution = cmp.Or(of.Execution, r.turn.Execution)
+	of.Thread = cmp.Or(of.Thread, r.turn.Thread)
 	for _, m := range r.layers {
 		if !m.off && m.complete != nil {
 			m.lenient(ctx, layer.HookComplete, func(ctx context.Context, s layer.State) (layer.State, error) {
-				return m.complete.Complete(ctx, m.turn, s, o)
+				return m.complete.Complete(ctx, m.turn, s, of)
 			})
 		}
 	}
 	for _, m := range r.layers {
 		if m.cell.Scope == layer.Execution {
-			r.p.executions.Drop(executionKey{r.tenant, o.Execution, m.ID})
+			r.p.executions.Drop(executionKey{r.tenant, of.Execution, m.ID})
 		}
 	}
 }

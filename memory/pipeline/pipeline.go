@@ -102,7 +102,6 @@ var idPattern = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,48}$`)
 // Pipeline is a set of layers, ready to serve many requests at once.
 type Pipeline struct {
 	o          Options
-	free       float64 // tokens of a view
 	layers     []*unit
 	tools      []*tool
 	byName     map[string]*tool                // layerid_function
@@ -110,8 +109,7 @@ type Pipeline struct {
 	executions *lru.Cache[executionKey, *held] // shared with the pipelines before and after this one
 	distillers *distillers                     // likewise
 	recalls    lru.Cache[recallKey, recalled]
-	keptBytes  int  // of executions, and of recalls
-	idle       *Run // what Begin returns where there is nothing to do
+	keptBytes  int // of executions, and of recalls
 	guard      *Pipeline
 }
 
@@ -133,11 +131,10 @@ func (p *Pipeline) Evicts() bool {
 	return p != nil && slices.ContainsFunc(p.layers, func(u *unit) bool { return u.evicted != nil })
 }
 
-// New builds a pipeline. Without layers it does nothing, at no cost. The error joins one line per problem, each beginning with
+// New builds a pipeline. Without layers and limits it does nothing. The error joins one line per problem, each beginning with
 // its key, as "layers[2].id: ".
 func New(layers []Layer, o Options) (*Pipeline, error) {
-	o, free := o.withDefaults()
-	p := &Pipeline{o: o, free: free, keptBytes: maxKept, byName: make(map[string]*tool), spellings: make(map[string]*tool)}
+	p := &Pipeline{o: o.withDefaults(), keptBytes: maxKept, byName: make(map[string]*tool), spellings: make(map[string]*tool)}
 	var errs []error
 	seen := make(map[string]int)
 	for i, l := range layers {
@@ -161,14 +158,11 @@ func New(layers []Layer, o Options) (*Pipeline, error) {
 		p.executions, p.distillers = o.Previous.executions, o.Previous.distillers
 		p.o.Previous = nil // its layers and caches can go
 	}
-	if len(p.layers) == 0 && math.IsInf(free, 1) && o.Policy.Window == 0 {
-		p.idle = newRun(p, "", layer.Turn{})
-	}
 	p.guard = p.onlyGuards()
 	return p, nil
 }
 
-func (o Options) withDefaults() (Options, float64) {
+func (o Options) withDefaults() Options {
 	if o.Policy == (view.Policy{}) {
 		o.Policy.Budget = math.Inf(1)
 	}
@@ -185,7 +179,7 @@ func (o Options) withDefaults() (Options, float64) {
 	if o.Now == nil {
 		o.Now = func() time.Time { return time.Time{} }
 	}
-	return o, max(0, o.Policy.Budget-o.Policy.Reserve)
+	return o
 }
 
 // Cells lists the states to be read before Begin. Those of scope Execution are never among them: the pipeline keeps
@@ -214,22 +208,11 @@ func (p *Pipeline) Begin(ctx context.Context, tenant string, t layer.Turn, state
 	if p == nil {
 		return idle, nil
 	}
-	if p.idle != nil {
-		return p.idle, nil
-	}
 	r := newRun(p, tenant, t)
 	if len(p.layers) == 0 {
 		return r, nil // it fits views to their budget, and has no layer to hand the turn to
 	}
-	if r.turn.Count == nil {
-		model := t.Model
-		r.turn.Count = func(text string) int { return p.o.Count(model, text) }
-	}
-	if r.turn.CountItem == nil {
-		model := t.Model
-		r.turn.CountItem = func(it wire.Item) int { return p.o.CountItem(model, it) }
-	}
-	r.turn.Ask = nil
+	r.turn.Count, r.turn.CountItem, r.turn.Ask = r.Count, r.CountItem, nil
 	r.turn.Complete = func(result layer.Result) { r.completed.Store(&result) }
 	r.layers = make([]*layerRun, len(p.layers))
 	for i, u := range p.layers {

@@ -91,9 +91,6 @@ type ViewOf struct {
 // RecallOfView calls those of the layers again that Recall has called and whose recall depends on the view, and returns the blocks
 // of all layers.
 func (r *preparation) RecallOfView(ctx context.Context, of ViewOf) []view.Block {
-	if r.Empty() {
-		return nil
-	}
 	for _, s := range r.shares() {
 		if !s.m.ofView || !s.m.asked {
 			continue
@@ -128,9 +125,6 @@ func (r *preparation) blocks() (said []view.Block) {
 
 // Said lists all layers with a recall hook, in slot order, with their blocks from the last Recall.
 func (r *preparation) Said() []view.Said {
-	if r.Empty() {
-		return nil
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	list := make([]view.Said, 0, len(r.layers))
@@ -168,7 +162,7 @@ type share struct {
 
 // shares divides the budget among the layers with a recall hook.
 func (r *preparation) shares() []share {
-	in := allocation{Total: r.sizer.free, System: float64(r.system)}
+	in := allocation{Total: r.sizer.free(), System: float64(r.system)}
 	in.Layers = make([]layer.Budget, 0, len(r.layers))
 	shares := make([]share, 0, len(r.layers))
 	for _, m := range r.layers {
@@ -198,7 +192,7 @@ func toInt(tokens float64) int {
 func (r *preparation) recall(ctx context.Context, of share, turn *layer.Turn) {
 	m, limit := of.m, of.tokens
 	if limit == 0 {
-		limit = toInt(r.sizer.free)
+		limit = r.sizer.Room()
 	}
 	if limit == 0 { // the view has room for nothing at all
 		r.mu.Lock()

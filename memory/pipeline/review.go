@@ -26,9 +26,6 @@ func (r *review) HoldsResponse() bool {
 // reviewer that fails decides nothing.
 func (r *review) ReviewCall(ctx context.Context, c layer.ToolCall) layer.Verdict {
 	var all decision
-	if r.Empty() {
-		return all.verdict()
-	}
 	for _, m := range r.layers {
 		if m.off || m.reviewCall == nil {
 			continue

@@ -17,34 +17,29 @@ type Run struct {
 	review      // what the model wants and answers: ReviewCall, ReviewResponse
 	lifecycle   // after the answer: Store, Evict, Complete, Spawn, Dispose
 	states      // of the layers: Changes, Written, Rebase
-
-	own layerSet // that all of them have
 }
 
 // newRun returns a run that no layer has joined yet.
 func newRun(p *Pipeline, tenant string, t layer.Turn) *Run {
-	r := &Run{own: layerSet{p: p, tenant: tenant, turn: t}, Sizer: Sizer{&p.o, p.o.Policy, p.free, t.Model}}
-	r.layerSet = &r.own
-	r.preparation, r.toolbox, r.review = preparation{layerSet: r.layerSet, sizer: &r.Sizer}, toolbox{r.layerSet}, review{r.layerSet}
-	r.lifecycle, r.states = lifecycle{r.layerSet}, states{r.layerSet}
+	set := &layerSet{p: p, tenant: tenant, turn: t}
+	r := &Run{
+		layerSet: set, Sizer: Sizer{&p.o, p.o.Policy, t.Model}, toolbox: toolbox{set}, review: review{set}, lifecycle: lifecycle{set}, states: states{set},
+	}
+	r.preparation = preparation{layerSet: set, sizer: &r.Sizer}
 	return r
 }
 
 // Limit lowers the size of the view to at most this many tokens, which the model has shown to be what it takes. Call it before the
-// hooks: layers' shares follow from it. A run without layers and limits stays as it is, since other requests share it.
+// hooks: layers' shares follow from it. A run without layers and limits stays as it is, since other requests may share it.
 func (r *Run) Limit(tokens int) {
 	if r.Empty() && !r.Limited() {
 		return
 	}
-	r.free = min(r.free, max(0, float64(tokens)))
-	r.policy.Budget, r.policy.Reserve = r.free, 0
+	r.policy.Budget, r.policy.Reserve = min(r.free(), max(0, float64(tokens))), 0
 }
 
 // idle is a run without layers and limits. It is never changed.
-var idle = func() *Run {
-	o, free := Options{}.withDefaults()
-	return newRun(&Pipeline{o: o, free: free}, "", layer.Turn{})
-}()
+var idle = newRun(&Pipeline{o: Options{}.withDefaults()}, "", layer.Turn{})
 
 // Idle returns a run without layers and limits, to stand where none has begun.
 func Idle() *Run { return idle }
@@ -86,15 +81,13 @@ func (r *Run) Completed() layer.Result {
 
 // Report returns the reports of all layers, in slot order.
 func (r *Run) Report() []Report {
-	if r.Empty() {
-		return nil
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	reports := make([]Report, len(r.layers))
-	for i, m := range r.layers {
-		reports[i] = m.report
-		reports[i].Notes = maps.Clone(m.report.Notes)
+	var reports []Report
+	for _, m := range r.layers {
+		report := m.report
+		report.Notes = maps.Clone(report.Notes)
+		reports = append(reports, report)
 	}
 	return reports
 }

@@ -30,13 +30,15 @@ type Prompt struct {
 type Sizer struct {
 	o      *Options
 	policy view.Policy
-	free   float64 // tokens of a view
 	model  string
 }
 
+// free returns how many tokens a view may have.
+func (s *Sizer) free() float64 { return s.policy.HistoryBudget(0) }
+
 // Limited reports whether the policy can leave anything out. If not, Fit returns what it gets.
 func (s *Sizer) Limited() bool {
-	return s.policy.Window > 0 || !math.IsInf(s.free, 1)
+	return s.policy.Window > 0 || !math.IsInf(s.free(), 1)
 }
 
 // MayLeave reports whether Fit could leave out a part of a history, by its size in bytes: a token of ordinary text has at least
@@ -50,7 +52,7 @@ func (s *Sizer) MayLeave(history []wire.Item) bool {
 	for i := range history {
 		size += len(history[i].Raw) + int(history[i].Target)
 	}
-	return float64(size) > bytesPerToken*s.free
+	return float64(size) > bytesPerToken*s.free()
 }
 
 // Fit chooses which blocks and which history items are sent. The prompt and the current run, from the last user
@@ -86,20 +88,13 @@ func (s *Sizer) fitsAnyway(prompt Prompt, blocks []view.Block, history []wire.It
 	if s.policy.Window > 0 {
 		return false
 	}
-	free := s.free - float64(len(prompt.Instructions))
+	free := s.free() - float64(len(prompt.Instructions))
 	for i := range blocks {
 		free -= float64(blocks[i].Cost())
 	}
 	for _, items := range [][]wire.Item{prompt.System, history} {
 		for _, it := range items {
-			if free -= float64(len(it.Raw)); free < 0 {
-				return false // without a closer look
-			}
-		}
-	}
-	for _, items := range [][]wire.Item{prompt.System, history} {
-		for _, it := range items {
-			if free -= float64(tokens.AtMost(it) - len(it.Raw)); free < 0 {
+			if free -= float64(tokens.AtMost(it)); free < 0 {
 				return false
 			}
 		}
@@ -112,21 +107,17 @@ func (s *Sizer) fitsAnyway(prompt Prompt, blocks []view.Block, history []wire.It
 func (s *Sizer) Firm(history []wire.Item) int { return view.Firm(history, s.policy) }
 
 // Room returns how many tokens a view may have, math.MaxInt without a limit.
-func (s *Sizer) Room() int {
-	return toInt(s.free)
-}
+func (s *Sizer) Room() int { return toInt(s.free()) }
 
 // Count returns how many tokens a text costs the model of the request.
-func (s *Sizer) Count(text string) int {
-	return s.o.Count(s.model, text)
-}
+func (s *Sizer) Count(text string) int { return s.o.Count(s.model, text) }
 
 // Cost returns the tokens of a prompt, 0 if the policy has no limit of them. Counting ends with the item that exceeds the limit.
 func (s *Sizer) Cost(p Prompt) int {
-	if math.IsInf(s.free, 1) {
+	if math.IsInf(s.free(), 1) {
 		return 0
 	}
-	cost := view.Cost(p.System, s.free, s.CountItem)
+	cost := view.Cost(p.System, s.free(), s.CountItem)
 	if p.Instructions != nil {
 		cost += s.Count(wire.Text(p.Instructions))
 	}

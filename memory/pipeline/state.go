@@ -74,7 +74,7 @@ func update[T any](ctx context.Context, m *layerRun, hook string, fn step[T]) (T
 		out  T
 		next layer.State
 	}
-	if m.own.Ask != nil {
+	if m.turn.Ask != nil {
 		again, given := fn, new(answers)
 		fn = func(ctx context.Context, s layer.State) (T, layer.State, error) { return again(given.of(ctx), s) }
 	}
@@ -118,9 +118,6 @@ type states struct{ *layerSet }
 // Changes lists the states that hooks have changed since Begin or the last Written. A change by init alone does not count: init
 // repeats it.
 func (r *states) Changes() []Change {
-	if r.Empty() {
-		return nil
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var changes []Change
@@ -151,9 +148,6 @@ func (r *states) States() map[Cell]layer.State {
 
 // Written records that the states of the last Changes are written, but for the lost ones: Changes lists them again.
 func (r *states) Written(lost ...Cell) {
-	if r.Empty() {
-		return
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, m := range r.layers {
@@ -185,11 +179,7 @@ func (r *states) Rebase(ctx context.Context, fresh map[Cell]layer.State) {
 			continue
 		}
 		for _, how := range journal {
-			// An error has been logged and traced by call.
-			_, _ = update(ctx, m, how.hook, func(ctx context.Context, s layer.State) (struct{}, layer.State, error) {
-				next, err := how.run(ctx, s)
-				return struct{}{}, next, err
-			})
+			m.each(ctx, how.hook, how.run)
 		}
 	}
 }
