@@ -3,6 +3,8 @@
 package ownwords
 
 import (
+	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -12,37 +14,65 @@ import (
 // What of a user's message is not the user's own: mail and letters that were pasted, texts to work on, quotations, stories
 // and parts that users play.
 var (
-	mailHead  = layer.Lazily(`(?im)^(from|to|cc|subject|sent|date|von|an|betreff|gesendet|de|à|objet|para|asunto):\s+\S`)
-	mailStart = layer.Lazily(`(?im)^(-{2,}\s*(original message|forwarded message|ursprüngliche nachricht)|begin forwarded message|on .{5,80} wrote:|am .{5,80} schrieb|le .{5,80} a écrit)`)
+	mailHead  = newFinder(":", `(?im)^(from|to|cc|subject|sent|date|von|an|betreff|gesendet|de|à|objet|para|asunto):\s+\S`)
+	mailStart = newFinder("original message|forwarded message|ursprüngliche nachricht|wrote:|schrieb|a écrit", `(?im)^(-{2,}\s*(original message|forwarded message|ursprüngliche nachricht)|begin forwarded message|on .{5,80} wrote:|am .{5,80} schrieb|le .{5,80} a écrit)`)
 	greeting  = layer.Lazily(`(?i)^(dear|hi|hello|hey|sehr geehrte|liebe|hallo|bonjour|cher|chère|estimad[oa]|hola)\b[^.!?]{0,60},\s*$`)
 	formal    = layer.Lazily(`(?i)^(dear|sehr geehrte|cher|chère|estimad[oa]|to whom it may concern)\b[^.!?]{0,60}[,:]\s*$`)
 	signOff   = layer.Lazily(`(?i)^(best|kind|warm)?\s*(regards|wishes)|^(sincerely|best|cheers|yours|thanks|thank you|mit freundlichen|viele grüße|cordialement|saludos)\b[^.!?]{0,30},?\s*$`)
-	material  = layer.Lazily(`(?i)\b(translate|summari[sz]e|proofread|rewrite|rephrase|shorten|edit|improve|correct|polish|analy[sz]e|review|reply to|respond to|answer this|` +
+	material  = newFinder(":", `(?i)\b(translate|summari[sz]e|proofread|rewrite|rephrase|shorten|edit|improve|correct|polish|analy[sz]e|review|reply to|respond to|answer this|`+
 		`übersetze|korrigiere|fasse|traduis|résume|corrige|traduce|resume)\b[^\n:]{0,80}:|\b(here('s| is| are)|this is|these are)\b[^\n:]{0,80}:\s*(\n|$|["“„«])`)
-	fiction = layer.Lazily(`(?i)\b(role.?play|pretend|imagine (that )?(i|you|we)|act as|play the (role|part)|you (are|play) (a|an|the|my) |in character|once upon a time|` +
+	fiction = newFinder("role|pretend|imagine|act as|play the|you are |you play |in character|once upon a time|story|tale|poem|novel|scene|dialogue|script|song|joke|chapter|"+
+		"letter|email|mail|essay|speech", `(?i)\b(role.?play|pretend|imagine (that )?(i|you|we)|act as|play the (role|part)|you (are|play) (a|an|the|my) |in character|once upon a time|`+
 		`(write|tell|continue|invent|make up)( me)?( us)? (a|an|the|another) ([a-z-]+ ){0,3}(story|tale|poem|novel|scene|dialogue|script|song|joke|chapter|letter|email|mail|essay|speech|cover letter))\b`)
 	playing = layer.Lazily(`(?i)\b(role.?play|pretend (that )?i|let'?s play|play the (role|part)|in character|i('ll| will) (be|play) (a|an|the) )`)
 	stops   = layer.Lazily(`(?i)\b(stop|end|enough|quit|no more|done with)\b.{0,40}\b(role.?play|play(ing)?|game|story|pretend(ing)?|scene|character|act(ing)?)\b|` +
 		`^\W*(ok(ay)?\W+)?(stop|enough|quit|end)( (it|this|that|now|here|please|of (it|this|that)))*\W*$|\b(out of character|ooc|back to (reality|normal|business))\b`)
-	quotes   = layer.Lazily(`["“„«][^"“”„«»\n]{12,}["”“»]`)
+	quotes   = layer.Lazily(`[` + openQuotes + `][^"“”„«»\n]{12,}["”“»]`)
 	stagings = layer.Lazily(`^\*[^*]+\*`)
 )
 
+// finder finds an expression in texts. Only one with a word of needed, in lower case, can match: few have one, and to look for words takes
+// much less time than the expression.
+type finder struct {
+	needed   []string
+	compiled func() *regexp.Regexp
+}
+
+// newFinder returns the finder of an expression; the words are separated by |.
+func newFinder(needed, expr string) finder {
+	return finder{strings.Split(needed, "|"), layer.Lazily(expr)}
+}
+
+// find returns the places of the expression in a text, at most n of them. lower is the text in lower case.
+func (f finder) find(text, lower string, n int) [][]int {
+	if !slices.ContainsFunc(f.needed, func(w string) bool { return strings.Contains(lower, w) }) {
+		return nil
+	}
+	return f.compiled().FindAllStringIndex(text, n)
+}
+
+const openQuotes = `"“„«`
+
 // Of returns the part of a message that the user says in their own name, and whether a role play begins with it.
 func Of(text string) (own string, plays bool) {
-	if stagings().MatchString(text) || fiction().MatchString(text) {
+	lower := strings.ToLower(text)
+	if stagings().MatchString(text) || fiction.find(text, lower, 1) != nil {
 		return "", playing().MatchString(text)
 	}
-	if at := mailStart().FindStringIndex(text); at != nil {
-		text = text[:at[0]]
+	if at := mailStart.find(text, lower, 1); at != nil {
+		text = text[:at[0][0]]
 	}
-	if heads := mailHead().FindAllStringIndex(text, 3); len(heads) >= 2 {
+	if heads := mailHead.find(text, lower, 3); len(heads) >= 2 {
 		text = text[:heads[0][0]]
 	}
-	if at := material().FindStringIndex(text); at != nil {
-		text = text[:at[0]]
+	if at := material.find(text, lower, 1); at != nil {
+		text = text[:at[0][0]]
 	}
-	return quotes().ReplaceAllString(withoutLetters(text), " "), false
+	own = withoutLetters(text)
+	if strings.ContainsAny(own, openQuotes) {
+		own = quotes().ReplaceAllString(own, " ")
+	}
+	return own, false
 }
 
 // EndsPlay reports whether a message ends a role play.

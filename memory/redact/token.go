@@ -128,7 +128,8 @@ type prefix struct {
 	digit bool
 }
 
-var prefixes = func() (all []prefix) {
+// prefixes are those of all services, by their first byte.
+var prefixes = func() (all [256][]prefix) {
 	for _, w := range words("prefixes") {
 		text, rest, _ := strings.Cut(w, " ")
 		least, digit := strings.CutSuffix(rest, " d")
@@ -136,7 +137,7 @@ var prefixes = func() (all []prefix) {
 		if err != nil {
 			panic("BUG: words.txt: prefixes: " + w)
 		}
-		all = append(all, prefix{text, n, digit})
+		all[text[0]] = append(all[text[0]], prefix{text, n, digit})
 	}
 	return all
 }()
@@ -169,7 +170,12 @@ func tokens(text string, found []span) []span {
 }
 
 func tokenByte(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("_-.~+/", c) >= 0
+	switch c {
+	case '_', '-', '.', '~', '+', '/':
+		return true
+	default:
+		return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+	}
 }
 
 // keyIn returns where a key begins in a token, as in a URL, -1 for none.
@@ -177,7 +183,10 @@ func keyIn(token string) int {
 	// They are looked for once, since a token may be full of prefixes.
 	slash, digit := strings.LastIndexByte(token, '/'), strings.LastIndexAny(token, "0123456789")
 	for at := 0; ; {
-		for _, p := range prefixes {
+		if at == len(token) {
+			return -1
+		}
+		for _, p := range prefixes[token[at]] {
 			rest := at + len(p.text)
 			if strings.HasPrefix(token[at:], p.text) && len(token)-rest >= p.least && slash < rest && (!p.digit || digit >= rest) {
 				return at
