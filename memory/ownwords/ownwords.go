@@ -14,16 +14,21 @@ import (
 // What of a user's message is not the user's own: mail and letters that were pasted, texts to work on, quotations, stories
 // and parts that users play.
 var (
-	mailHead  = newFinder(":", `(?im)^(from|to|cc|subject|sent|date|von|an|betreff|gesendet|de|à|objet|para|asunto):\s+\S`)
-	mailStart = newFinder("original message|forwarded message|ursprüngliche nachricht|wrote:|schrieb|a écrit", `(?im)^(-{2,}\s*(original message|forwarded message|ursprüngliche nachricht)|begin forwarded message|on .{5,80} wrote:|am .{5,80} schrieb|le .{5,80} a écrit)`)
-	greeting  = layer.Lazily(`(?i)^(dear|hi|hello|hey|sehr geehrte|liebe|hallo|bonjour|cher|chère|estimad[oa]|hola)\b[^.!?]{0,60},\s*$`)
-	formal    = layer.Lazily(`(?i)^(dear|sehr geehrte|cher|chère|estimad[oa]|to whom it may concern)\b[^.!?]{0,60}[,:]\s*$`)
-	signOff   = layer.Lazily(`(?i)^(best|kind|warm)?\s*(regards|wishes)|^(sincerely|best|cheers|yours|thanks|thank you|mit freundlichen|viele grüße|cordialement|saludos)\b[^.!?]{0,30},?\s*$`)
-	material  = newFinder(":", `(?i)\b(translate|summari[sz]e|proofread|rewrite|rephrase|shorten|edit|improve|correct|polish|analy[sz]e|review|reply to|respond to|answer this|`+
-		`übersetze|korrigiere|fasse|traduis|résume|corrige|traduce|resume)\b[^\n:]{0,80}:|\b(here('s| is| are)|this is|these are)\b[^\n:]{0,80}:\s*(\n|$|["“„«])`)
-	fiction = newFinder("role|pretend|imagine|act as|play the|you are |you play |in character|once upon a time|story|tale|poem|novel|scene|dialogue|script|song|joke|chapter|"+
-		"letter|email|mail|essay|speech", `(?i)\b(role.?play|pretend|imagine (that )?(i|you|we)|act as|play the (role|part)|you (are|play) (a|an|the|my) |in character|once upon a time|`+
-		`(write|tell|continue|invent|make up)( me)?( us)? (a|an|the|another) ([a-z-]+ ){0,3}(story|tale|poem|novel|scene|dialogue|script|song|joke|chapter|letter|email|mail|essay|speech|cover letter))\b`)
+	mailHead = newFinder("from:|to:|cc:|subject:|sent:|date:|von:|an:|betreff:|gesendet:|de:|à:|objet:|para:|asunto:",
+		`(?im)^(from|to|cc|subject|sent|date|von|an|betreff|gesendet|de|à|objet|para|asunto):\s+\S`)
+	mailStart = newFinder("original message|forwarded message|ursprüngliche nachricht|wrote:|schrieb|a écrit",
+		`(?im)^(-{2,}\s*(original message|forwarded message|ursprüngliche nachricht)|begin forwarded message|on .{5,80} wrote:|am .{5,80} schrieb|le .{5,80} a écrit)`)
+	greeting = layer.Lazily(`(?i)^(dear|hi|hello|hey|sehr geehrte|liebe|hallo|bonjour|cher|chère|estimad[oa]|hola)\b[^.!?]{0,60},\s*$`)
+	formal   = layer.Lazily(`(?i)^(dear|sehr geehrte|cher|chère|estimad[oa]|to whom it may concern)\b[^.!?]{0,60}[,:]\s*$`)
+	signOff  = layer.Lazily(`(?i)^(best|kind|warm)?\s*(regards|wishes)|^(sincerely|best|cheers|yours|thanks|thank you|mit freundlichen|viele grüße|cordialement|saludos)\b[^.!?]{0,30},?\s*$`)
+	material = newFinder("translate|summari|proofread|rewrite|rephrase|shorten|edit|improve|correct|polish|analy|review|reply to|respond to|answer this|"+
+		"übersetze|korrigiere|fasse|traduis|résume|corrige|traduce|resume|here's|here is|here are|this is|these are",
+		`(?i)\b(translate|summari[sz]e|proofread|rewrite|rephrase|shorten|edit|improve|correct|polish|analy[sz]e|review|reply to|respond to|answer this|`+
+			`übersetze|korrigiere|fasse|traduis|résume|corrige|traduce|resume)\b[^\n:]{0,80}:|\b(here('s| is| are)|this is|these are)\b[^\n:]{0,80}:\s*(\n|$|["“„«])`)
+	fiction = newFinder("role|pretend|imagine|act as|play the|you are |you play |in character|once upon a time|"+
+		"story|tale|poem|novel|scene|dialogue|script|song|joke|chapter|letter|email|mail|essay|speech",
+		`(?i)\b(role.?play|pretend|imagine (that )?(i|you|we)|act as|play the (role|part)|you (are|play) (a|an|the|my) |in character|once upon a time|`+
+			`(write|tell|continue|invent|make up)( me)?( us)? (a|an|the|another) ([a-z-]+ ){0,3}(story|tale|poem|novel|scene|dialogue|script|song|joke|chapter|letter|email|mail|essay|speech|cover letter))\b`)
 	playing = layer.Lazily(`(?i)\b(role.?play|pretend (that )?i|let'?s play|play the (role|part)|in character|i('ll| will) (be|play) (a|an|the) )`)
 	stops   = layer.Lazily(`(?i)\b(stop|end|enough|quit|no more|done with)\b.{0,40}\b(role.?play|play(ing)?|game|story|pretend(ing)?|scene|character|act(ing)?)\b|` +
 		`^\W*(ok(ay)?\W+)?(stop|enough|quit|end)( (it|this|that|now|here|please|of (it|this|that)))*\W*$|\b(out of character|ooc|back to (reality|normal|business))\b`)
