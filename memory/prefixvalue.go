@@ -3,6 +3,7 @@ package memory
 import (
 	"encoding/hex"
 	"math"
+	"reflect"
 	"slices"
 	"sort"
 	"strconv"
@@ -31,7 +32,7 @@ func newPrefixValue(c view.PromptCache, known *layer.Decoded[view.Prefix]) *pref
 // change returns the encoded prefix to write, nil for none. Requests of a tool loop rarely change it, so that is checked before
 // encoding.
 func (e *prefixValue) change() []byte {
-	if !e.set || e.now.Equal(e.read) {
+	if !e.set || reflect.DeepEqual(e.now, e.read) {
 		return nil
 	}
 	b := e.storedValue.change()

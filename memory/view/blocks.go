@@ -55,12 +55,6 @@ func (b Block) size() int {
 	return n
 }
 
-func (b Block) equal(o Block) bool {
-	texts := slices.Equal(b.Texts, o.Texts)
-	return texts && b.Layer == o.Layer && b.Slot == o.Slot && b.Tokens == o.Tokens && b.Place == o.Place &&
-		b.Role == o.Role && b.Update == o.Update
-}
-
 // placed are blocks as messages, by their place in a view.
 type placed struct {
 	anchored []wire.Item // before the history

@@ -114,19 +114,6 @@ func (s Prefix) Encode() []byte {
 // Empty reports whether nothing was pinned or frozen yet.
 func (s Prefix) Empty() bool { return len(s.lines) == 0 }
 
-// Equal reports whether both encode to the same bytes.
-func (s Prefix) Equal(other Prefix) bool { return slices.EqualFunc(s.lines, other.lines, line.equal) }
-
-func (l line) equal(o line) bool {
-	return l.Key == o.Key && l.SystemPrompt == o.SystemPrompt && l.Run == o.Run && l.Age == o.Age && l.Misses == o.Misses &&
-		l.Stale == o.Stale && l.AwaitsUsage == o.AwaitsUsage && slices.EqualFunc(l.Pins, o.Pins, Block.equal) && slices.Equal(l.Loose, o.Loose) &&
-		slices.EqualFunc(l.Updates, o.Updates, update.equal) && slices.EqualFunc(l.Live, o.Live, Block.equal) && slices.Equal(l.Churn, o.Churn)
-}
-
-func (u update) equal(o update) bool {
-	return u.Block.equal(o.Block) && u.Kind == o.Kind && u.Of == o.Of
-}
-
 // bounded drops the lines beyond the limits.
 func bounded(lines []line) []line {
 	left := maxText

@@ -10,9 +10,6 @@ import (
 // Frozen returns the layers whose recall need not run again in this run: their blocks from its beginning are shown. Pass them
 // to Step as Held. cost is that of the blocks, in tokens.
 func (s Prefix) Frozen(lineage, run string) (ids []string, cost int) {
-	if s.Empty() {
-		return nil, 0
-	}
 	i := s.find(sum(lineage))
 	if i < 0 || s.lines[i].Run != sum(run) {
 		return nil, 0

@@ -3,7 +3,6 @@ package view_test
 import (
 	"fmt"
 	"math"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -529,46 +528,13 @@ func FuzzDecode(f *testing.F) {
 		p, next := s.Step(view.DefaultPromptCache(), r)
 		told(t, p, slices.DeleteFunc(r.Layers, func(l view.Said) bool { return slices.Contains(frozen, l.Layer) }))
 		after := next.Encode()
-		if again := view.DecodePrefix(after); string(again.Encode()) != string(after) || !again.Equal(next) {
+		if again := view.DecodePrefix(after); string(again.Encode()) != string(after) {
 			t.Fatalf("%s", after)
 		}
-		if s.Equal(next) != (string(b) == string(after)) || string(s.Encode()) != string(b) {
-			t.Fatalf("%s and %s are told apart wrongly, or the former was changed", b, after)
+		if string(s.Encode()) != string(b) {
+			t.Fatalf("%s was changed", b)
 		}
 	})
-}
-
-// TestEqual changes each value of a state by itself.
-func TestEqual(t *testing.T) {
-	block := func(layer, place string) string {
-		return `{"layer":"` + layer + `","slot":1,"tokens":2,` + place + `"texts":["x"]`
-	}
-	all := `{"lines":[{"key":"5de77208a5355642","system_prompt":"b886be2912e48350","run":"b886be2912e48351","age":3,"misses":1,"stale":true,"judge":true,` +
-		`"pins":[` + block("a", "") + `}],"loose":["f"],"updates":[` + block("c", `"live":true,"inside":true,"at":5,`) + `,"kind":"add","of":"b"}],` +
-		`"live":[` + block("d", `"live":true,"run":true,`) + `},` + block("g", `"live":true,"inside":true,"at":5,`) + `}],` +
-		`"churn":[{"id":"e","seen":4,"changed":2,"sum":"b886be2912e48352","live":true}]}]}`
-	was, changes := view.DecodePrefix([]byte(all)), 0
-	if string(was.Encode()) != all || !was.Equal(view.DecodePrefix([]byte(all))) {
-		t.Fatalf("%s is read as %s", all, was.Encode())
-	}
-	for _, at := range regexp.MustCompile(`true|\d+[,}]|[0-9a-f]+"[],}]|add|\bx\b`).FindAllStringIndex(all, -1) {
-		if before := all[:at[0]]; strings.HasSuffix(before, `"inside":`) || strings.HasSuffix(before, `"tokens":2,"live":`) {
-			continue // follows from the list that the block is in, and from at
-		}
-		value := map[string]string{"true": "false", "add": "replace", "x": "y"}[all[at[0]:at[1]]]
-		if value == "" {
-			value = string(all[at[0]]^1) + all[at[0]+1:at[1]]
-		}
-		changed := all[:at[0]] + value + all[at[1]:]
-		now := view.DecodePrefix([]byte(changed))
-		if now.Equal(was) || was.Equal(now) || string(now.Encode()) == all {
-			t.Errorf("%s is taken for %s", changed, all)
-		}
-		changes++
-	}
-	if changes != 33 {
-		t.Errorf("%d values were changed", changes)
-	}
 }
 
 // TestStateIsShared: several requests go on from one state at the same time.
