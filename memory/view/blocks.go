@@ -3,6 +3,7 @@ package view
 import (
 	"cmp"
 	"iter"
+	"math"
 	"slices"
 
 	"remora/wire"
@@ -104,37 +105,27 @@ func (p *placed) around(system, items []wire.Item) []wire.Item {
 // pieces splits a history at the places of blocks, and yields both in order: pieces of the history, and blocks, which are
 // marked.
 func (p *placed) pieces(items []wire.Item) iter.Seq2[[]wire.Item, bool] {
-	return func(yield func(piece []wire.Item, block bool) bool) {
-		sorted := slices.Clone(p.inside)
-		slices.SortStableFunc(sorted, func(a, b inside) int { return cmp.Compare(a.behind, b.behind) })
-		begun := len(items) // behind the user message that began the run
-		if last := lastAsked(items); last >= 0 {
-			begun = last + 1
-		}
-		from := 0
-		until := func(to int) bool {
-			piece := items[from:to]
-			from = to
-			return len(piece) == 0 || yield(piece, false)
-		}
-		run := func() bool {
-			ok := until(begun) && (len(p.run) == 0 || yield(p.run, true))
-			begun = -1
-			return ok
-		}
+	run := math.MaxInt // at the end, also if that is directly behind the user message
+	if begun := lastAsked(items) + 1; 0 < begun && begun < len(items) {
+		run = begun
+	}
+	blocks := slices.Clone(p.inside)
+	for _, it := range p.run {
+		blocks = append(blocks, inside{run, it})
+	}
+	slices.SortStableFunc(blocks, func(a, b inside) int { return cmp.Compare(a.behind, b.behind) })
 
-		for _, in := range sorted {
-			at := min(max(in.behind, 0), len(items))
-			if begun >= 0 && at > begun && !run() {
+	return func(yield func(piece []wire.Item, block bool) bool) {
+		from := 0
+		for _, b := range blocks {
+			at := min(max(b.behind, 0), len(items))
+			if from < at && !yield(items[from:at], false) || !yield([]wire.Item{b.item}, true) {
 				return
 			}
-			if !until(at) || !yield([]wire.Item{in.item}, true) {
-				return
-			}
+			from = at
 		}
-		if begun >= 0 && !run() {
-			return
+		if from < len(items) {
+			yield(items[from:], false)
 		}
-		until(len(items))
 	}
 }

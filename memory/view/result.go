@@ -26,18 +26,19 @@ func ShortenResult(it wire.Item, limit int) wire.Item {
 	if it.Kind != wire.ToolResult || limit <= 0 || (len(it.Raw)+2)/3 <= limit {
 		return it
 	}
-	s := shortener{name: it.Dialect.Rules().Result}
-	s.edit(it.Raw, func(text string) (string, bool) {
-		s.texts = append(s.texts, text)
+	name := it.Dialect.Rules().Result // of the member that holds the texts
+	var texts []string
+	wire.EditTexts(it.Raw, name, isText, func(text string) (string, bool) {
+		texts = append(texts, text)
 		return text, true
 	})
-	if !s.plan(limit * tokenCost) {
+	if !shorten(texts, limit*tokenCost) {
 		return it
 	}
 	i := -1
-	raw := s.edit(it.Raw, func(string) (string, bool) {
+	raw := wire.EditTexts(it.Raw, name, isText, func(string) (string, bool) { // false where nothing is left
 		i++
-		return s.texts[i], s.texts[i] != ""
+		return texts[i], texts[i] != ""
 	})
 	short, err := wire.ParseItem(it.Dialect, raw)
 	if err != nil || short.Kind != wire.ToolResult {
@@ -56,16 +57,10 @@ func ShortenResults(items []wire.Item, limit int) {
 	}
 }
 
-// shortener cuts the texts of one result as if they were one.
-type shortener struct {
-	name  string   // of the member that holds them
-	texts []string // in the order that edit finds them
-}
-
-// plan cuts texts to so much cost, and is false where they cost no more.
-func (s *shortener) plan(limit int) bool {
+// shorten cuts the texts of one result, as if they were one, to a cost. It returns false if they do not cost more.
+func shorten(texts []string, limit int) bool {
 	total, chars := 0, 0
-	for _, text := range s.texts {
+	for _, text := range texts {
 		total += textCost(text)
 		chars += utf8.RuneCountInString(text)
 	}
@@ -74,9 +69,9 @@ func (s *shortener) plan(limit int) bool {
 	}
 	room := max(0, limit-textCost(markOf(chars)))
 	head, tail := room-room/2, room/2
-	heads, tails, kept := make([]int, len(s.texts)), make([]int, len(s.texts)), 0
+	heads, tails, kept := make([]int, len(texts)), make([]int, len(texts)), 0
 	before := 0
-	for i, text := range s.texts {
+	for i, text := range texts {
 		cost := textCost(text)
 		heads[i] = prefix(text, head-before)
 		tails[i] = max(heads[i], suffix(text, tail-(total-before-cost)))
@@ -84,9 +79,9 @@ func (s *shortener) plan(limit int) bool {
 		before += cost
 	}
 	mark := markOf(chars - kept)
-	for i, text := range s.texts {
+	for i, text := range texts {
 		if heads[i] < tails[i] {
-			s.texts[i] = text[:heads[i]] + mark + text[tails[i]:]
+			texts[i] = text[:heads[i]] + mark + text[tails[i]:]
 			mark = "" // once, where the cut begins
 		}
 	}
@@ -132,11 +127,6 @@ func suffix(text string, limit int) int {
 		n++
 	}
 	return n
-}
-
-// edit rewrites a result with f applied to each of its texts; false says that nothing is left of one.
-func (s *shortener) edit(raw []byte, f func(text string) (string, bool)) []byte {
-	return wire.EditTexts(raw, s.name, isText, f)
 }
 
 // isText reports whether a member of an element has text: that of a text part, or those of a shell's output.

@@ -103,7 +103,7 @@ func (m *Messages) Reshape(s Shape) (repaired int) {
 			}
 		}
 		switch {
-		case it.Kind == wire.ToolResult || !s.Portable || mine && !s.Own:
+		case !s.Portable || mine && !s.Own:
 			return it, true
 		case mine:
 			out, ok := portableOwn(it)
@@ -296,7 +296,7 @@ func (s *shaping) ofHistory(it wire.Item) sentItem {
 func (s *shaping) system() {
 	m := s.m
 	system := wire.ConvertAll(m.System, m.Dialect)
-	blocks := s.joinTexts(s.blocks.anchored)
+	blocks := joinTexts(s.blocks.anchored)
 
 	if s.form == Joined || m.Continues && len(m.instructions()) == 0 && s.form < NoSystem {
 		role := wire.System
@@ -309,7 +309,7 @@ func (s *shaping) system() {
 		for _, it := range system {
 			e := s.ofHistory(it)
 			if s.form > Joined {
-				e = s.inRole(e, wire.User)
+				e = inRole(e, wire.User)
 			}
 			s.list = append(s.list, e)
 		}
@@ -342,13 +342,13 @@ func (s *shaping) system() {
 
 	var e sentItem
 	for _, it := range system {
-		s.merge(&e, s.ofHistory(it))
+		e.merge(s.ofHistory(it))
 	}
 	if blocks != "" {
-		s.merge(&e, sentItem{Item: wire.MessageOf(m.Dialect, wire.System, []byte(blocks)), added: true})
+		e.merge(sentItem{Item: wire.MessageOf(m.Dialect, wire.System, []byte(blocks)), added: true})
 	}
 	if len(e.Raw) > 0 {
-		s.list = append(s.list, s.inRole(e, wire.System))
+		s.list = append(s.list, inRole(e, wire.System))
 	}
 }
 
@@ -378,7 +378,7 @@ func (s *shaping) add(items []wire.Item, added bool) {
 			e = s.ofHistory(it)
 		}
 		if (it.Role == wire.System || it.Role == wire.Developer) && (added || s.form >= OneSystem) {
-			e = s.inRole(e, wire.User)
+			e = inRole(e, wire.User)
 		}
 		s.list = append(s.list, e)
 	}
@@ -411,7 +411,7 @@ func (s *shaping) alternate() {
 		}
 		switch {
 		case e.Role == turn && (last == len(s.list)-1 || e.added && turn == wire.User):
-			s.merge(&s.list[last], e)
+			s.list[last].merge(e)
 			continue
 		case e.Role == turn && turn == wire.User:
 			add(sentItem{Item: wire.MessageOf(m.Dialect, wire.Assistant, []byte(noAnswer)), added: true})
@@ -423,7 +423,7 @@ func (s *shaping) alternate() {
 }
 
 // merge appends a message's text to another one.
-func (s *shaping) merge(to *sentItem, e sentItem) {
+func (to *sentItem) merge(e sentItem) {
 	if len(to.Raw) == 0 {
 		*to = e
 		return
@@ -455,7 +455,7 @@ func continuesAnswer(answer []byte) bool {
 }
 
 // inRole returns the message in another role.
-func (s *shaping) inRole(e sentItem, role wire.Role) sentItem {
+func inRole(e sentItem, role wire.Role) sentItem {
 	if e.Role != role {
 		e.Item, e.changed = withMember(e.Item, "role", []byte(quoted(role.Name()))), true
 	}
@@ -463,7 +463,7 @@ func (s *shaping) inRole(e sentItem, role wire.Role) sentItem {
 }
 
 // joinTexts returns the texts of messages as one JSON string; empty for none.
-func (s *shaping) joinTexts(items []wire.Item) string {
+func joinTexts(items []wire.Item) string {
 	var texts []string
 	for _, it := range items {
 		texts = append(texts, quoted(it.Text()))
@@ -503,15 +503,7 @@ func partsOf(it wire.Item, content []byte) [][]byte {
 
 // withMember returns the item with another value of one member; all other bytes stay.
 func withMember(it wire.Item, name string, value []byte) wire.Item {
-	return parsed(it, wire.WithMember(it.Raw, name, value))
-}
-
-// parsed reads an item that was made of one that could be read; otherwise that one stays.
-func parsed(was wire.Item, raw []byte) wire.Item {
-	if it, err := wire.ParseItem(was.Dialect, raw); err == nil {
-		return it
-	}
-	return was
+	return it.Rewritten(wire.WithMember(it.Raw, name, value))
 }
 
 func quoted(text string) string { return string(wire.AppendString(nil, text)) }

@@ -92,7 +92,7 @@ func Assemble(r Request) View {
 	if dropOrphans(r.dialect(), body, v.entries, partner) > 0 {
 		v.Repaired = repaired(&r, v.entries, partner, start)
 	}
-	if own := len(r.Own) == len(body); own && len(system) == 0 && !slices.ContainsFunc(v.entries, func(e entry) bool { return e.sent() }) {
+	if len(system) == 0 && len(r.Own) == len(body) && !slices.ContainsFunc(v.entries, func(e entry) bool { return e.sent() }) {
 		v.sendOrphans()
 	}
 
