@@ -79,7 +79,13 @@ func (s *Sizer) Fit(prompt Prompt, blocks []view.Block, history []wire.Item) Fit
 			out.Dropped = append(out.Dropped, blocks[i])
 		}
 	}
-	out.keep(entries)
+	for i, c := range entries {
+		if c.Why == view.ReasonNone {
+			out.HistoryTokens += c.Cost
+		} else {
+			out.Left = append(out.Left, view.Out{Index: i, Why: c.Why})
+		}
+	}
 	return out
 }
 
@@ -126,14 +132,3 @@ func (s *Sizer) Cost(p Prompt) int {
 
 // CountItem returns how many tokens an item costs the model of the request.
 func (s *Sizer) CountItem(it wire.Item) int { return s.o.CountItem(s.model, it) }
-
-// keep sets what is left out of the history, and what the rest costs.
-func (f *Fitted) keep(entries []view.Candidate) {
-	for i, c := range entries {
-		if c.Why == view.ReasonNone {
-			f.HistoryTokens += c.Cost
-		} else {
-			f.Left = append(f.Left, view.Out{Index: i, Why: c.Why})
-		}
-	}
-}

@@ -111,10 +111,9 @@ func (r *toolbox) Named(c layer.ToolCall, name string) layer.ToolCall {
 // RunTool answers a call of a layer's tool. The answer is for the model, and so are errors: an unknown name, arguments that
 // violate the tool's schema, the tool's own error. After an error the state is unchanged.
 func (r *toolbox) RunTool(ctx context.Context, c layer.ToolCall) string {
-	unknown := "Error: unknown tool '" + c.Name + "'"
 	t, m := r.find(c.Name)
 	if t == nil {
-		return unknown
+		return "Error: unknown tool '" + c.Name + "'"
 	}
 	arguments := []byte(c.Arguments)
 	if strings.TrimSpace(c.Arguments) == "" {
@@ -142,20 +141,14 @@ func (r *toolbox) RunTool(ctx context.Context, c layer.ToolCall) string {
 // explain returns a tool's failure for the model, which may see more than the log.
 func explain(err error) string {
 	const longest = 4 << 10
-	var f *failure
-	if !errors.As(err, &f) {
-		return "the tool failed"
-	}
-	switch f.class {
+	switch classOf(err) {
 	case ClassError:
-		if f.cause != nil {
-			return layer.Head(f.cause.Error(), longest)
-		}
+		return layer.Head(errors.Unwrap(err).Error(), longest) // what the tool said: see call
 	case ClassTimeout:
 		return "the tool took too long"
 	case ClassBusy:
 		return "the tool is busy, try again later"
 	default:
+		return "the tool failed"
 	}
-	return "the tool failed"
 }

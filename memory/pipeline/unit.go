@@ -99,16 +99,16 @@ func hookOf[H any](impl any, name string) H {
 }
 
 // keeps reports whether any hook can make a state that outlives the request.
-func (u *unit) keeps() bool {
-	return u.recall != nil || u.appender != nil || u.reviewCall != nil || u.reviewAll != nil || u.store != nil ||
+func (u *unit) keeps() bool { return u.recall != nil || u.changes() }
+
+// changes reports whether a hook other than Recall, which runs before the answer, can change a state of the layer.
+func (u *unit) changes() bool {
+	return u.appender != nil || u.reviewCall != nil || u.reviewAll != nil || u.store != nil ||
 		u.evicted != nil || u.spawn != nil || u.giveBack != nil || u.complete != nil || len(u.offered) > 0
 }
 
-// steady reports whether only Recall, which runs before the answer, could change a state of the layer.
-func (u *unit) steady() bool {
-	return u.stateless || u.init == nil && u.appender == nil && u.reviewCall == nil && u.reviewAll == nil && u.store == nil &&
-		u.evicted == nil && u.spawn == nil && u.giveBack == nil && u.complete == nil && len(u.offered) == 0
-}
+// steady reports whether only Recall could change a state of the layer.
+func (u *unit) steady() bool { return u.stateless || u.init == nil && !u.changes() }
 
 func (u *unit) hasHook() bool {
 	return u.keeps() || u.init != nil || u.project != nil || u.dispose != nil
