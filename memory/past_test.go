@@ -292,6 +292,58 @@ func TestRecallForgets(t *testing.T) {
 	})
 }
 
+// TestRecallOfASessionThatIsBegunAgain: of a session that was deleted by another process, or has expired, nothing is told when its name
+// is used again, also where the new one is as long, and the new one is found.
+func TestRecallOfASessionThatIsBegunAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store, err := stores.Open("memory:", cache.Options{Now: time.Now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := memory.Options{SessionTTL: time.Hour, Now: time.Now, Shared: true, Shape: memory.Shape{Layers: layersOf(t, recaller(t))}}
+		m, command := memory.New(store, nil, patient(o)), memory.New(store, nil, patient(memory.Options{Now: time.Now, Shared: true}))
+		l, asks := &lab{t: t, m: m, store: store}, 0
+		ask := func(fact string, want bool) {
+			t.Helper()
+			asks++
+			wantTold(t, l.turnOf(in(fmt.Sprint("ask ", asks), "ada"), "u:What_is_my_dog_called?", "a:I_do_not_know"), fact, want)
+		}
+		for _, c := range []struct {
+			name string
+			end  func(session string) error
+		}{
+			{"deleted", func(session string) error {
+				return command.Delete(t.Context(), memory.Scope{Tenant: "tenant", Session: session})
+			}},
+			{"expired", func(string) error {
+				time.Sleep(2 * time.Hour)
+				return nil
+			}},
+		} {
+			l.turnOf(in(c.name, "ada"), "u:My_dog_is_called_Rex", "a:ok")
+			ask("Rex", true)
+			if err := c.end(c.name); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Millisecond) // later than the deletion
+			l.turnOf(in(c.name, "ada"), "u:My_dog_has_a_blue_collar", "a:ok")
+			ask("Rex", false)
+			ask("blue_collar", true)
+			l.turnOf(in(c.name, "ada"), "u:It_rains", "a:ok")
+			ask("Rex", false)
+			if err := command.Delete(t.Context(), memory.Scope{Tenant: "tenant", Session: c.name}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m.Close()
+		command.Close()
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestRecallOfAnEdit: a message that the client has edited is found as it is now.
 func TestRecallOfAnEdit(t *testing.T) {
 	t.Parallel()

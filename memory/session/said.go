@@ -30,10 +30,11 @@ type Said struct {
 
 // Reading is the state of reading a session by Log.SaidSince. The zero Reading has read nothing.
 type Reading struct {
-	Version    uint64 // of the session in the store, 0 where it is not stored
-	head, last uint64 // sequence numbers: the end of the conversation, and of all items
-	line       uint64 // which line is the conversation
-	unanswered bool   // something behind the end was read, which what comes next may replace
+	Version    uint64    // of the session in the store, 0 where it is not stored
+	head, last uint64    // sequence numbers: the end of the conversation, and of all items
+	chain      wire.Hash // of the end: another session of this name may have as many items
+	line       uint64    // which line is the conversation
+	unanswered bool      // something behind the end was read, which what comes next may replace
 }
 
 // Bounds of what is read for recall: the newest items of a session, and the beginning and the end of each, in bytes.
@@ -68,13 +69,13 @@ func (r *newsReader) since(ctx context.Context, before Reading) (News, error) {
 
 	h := st.head
 	last := h.items()
-	n := News{Now: Reading{Version: st.version, head: h.Pos.Seq, last: last, line: h.Line}}
-	first, oldest := before.head+1, max(1, last-min(last, maxSaid)+1)
+	n := News{Now: Reading{Version: st.version, head: h.Pos.Seq, last: last, chain: h.Pos.Chain, line: h.Line}}
+	first, oldest := before.head, max(1, last-min(last, maxSaid)+1)
 	if n.Whole = before.head == 0 || before.line != h.Line || before.unanswered || first < oldest; n.Whole {
 		first = oldest
 	}
 	l, err := r.newest(ctx, h, first)
-	if err == nil && !n.Whole && l.joins != before.head {
+	if err == nil && !n.Whole && !l.passes(before) {
 		n.Whole = true
 		l, err = r.newest(ctx, h, oldest)
 	}
@@ -86,7 +87,7 @@ func (r *newsReader) since(ctx context.Context, before Reading) (News, error) {
 	}
 
 	for _, it := range l.stored {
-		if it == nil || it.Flags&unsaid != 0 {
+		if it == nil || it.Flags&unsaid != 0 || !n.Whole && it.Pos.Seq == before.head {
 			continue
 		}
 		behind := it.Line == h.Line && it.Pos.Seq > h.Pos.Seq && (it.Parent == h.Pos.Seq || it.Parent > h.Pos.Seq && l.on[it.Parent])
@@ -168,7 +169,11 @@ type newestItems struct {
 	stored []*storedItem // without their bytes
 	said   map[uint64]Said
 	on     map[uint64]bool // those on the conversation
-	joins  uint64          // the item before these at which the conversation goes on
+}
+
+// passes reports whether the conversation leads through the end of an earlier reading, the first of these items.
+func (l *newestItems) passes(r Reading) bool {
+	return l.on[r.head] && l.stored[0].Pos.Chain == r.chain
 }
 
 // newest reads the items from seq first on.
@@ -196,13 +201,13 @@ func (r *newsReader) newest(ctx context.Context, h *head, first uint64) (newestI
 		}
 		l.stored = append(l.stored, page...)
 	}
-	for l.joins = h.Pos.Seq; l.joins >= first; {
-		it := l.stored[l.joins-first]
-		if it == nil || it.Parent >= l.joins {
-			return newestItems{}, fmt.Errorf("item %d: %w", l.joins, ErrCorrupt)
+	for seq := h.Pos.Seq; seq >= first; {
+		it := l.stored[seq-first]
+		if it == nil || it.Parent >= seq {
+			return newestItems{}, fmt.Errorf("item %d: %w", seq, ErrCorrupt)
 		}
-		l.on[l.joins] = true
-		l.joins = it.Parent
+		l.on[seq] = true
+		seq = it.Parent
 	}
 	return l, nil
 }
