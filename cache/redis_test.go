@@ -225,6 +225,11 @@ func TestRedisPassword(t *testing.T) {
 	if err == nil || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "WRONGPASS") || !errors.Is(err, cache.ErrDenied) {
 		t.Fatalf("commit with a wrong password: %v", err)
 	}
+	for i, out := range s.Commit(ctx(), []cache.Batch{put("o", "a", []byte("1")), put("o", "b", []byte("1"))}) { // in one round trip
+		if !errors.Is(out.Err, cache.ErrDenied) {
+			t.Errorf("commit of batch %d of two with a wrong password: %v", i, out.Err)
+		}
+	}
 }
 
 // TestClusterMovesSlot moves the slots of all groups during commits: each must be written once, in order.

@@ -251,7 +251,13 @@ func (l *lane) send(ctx context.Context, calls [][]redis.Cmder) {
 	for _, cmds := range calls {
 		_ = pipe.BatchProcess(ctx, cmds...)
 	}
-	_, _ = pipe.Exec(ctx) // every command has its own error
+	sent, err := pipe.Exec(ctx)
+	if err == nil || slices.ContainsFunc(sent, func(c redis.Cmder) bool { return c.Err() != nil }) {
+		return // every command has its own error
+	}
+	for _, c := range sent { // the server has refused the connection, as for a wrong password
+		c.SetErr(err)
+	}
 }
 
 // lanes finds the lane of the server that holds a key.
