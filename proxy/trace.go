@@ -8,6 +8,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"remora/providers"
 	"remora/telemetry"
 	"remora/wire"
 )
@@ -25,7 +26,8 @@ func (t *trace) reset() { t.spent.memory, t.spent.upstream = 0, 0 }
 // requestBegan opens the request's span.
 func (t *trace) requestBegan(r *request) {
 	h := &r.ctx.Request.Header
-	path, _, _ := bytes.Cut(h.RequestURI(), []byte("?"))
+	target, _ := providers.OriginForm(h.RequestURI()) // a URL may have a password
+	path, _, _ := bytes.Cut(target, []byte("?"))
 	t.telemetry.Begin(&t.Call, telemetry.Request{Method: h.Method(), Route: routeOf(r.dialect).String(), Path: path, Headers: traceHeaders{h}})
 }
 

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -96,6 +97,17 @@ memory: {layers: [{kind: working_memory}]}
 	if strings.Contains(metrics, "canary") {
 		t.Error("metrics hold content, a session or a key")
 	}
+	conn, err := net.Dial("tcp", strings.TrimPrefix(d.proxy.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Fprint(conn, "GET http://user:canary-key@api.test/v1/models HTTP/1.1\r\nHost: api.test\r\nConnection: close\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 ") {
+		t.Errorf("a target in absolute form: %q, %v", answer, err)
+	}
+	_ = conn.Close()
 	d.proxy.Stop() // flushes
 	sent := traces.sent.String()
 	for _, want := range []string{
