@@ -51,7 +51,7 @@ const (
 type otherVersion byte
 
 func (v otherVersion) Error() string {
-	return fmt.Sprintf("read session: another version of Remora wrote it: it has format %d, this one reads %d: export it with that version and import it with this one, or delete it", byte(v), recordVersion)
+	return fmt.Sprintf("read session: another version of Remora wrote it: it has format %d, this one reads %d: see \"Transcripts\" in docs/operations.md, or delete it", byte(v), recordVersion)
 }
 
 // Is makes it an ErrCorrupt.
