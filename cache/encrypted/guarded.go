@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"remora/cache"
 )
@@ -32,35 +33,48 @@ func otherKey(id string) error {
 		"again, or give the new secret another id, and put it first", path, id))
 }
 
-// Guarded is a store whose keys are checked before it is used.
+// Guarded is a store whose keys are checked before it is used, and again every minute: it may be emptied, and begun again by a process
+// with other keys.
 type Guarded struct {
 	cache.Store
 	// OnMismatch, if not nil, is called once with an error that wraps ErrMismatch: other callers cannot distinguish a mismatch
 	// from an outage. It must be set before the store is used.
 	OnMismatch func(error)
-	// OnBegin, if not nil, is called if the store was not encrypted before. It must be set before the store is used.
-	OnBegin func()
+	// OnBegin, if not nil, is called if the store had no record of its keys. again: this process has found one there before. It must be set
+	// before the store is used.
+	OnBegin func(again bool)
 
 	sealer *Sealer
-	passed atomic.Bool
+	next   atomic.Int64 // when the keys are checked again, in Unix nanoseconds; 0 before the first success
 	warned atomic.Bool
 }
 
-// Check compares the keys with those that the store was written with. Its error wraps [ErrMismatch] if they differ. Once it has
-// succeeded, it takes no round trip.
+// checkEvery is how often the keys are checked.
+const checkEvery = time.Minute
+
+// Check compares the keys with those that the store was written with. Its error wraps [ErrMismatch] if they differ. For a minute after a
+// success it takes no round trip.
 func (g *Guarded) Check(ctx context.Context) error {
-	if g.passed.Load() {
+	now := time.Now().UnixNano() //nolint:forbidigo // a late check does no harm
+	last := g.next.Load()
+	again := last != 0
+	if again && (now < last || !g.next.CompareAndSwap(last, now+int64(checkEvery))) {
 		return nil
 	}
 	begins, err := g.sealer.check(ctx, g.Store)
 	switch {
 	case err == nil:
-		g.passed.Store(true)
+		g.next.Store(now + int64(checkEvery))
 		if begins && g.OnBegin != nil {
-			g.OnBegin()
+			g.OnBegin(again)
 		}
-	case g.OnMismatch != nil && errors.Is(err, ErrMismatch) && g.warned.CompareAndSwap(false, true):
-		g.OnMismatch(err)
+	case errors.Is(err, ErrMismatch):
+		g.next.Store(0)
+		if g.OnMismatch != nil && g.warned.CompareAndSwap(false, true) {
+			g.OnMismatch(err)
+		}
+	default:
+		g.next.Store(last) // the next call checks
 	}
 	return unusable(err)
 }

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -443,7 +444,7 @@ func TestBeginIsReportedOnce(t *testing.T) {
 		options(key("k1", 1)), options(key("k1", 1)), options(key("k2", 2), key("k1", 1)), {},
 	} {
 		guard := sealer(t, o).Guard(below)
-		guard.OnBegin = func() { told++ }
+		guard.OnBegin = func(bool) { told++ }
 		for range 2 {
 			if err := guard.Check(t.Context()); err != nil && !errors.Is(err, encrypted.ErrNoKeys) {
 				t.Fatal(err)
@@ -452,6 +453,44 @@ func TestBeginIsReportedOnce(t *testing.T) {
 		if told != 1 {
 			t.Fatalf("told %d times", told)
 		}
+	}
+}
+
+// TestStoreThatIsEmptied: within a minute the keys of a store that was emptied are recorded again, and another process with other keys is
+// refused; if that one was faster, this one is.
+func TestStoreThatIsEmptied(t *testing.T) {
+	for _, faster := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			below := open(t, "memory:", cache.Options{Now: time.Now})
+			mine, again := sealer(t, options(key("k1", 1))).Guard(below), 0
+			mine.OnBegin = func(a bool) {
+				if a {
+					again++
+				}
+			}
+			if err := mine.Check(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := below.Delete(t.Context(), cache.Group{Name: "remora-seal"}); err != nil {
+				t.Fatal(err)
+			}
+			other := sealer(t, options(key("k1", 2))).Guard(below)
+			if faster {
+				if err := other.Check(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(61 * time.Second)
+			if err := mine.Check(t.Context()); errors.Is(err, encrypted.ErrMismatch) != faster {
+				t.Errorf("the other one faster: %v, a minute later: %v", faster, err)
+			}
+			if err := other.Check(t.Context()); errors.Is(err, encrypted.ErrMismatch) == faster {
+				t.Errorf("the other one faster: %v, its check: %v", faster, err)
+			}
+			if (again == 1) == faster {
+				t.Errorf("the other one faster: %v, recorded again %d times", faster, again)
+			}
+		})
 	}
 }
 

@@ -77,8 +77,11 @@ func openStorage(o storeOptions, log *slog.Logger) (*storage, error) {
 		s.queue = sealer.Queue(s.spool)
 	}
 
-	if !o.Encryption.AcceptPlaintext && !isNew {
-		guarded.OnBegin = func() {
+	guarded.OnBegin = func(again bool) {
+		switch {
+		case again:
+			log.Warn("the store has lost the record of its encryption keys, as after FLUSHALL; it is written again")
+		case !o.Encryption.AcceptPlaintext && !isNew:
 			log.Warn("encryption begins with this start; what was stored before, if anything, is not read, see store.encryption.accept_plaintext")
 		}
 	}
