@@ -64,7 +64,7 @@ type Call struct {
 
 // elsewhere reports whether a provider is known to be another than the one that the request goes to.
 func (c *Call) elsewhere(provider string) bool {
-	return provider != "" && c.Provider != "" && provider != newOrigin(c.Provider, "", false).Provider
+	return provider != "" && c.Provider != "" && provider != originName(c.Provider)
 }
 
 // Found is the result of a placement.

@@ -42,6 +42,7 @@ type HistoryReader struct {
 	hidden *hiddenItems // of the turn
 	adapter
 	preceding *storedLine     // the stored line before the request, nil until it is read; Conversation adapts it and adds parked turns
+	units     uint64          // that were asked for when it was read
 	targets   map[*byte]*byte // of items in the places of references: by the address of their bytes, that of the reference's
 	parked    []Parked
 }
@@ -117,7 +118,7 @@ func (r *HistoryReader) Conversation(ctx context.Context, units uint64) (Convers
 
 // line reads the stored history before the request's place, once: its end, and its last compaction, however far before that.
 func (r *HistoryReader) line(ctx context.Context, units uint64) (*storedLine, error) {
-	if r.preceding == nil || r.preceding.want != units {
+	if r.preceding == nil || r.units != units {
 		end := r.place.begins()
 		stored, err := r.stored.line(ctx, end, units)
 		if err == nil && end.Compaction != 0 && end.Compaction < stored.first() {
@@ -126,7 +127,7 @@ func (r *HistoryReader) line(ctx context.Context, units uint64) (*storedLine, er
 		if err != nil {
 			return nil, err
 		}
-		r.preceding = stored
+		r.preceding, r.units = stored, units
 	}
 	return r.preceding, nil
 }
@@ -136,7 +137,7 @@ func (r *HistoryReader) withParked(l *storedLine) *storedLine {
 	if len(r.parked) == 0 {
 		return l
 	}
-	out := &storedLine{want: l.want, skipped: l.skipped, items: slices.Clone(l.items), as: slices.Clone(l.as)}
+	out := &storedLine{skipped: l.skipped, items: slices.Clone(l.items), as: slices.Clone(l.as)}
 	at := r.place.begins()
 	for _, turn := range r.parked {
 		if i := slices.IndexFunc(out.as, func(as *storedItem) bool { return as.Pos.Seq == turn.Behind && turn.Behind != 0 }); i >= 0 {

@@ -156,7 +156,7 @@ func (e *Entry) continueRecent() bool {
 		return false
 	}
 	in := newIncoming(&e.call, &st, e.log.hashes)
-	p := newPlacement(&e.log.offers, e.stored, &st, in, &e.call, e.call.History).onHead()
+	p := e.placement(&st, in, e.call.History).onHead()
 	if p.rule == "" {
 		return false
 	}
@@ -167,7 +167,7 @@ func (e *Entry) continueRecent() bool {
 
 // find returns the place of a request in the transcript, in a mode that may differ from the call's (see Mode).
 func (e *Entry) find(ctx context.Context, st *state, in *incoming, mode History) (plan, error) {
-	q := newPlacement(&e.log.offers, e.stored, st, in, &e.call, mode)
+	q := e.placement(st, in, mode)
 	p, err := q.find(ctx)
 	if err != nil || p.relation != relDelta || in.elsewhere || !in.answersAgain(st.head) && !e.call.Retry {
 		return p, err
@@ -418,7 +418,7 @@ func (e *Entry) findAgain(ctx context.Context, st *state, in *incoming) (plan, e
 	own := len(e.journaled.names) > 0 && p.parent.Seq == e.journaled.end.Seq
 	if !e.loaded {
 		if own && e.journaled.behind == 0 || st.head.Tails.isQuestion(p.parent) { // its input was written before any answer
-			p = newPlacement(&e.log.offers, e.stored, st, in, &e.call, HistoryAuto).followFirst(p)
+			p = e.placement(st, in, HistoryAuto).followFirst(p)
 		}
 		if own && e.journaled.inConversation && !p.before {
 			p.standing = InConversation // one of several first questions without an answer
@@ -442,7 +442,7 @@ func (e *Entry) findAgain(ctx context.Context, st *state, in *incoming) (plan, e
 	}
 
 	if e.unanswered && was.standing == InConversation {
-		q := newPlacement(&e.log.offers, e.stored, st, in, &e.call, HistoryAuto)
+		q := e.placement(st, in, HistoryAuto)
 		switch {
 		case own || p.relation == relRoot || st.head.Tails.isQuestion(p.parent):
 			if p = q.followFirst(p); p.standing == Side {

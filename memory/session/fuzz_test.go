@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -82,7 +83,7 @@ func FuzzMerge(f *testing.F) {
 			in := newIncoming(&Call{Request: two}, st, newHashCache())
 			c := Call{Request: two, History: History(mode % 3)}
 			log := New(storedItems{named: itemsOf(said)}, 0)
-			p, err := newPlacement(&log.offers, log.transcript(c.Scope), st, in, &c, c.History).find(t.Context())
+			p, err := log.newEntry("turn", time.Time{}, c).placement(st, in, c.History).find(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -92,13 +92,9 @@ func (im *importer) line(l Line) error {
 	case l.SystemPrompt != nil:
 		return im.systemPrompt(l.SystemPrompt)
 	case l.Block != nil:
-		if err := im.block(l.Block); err != nil {
-			return err
-		}
+		return im.block(l.Block)
 	case l.Turn != nil:
-		if err := im.turn(l.Turn); err != nil {
-			return err
-		}
+		return im.turn(l.Turn)
 	default:
 		return errors.New("neither session, item, turn, system_prompt nor block")
 	}

@@ -80,10 +80,10 @@ func (in *incoming) mark(it wire.Item) mark {
 	return mark{content: m.Content, parts: m.Parts, onChain: it.Kind != wire.Reasoning, units: uint64(len(it.Parts))}
 }
 
-// resolve describes the target of a reference, as far as a view needs it; the reference itself if that is unknown.
+// resolve describes the target of a reference, as far as a view needs it. Other items, and references to unknown targets, stay.
 func (in *incoming) resolve(it wire.Item) wire.Item {
 	ref, ok := in.refs[it.ID]
-	if !ok {
+	if it.Kind != wire.Reference || !ok {
 		return it
 	}
 	part := wire.Part{Kind: ref.Kind, Call: ref.Pair}
@@ -128,38 +128,24 @@ func (in *incoming) answersTemplate() bool {
 
 // anySaidByModel reports whether the items between two indexes have a message or call of a model.
 func (in *incoming) anySaidByModel(from, to int) bool {
-	for i := from; i < to; i++ {
-		if in.saidByModel(i) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(in.items[from:to], in.saidByModel)
 }
 
 // saidByModel reports whether an item is a model's message or call.
-func (in *incoming) saidByModel(i int) bool {
-	it := &in.items[i]
-	if it.Kind != wire.Reference {
-		return it.Kind == wire.ToolCall || it.Kind == wire.Message && it.Role == wire.Assistant
-	}
-	ref, ok := in.refs[it.ID]
-	return ok && (ref.Kind == wire.ToolCall || ref.Kind == wire.Message && ref.Role == wire.Assistant)
+func (in *incoming) saidByModel(it wire.Item) bool {
+	it = in.resolve(it)
+	return it.Kind == wire.ToolCall || it.Kind == wire.Message && it.Role == wire.Assistant
 }
 
 // anyMadeByModel reports whether the first items have anything of a model: a message, a call, reasoning, a hosted call, or a reference,
 // which usually stands for one of these.
 func (in *incoming) anyMadeByModel(first int) bool {
-	for i := range in.items[:first] {
-		if in.madeByModel(i) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(in.items[:first], in.madeByModel)
 }
 
 // madeByModel reports whether an item comes from a model: see anyMadeByModel.
-func (in *incoming) madeByModel(i int) bool {
-	switch it := &in.items[i]; it.Kind {
+func (in *incoming) madeByModel(it wire.Item) bool {
+	switch it.Kind {
 	case wire.ToolCall, wire.Reasoning, wire.Compaction:
 		return true
 	case wire.Message:
@@ -177,11 +163,11 @@ func (in *incoming) madeByModel(i int) bool {
 // compacts reports whether a compaction is the request's only item of a model.
 func (in *incoming) compacts() bool {
 	found := false
-	for i := range in.items {
+	for _, it := range in.items {
 		switch {
-		case in.items[i].Kind == wire.Compaction:
+		case it.Kind == wire.Compaction:
 			found = true
-		case in.madeByModel(i):
+		case in.madeByModel(it):
 			return false
 		}
 	}
@@ -203,8 +189,8 @@ func (in *incoming) resends() bool {
 func (in *incoming) hasHistory() bool {
 	n := len(in.items)
 	if n > 1 {
-		last, before := &in.items[n-1], &in.items[n-2]
-		if in.saidByModel(n-1) && last.Kind == wire.Message && !last.HasCalls() && before.Role == wire.User {
+		last, before := in.items[n-1], in.items[n-2]
+		if in.saidByModel(last) && last.Kind == wire.Message && !last.HasCalls() && before.Role == wire.User {
 			n--
 		}
 	}

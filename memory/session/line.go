@@ -9,7 +9,6 @@ import (
 
 // storedLine is the end of a line of the transcript, oldest item first, without hidden items.
 type storedLine struct {
-	want    uint64 // units that were asked for
 	items   []wire.Item
 	as      []*storedItem // their stored forms
 	skipped int           // units of the line before items
@@ -53,7 +52,7 @@ func (l *storedLine) behindCompaction(request []wire.Item) *storedLine {
 	if from <= 0 {
 		return l
 	}
-	out := &storedLine{want: l.want, skipped: l.skipped, items: l.items[from:], as: l.as[from:]}
+	out := &storedLine{skipped: l.skipped, items: l.items[from:], as: l.as[from:]}
 	for _, it := range l.items[:from] {
 		out.skipped += len(it.Parts)
 	}
@@ -91,10 +90,10 @@ func (l *lineEnd) take(at *storedItem) error {
 }
 
 // line returns the items, oldest first, of the line that ends at end.
-func (l *lineEnd) line(want uint64, end position) *storedLine {
+func (l *lineEnd) line(end position) *storedLine {
 	slices.Reverse(l.items)
 	slices.Reverse(l.as)
-	l.want, l.skipped = want, unitsBetween(position{Units: l.units}, end)
+	l.skipped = unitsBetween(position{Units: l.units}, end)
 	return &l.storedLine
 }
 

@@ -307,7 +307,7 @@ func (m *merger) repeats(ctx context.Context) (first, end int, err error) {
 			first, end = 0, max(known, end)
 		}
 	}
-	for end > first && !m.in.saidByModel(end-1) {
+	for end > first && !m.in.saidByModel(m.in.items[end-1]) {
 		end--
 	}
 	return first, end, nil

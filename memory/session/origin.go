@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -19,8 +20,10 @@ type Origin struct {
 const maxOrigin = 256
 
 func newOrigin(provider, model string, kept bool) Origin {
-	return Origin{provider[:min(len(provider), maxOrigin)], model[:min(len(model), maxOrigin)], kept}
+	return Origin{originName(provider), originName(model), kept}
 }
+
+func originName(name string) string { return name[:min(len(name), maxOrigin)] }
 
 // Stores reports whether upstream stores the answer to a request. In Responses it does unless the client forbids it.
 func Stores(r *wire.Request) bool { return string(r.Member("store")) != "false" }
@@ -36,12 +39,7 @@ func (c *Call) maker(a *Answer) Origin {
 	if a == nil {
 		return o
 	}
-	if a.Provider != "" {
-		o.Provider = newOrigin(a.Provider, "", false).Provider
-	}
-	if a.Model != "" {
-		o.Model = newOrigin("", a.Model, false).Model
-	}
+	o.Provider, o.Model = cmp.Or(originName(a.Provider), o.Provider), cmp.Or(originName(a.Model), o.Model)
 	o.Kept = o.Kept && a.status() == turnrecord.Complete
 	return o
 }
@@ -129,7 +127,7 @@ func (a *adapter) reach(made Origin, items []wire.Item) wire.Reach {
 // adaptLine converts the stored history to a form that upstream accepts, and leaves out the rest. If nothing changes, it
 // returns the line itself.
 func (a *adapter) adaptLine(stored *storedLine) *storedLine {
-	out := &storedLine{want: stored.want, skipped: stored.skipped}
+	out := &storedLine{skipped: stored.skipped}
 	same, data := true, a.data(stored)
 	for from := 0; from < len(stored.items); {
 		to := from + 1

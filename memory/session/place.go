@@ -114,11 +114,9 @@ func (p *Place) Resolved(items []wire.Item) []wire.Item {
 	if len(p.in.refs) == 0 {
 		return items
 	}
-	out := slices.Clone(items)
+	out := make([]wire.Item, len(items))
 	for i, it := range items {
-		if it.Kind == wire.Reference {
-			out[i] = p.in.resolve(it)
-		}
+		out[i] = p.in.resolve(it)
 	}
 	return out
 }

@@ -78,9 +78,9 @@ type placement struct {
 	begins *match // the beginning that the request has in common with the transcript, where that proves nothing; else nil
 }
 
-func newPlacement(offers *offers, stored transcript, st *state, in *incoming, c *Call, mode History) *placement {
-	m := merger{stored: stored, head: st.head, in: in}
-	return &placement{merge: m, st: st, head: st.head, in: in, call: c, mode: mode, offers: offers}
+func (e *Entry) placement(st *state, in *incoming, mode History) *placement {
+	m := merger{stored: e.stored, head: st.head, in: in}
+	return &placement{merge: m, st: st, head: st.head, in: in, call: &e.call, mode: mode, offers: &e.log.offers}
 }
 
 // find finds the place of the request. The first rule that applies decides. If the order makes no difference, rules that need

@@ -46,12 +46,9 @@ func (ts tails) isQuestion(at position) bool {
 
 // waitsFor returns the index of the latest end that waits for a result, -1 for none.
 func (ts tails) waitsFor(answer wire.Call) int {
-	key := openKey(answer)
-	if key == "" {
-		return -1
-	}
+	call := textHash(openKey(answer))
 	for i, t := range slices.Backward(ts) {
-		if slices.Contains(t.Open, textHash(key)) {
+		if slices.Contains(t.Open, call) {
 			return i
 		}
 	}

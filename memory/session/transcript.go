@@ -218,7 +218,7 @@ func (t transcript) line(ctx context.Context, end position, want uint64) (*store
 			break
 		}
 	}
-	return l.line(want, end), nil
+	return l.line(end), nil
 }
 
 // isOn reports whether the line that ends at end has the item seq.

@@ -248,9 +248,6 @@ func (l *settledLine) find(it *wire.Item) int {
 			l.places = l.index()
 		}
 	}
-	if len(it.Raw) == 0 {
-		return -1
-	}
 	if at, ok := l.places[&it.Raw[0]]; ok {
 		return at
 	}
