@@ -34,10 +34,6 @@ func (v *chosenView) leaveOut(out ...view.Out) {
 
 // hiddenCalls finds the hidden calls in a view.
 func hiddenCalls(c *session.Conversation, v *view.View) (hidden []view.Out) {
-	if c.Hidden == nil {
-		return nil
-	}
-
 	open := make(map[string]bool) // hidden calls that wait for their results
 	var reasoning []view.Out
 	for at, i := range v.Kept {

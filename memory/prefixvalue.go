@@ -155,7 +155,7 @@ func leadsOn(it wire.Item) bool { return it.Kind == wire.ToolCall || it.Kind == 
 func visible(c *session.Conversation, item int) int {
 	n := max(0, c.Offset)
 	for i, it := range c.Items[:min(item, len(c.Items))] {
-		if c.Hidden == nil || !c.Hidden[i] {
+		if !c.Hidden[i] {
 			n += len(it.Parts)
 		}
 	}

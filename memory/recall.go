@@ -141,9 +141,8 @@ func (a *assembly) narrow(chosen, given []wire.Item) bool {
 	var moved []int
 	next := 0
 	for i, it := range c.Items {
-		seen := c.Hidden == nil || !c.Hidden[i]
 		if next < len(chosen) && wire.SameBytes(chosen[next].Raw, it.Raw) {
-			items, hidden = append(items, it), append(hidden, !seen)
+			items, hidden = append(items, it), append(hidden, c.Hidden[i])
 			if _, ok := slices.BinarySearch(c.Moved, i); ok {
 				moved = append(moved, next)
 			}
@@ -152,17 +151,14 @@ func (a *assembly) narrow(chosen, given []wire.Item) bool {
 		}
 		n := len(it.Parts)
 		l.passedOver += n
-		if next == 0 && seen {
+		if next == 0 && !c.Hidden[i] {
 			c.Offset += n // stands before what is left, for windows that count from the beginning
 			if c.Stored {
 				l.passedOver -= n // is counted with the offset
 			}
 		}
 	}
-	c.Items, c.Moved = items, moved
-	if c.Hidden != nil {
-		c.Hidden = hidden
-	}
+	c.Items, c.Hidden, c.Moved = items, hidden, moved
 	return true
 }
 

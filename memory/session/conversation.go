@@ -26,7 +26,7 @@ type Conversation struct {
 	Carried   int
 	// Side: the request belongs to a side line.
 	Side bool
-	// Hidden marks the Items that the client does not see; nil if it sees all of them.
+	// Hidden marks the Items that the client does not see.
 	Hidden []bool
 	// Moved are the indices of Items that were moved from a position that upstream would have refused.
 	Moved []int
@@ -104,6 +104,7 @@ func (r *HistoryReader) Conversation(ctx context.Context, units uint64) (Convers
 		as = stored.as
 	}
 
+	c.Hidden = make([]bool, len(c.Items))
 	if len(amendments) > 0 && !c.Opaque {
 		r.applyTo(&c, amendments, as)
 	}
@@ -175,11 +176,8 @@ func (r *HistoryReader) applyTo(c *Conversation, a Amendments, stored []*storedI
 	}
 	chain = append(chain, r.place.chain(stored)...)
 	items, from := a.apply(c.Items, chain, r.meaning, r.adaptHidden)
-	if from == nil {
-		return
-	}
 	c.Items, c.Hidden = items, make([]bool, len(items))
-	for i, f := range from {
+	for i, f := range from { // none if nothing is hidden here
 		c.Hidden[i] = f < 0
 	}
 }
@@ -214,7 +212,7 @@ func (r *HistoryReader) insertTargets(ctx context.Context, c *Conversation) erro
 		}
 		targets[i] = r.adapt(stored[n].Made, []wire.Item{it})[0]
 	}
-	items, hidden := make([]wire.Item, 0, len(c.Items)), make([]bool, 0, len(c.Hidden))
+	items, hidden := make([]wire.Item, 0, len(c.Items)), make([]bool, 0, len(c.Items))
 	for i, it := range c.Items {
 		target, ok := targets[i]
 		switch {
@@ -227,13 +225,9 @@ func (r *HistoryReader) insertTargets(ctx context.Context, c *Conversation) erro
 			r.targets[&target.Raw[0]] = &it.Raw[0]
 			it = *target
 		}
-		if items = append(items, it); c.Hidden != nil {
-			hidden = append(hidden, c.Hidden[i])
-		}
+		items, hidden = append(items, it), append(hidden, c.Hidden[i])
 	}
-	if c.Items = items; c.Hidden != nil {
-		c.Hidden = hidden
-	}
+	c.Items, c.Hidden = items, hidden
 	return nil
 }
 
@@ -253,14 +247,9 @@ func (r *HistoryReader) order(c *Conversation) {
 
 	items, hidden := make([]wire.Item, len(order)), make([]bool, len(order))
 	for at, i := range order {
-		items[at] = c.Items[i]
-		if c.Hidden != nil {
-			hidden[at] = c.Hidden[i]
-		}
+		items[at], hidden[at] = c.Items[i], c.Hidden[i]
 	}
-	if c.Items = items; c.Hidden != nil {
-		c.Hidden = hidden
-	}
+	c.Items, c.Hidden = items, hidden
 }
 
 // Before reads the part of the stored history within its first units, oldest item first: the newest items, within the limits of

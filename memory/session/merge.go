@@ -50,7 +50,7 @@ type merger struct {
 	head   *head
 	in     *incoming
 
-	read []*storedItem // by latest
+	latest []wire.Item // see latestMessages
 }
 
 // ends looks for the head and the other known ends among the request's chain hashes; the longest match wins.

@@ -39,22 +39,15 @@ func (m *merger) quotes(ctx context.Context) (bool, error) {
 	if said.Len() < quotedRunes || h.NextSeq < 2 {
 		return false, nil
 	}
-	stored, err := m.latest(ctx)
+	latest, err := m.latestMessages(ctx)
 	if err != nil {
 		return false, err
 	}
 	var answers []string
 	var asked strings.Builder
-	for _, at := range slices.Backward(stored) {
-		if at == nil || at.Flags&flagHidden != 0 {
-			continue
-		}
-		it, ok, err := message(ctx, m.stored, at)
-		if err != nil {
-			return false, err
-		}
+	for _, it := range slices.Backward(latest) {
 		switch {
-		case !ok || !it.HasContent():
+		case !it.HasContent():
 		case it.Role == wire.User && asked.Len() < quotedBytes:
 			text := it.Text()
 			asked.WriteString(text[:min(len(text), quotedBytes)])
@@ -68,12 +61,31 @@ func (m *merger) quotes(ctx context.Context) (bool, error) {
 	}), nil
 }
 
-// latest returns the session's latest items, without their media. They are read once.
-func (m *merger) latest(ctx context.Context) (_ []*storedItem, err error) {
-	if last := m.head.NextSeq - 1; m.read == nil {
-		m.read, err = m.stored.itemsWithoutMedia(ctx, last-min(last-1, quotedItems-1), last)
+// latestMessages returns the messages among the session's latest items, without pictures and files. They are read once.
+func (m *merger) latestMessages(ctx context.Context) ([]wire.Item, error) {
+	if m.latest != nil {
+		return m.latest, nil
 	}
-	return m.read, err
+	last := m.head.NextSeq - 1
+	stored, err := m.stored.itemsWithoutMedia(ctx, last-min(last-1, quotedItems-1), last)
+	if err != nil {
+		return nil, err
+	}
+	latest := make([]wire.Item, 0, len(stored))
+	for _, at := range stored {
+		if at == nil || at.Flags&flagHidden != 0 {
+			continue
+		}
+		it, ok, err := message(ctx, m.stored, at)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			latest = append(latest, it)
+		}
+	}
+	m.latest = latest
+	return latest, nil
 }
 
 // isWrapped reports whether the request is a user message that a message of the session's only turn contains: a program has asked about
@@ -88,23 +100,10 @@ func (m *merger) isWrapped(ctx context.Context) (bool, error) {
 	if len(text) < shortest || len(text) > quotedBytes {
 		return false, nil
 	}
-	stored, err := m.latest(ctx)
-	if err != nil {
-		return false, err
-	}
-	for _, at := range stored {
-		if at == nil || at.Flags&flagHidden != 0 {
-			continue
-		}
-		it, ok, err := message(ctx, m.stored, at)
-		if err != nil {
-			return false, err
-		}
-		if ok && it.Role == wire.User && wraps(strings.TrimSpace(it.Text()), text) {
-			return true, nil
-		}
-	}
-	return false, nil
+	latest, err := m.latestMessages(ctx)
+	return slices.ContainsFunc(latest, func(it wire.Item) bool {
+		return it.Role == wire.User && wraps(strings.TrimSpace(it.Text()), text)
+	}), err
 }
 
 // wraps reports whether a message is more than a text, and has it between signs that are no letters.

@@ -118,7 +118,7 @@ func (w *spanWriter) take(at int) {
 			w.from = at
 		}
 		w.items, w.last = w.items+1, place
-	case w.items > 0 && (place >= 0 || w.c.Hidden != nil && w.c.Hidden[i]):
+	case w.items > 0 && (place >= 0 || w.c.Hidden[i]):
 		w.off = append(w.off, offChain{w.items, w.content(i)})
 	default:
 		w.end(at)
