@@ -79,7 +79,7 @@ var arrows = []struct {
 
 	{"memory/replicas", []string{"cache", "memory/session", "memory/turnqueue", "memory/turnrecord"}},
 	{"memory/past", []string{"cache", "memory/index", "memory/layer", "memory/lru", "memory/pipeline", "memory/redact", "memory/session", "wire"}},
-	{"memory", []string{"cache", "memory/layer", "memory/lru", "memory/past", "memory/pipeline", "memory/replicas", "memory/turnqueue", "memory/summary", "memory/session", "memory/turnrecord", "memory/view", "wire", "wire/dialects"}},
+	{"memory", []string{"cache", "memory/layer", "memory/lru", "memory/past", "memory/pipeline", "memory/replicas", "memory/turnqueue", "memory/summary", "memory/session", "memory/tokens", "memory/turnrecord", "memory/view", "wire", "wire/dialects"}},
 
 	{"admin", nil},
 	{"proxy", []string{"memory", "memory/view", "providers", "proxy/limit", "proxy/listener", "providers/retry", "secret", "telemetry", "wire", "wire/dialects", "wire/breakpoint", "wire/merge"}},

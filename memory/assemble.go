@@ -72,7 +72,7 @@ func assemble(ctx context.Context, t *Turn) (err error) {
 	if a.c.Stored {
 		a.v.Outside += a.c.Offset // stored history that is too far back to be read
 	}
-	t.Summary.Saved = max(0, sizeOf(a.all)-sizeOf(a.v.Items[len(a.c.System):]))
+	t.Summary.Saved = max(0, estimate(a.all)-estimate(a.v.Items[len(a.c.System):]))
 	a.finish()
 	return nil
 }
@@ -293,15 +293,4 @@ func instructionRole(d wire.Dialect, system []wire.Item) wire.Role {
 		}
 	}
 	return d.Rules().InstructionRole
-}
-
-// bytesOfToken is the approximate number of bytes per token, for estimates.
-const bytesOfToken = 4
-
-// sizeOf estimates the tokens of items.
-func sizeOf(items []wire.Item) (n int) {
-	for _, it := range items {
-		n += len(it.Raw) / bytesOfToken
-	}
-	return n
 }

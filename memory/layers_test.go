@@ -674,7 +674,7 @@ func TestSlowRecallDoesNotMoveTheWindow(t *testing.T) {
 		slow := pipeline.Layer{ID: "slow", Kind: "test", Slot: 1, Scope: layer.Thread, Impl: slowRecall{}}
 		l := newLab(t, memory.Options{ReadWait: hookTime / 2, Log: slog.New(slog.NewTextHandler(log, nil)), Shape: memory.Shape{
 			Layers: layersOf(t, slow), Window: &view.Window{MaxTokens: 100, EvictShare: 0.5, InFlight: view.InFlightWindow},
-			Price: func(string, wire.Item) int { return 10 }, AtMost: func(it wire.Item) int { return len(it.Raw) },
+			Price: func(string, wire.Item) int { return 10 },
 		}})
 		const turns, shown = 14, 15
 		var words []string

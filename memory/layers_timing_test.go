@@ -42,7 +42,7 @@ func layeredShape(tb testing.TB) memory.Shape {
 	c := view.DefaultPromptCache()
 	return memory.Shape{
 		Window: shippedWindow(), Layers: p, PromptCache: &c,
-		Price: counter.CountItem, AtMost: tokens.AtMost,
+		Price: counter.CountItem,
 	}
 }
 

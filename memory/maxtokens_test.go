@@ -38,7 +38,7 @@ func TestRequestsKeepToWhatUpstreamTakes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := memory.Shape{Window: window, Layers: p, Price: price, AtMost: func(it wire.Item) int { return len(it.Raw) }}
+		s := memory.Shape{Window: window, Layers: p, Price: price}
 		if cached {
 			c := view.DefaultPromptCache()
 			s.PromptCache = &c

@@ -29,7 +29,7 @@ func shippedShape(tb testing.TB, price func(string, wire.Item) int) memory.Shape
 		tb.Fatal(err)
 	}
 	c := view.DefaultPromptCache()
-	return memory.Shape{Layers: layers, Window: shippedWindow(), PromptCache: &c, AtMost: tokens.AtMost, Price: price}
+	return memory.Shape{Layers: layers, Window: shippedWindow(), PromptCache: &c, Price: price}
 }
 
 // BenchmarkTurn is Begin and Commit of one turn on the in-memory store, by the size of the request.

@@ -65,10 +65,9 @@ type Shape struct {
 	// it with every request.
 	PromptCache *view.PromptCache
 	// Context returns the context length of a model in tokens, 0 if unknown; it may be nil. Price counts an item's tokens for a
-	// model, AtMost returns a cheap upper bound; windows by tokens need both.
+	// model, at most tokens.AtMost; windows by tokens need it.
 	Context func(model string) int
 	Price   func(model string, it wire.Item) int
-	AtMost  func(it wire.Item) int
 }
 
 func (o *Options) defaults() {

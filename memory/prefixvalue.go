@@ -82,9 +82,9 @@ func (e *prefixValue) plan(a *assembly) {
 	r.SystemPrompt, r.Idle = a.entry.SystemPrompt(), a.idle()
 	r.Count, r.Free = l.run.Count, math.MaxInt
 	r.End = visible(c, len(c.Items))
-	r.View = sizeOf(a.v.Items)
+	r.View = estimate(a.v.Items)
 	if l.run.Limited() {
-		r.Free = max(0, l.run.Room()-sizeOf(c.System)-sizeOf(c.Items[view.RunStart(c.Items):]))
+		r.Free = max(0, l.run.Room()-estimate(c.System)-estimate(c.Items[view.RunStart(c.Items):]))
 	}
 	e.step(a)
 }

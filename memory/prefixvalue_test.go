@@ -23,10 +23,9 @@ import (
 
 // tokenWindow is a window by tokens where every item costs one.
 func tokenWindow() memory.Shape {
-	one := func(wire.Item) int { return 1 }
 	return memory.Shape{
 		Window: &view.Window{MaxTokens: 4, EvictShare: 0.5, InFlight: view.InFlightKeep},
-		Price:  func(_ string, it wire.Item) int { return one(it) }, AtMost: one,
+		Price:  func(string, wire.Item) int { return 1 },
 	}
 }
 

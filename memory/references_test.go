@@ -150,7 +150,7 @@ func TestReferencesCostWhatTheyName(t *testing.T) {
 			}
 			for _, byReference := range []bool{false, true} {
 				l := newLab(t, memory.Options{Shape: memory.Shape{
-					Layers: p, Window: c.window, Price: count.CountItem, AtMost: tokens.AtMost,
+					Layers: p, Window: c.window, Price: count.CountItem,
 				}})
 				if got, want := l.resend(all, text, byReference), "u4 a4 u5"; got != want {
 					t.Errorf("by reference %t: sent %s, want %s", byReference, got, want)

@@ -83,7 +83,7 @@ func TestGoesOnWithLess(t *testing.T) {
 	t.Parallel()
 	o := coached(t)
 	o.Window = &view.Window{MaxTokens: 100, EvictShare: 0.5}
-	o.Price, o.AtMost = func(string, wire.Item) int { return 1 }, func(it wire.Item) int { return len(it.Raw) }
+	o.Price = func(string, wire.Item) int { return 1 }
 	l := newLab(t, o)
 	l.turn("s:be u:1", "a:1")
 	l.turn("s:be u:1 a:1 u:2", "a:2")
@@ -315,7 +315,7 @@ func TestCallsThatAreLeftOutStayOut(t *testing.T) {
 	t.Parallel()
 	o := memory.Options{Shape: memory.Shape{
 		Layers: layersOf(t, notebook(t, layer.Thread)), Window: &view.Window{MaxTokens: 100, EvictShare: 0.5},
-		Price: func(string, wire.Item) int { return 1 }, AtMost: func(it wire.Item) int { return len(it.Raw) },
+		Price: func(string, wire.Item) int { return 1 },
 	}}
 	l := newLab(t, o)
 	said := ""

@@ -9,6 +9,7 @@ import (
 	"remora/memory/layer"
 	"remora/memory/pipeline"
 	"remora/memory/session"
+	"remora/memory/tokens"
 	"remora/memory/turnrecord"
 	"remora/memory/view"
 	"remora/wire"
@@ -100,7 +101,7 @@ func (t *turnInfo) detach(items []wire.Item) []wire.Item {
 // windowSizes returns the part of the input that tells a window what items cost, and the most tokens of history to leave; 0 for no
 // such limit.
 func (t *turnInfo) windowSizes(most int) view.WindowInput {
-	in := view.WindowInput{AtMost: t.shape.AtMost, Most: most}
+	in := view.WindowInput{AtMost: tokens.AtMost, Most: most}
 	if t.shape.Price != nil {
 		model := t.call.Request.Model()
 		in.Tokens = func(it wire.Item) int { return t.shape.Price(model, it) }

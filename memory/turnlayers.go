@@ -118,7 +118,7 @@ func (l *turnLayers) account(e *session.Entry, definitions [][]byte, system, his
 	}
 	cost := turnrecord.Tokens{System: l.fitted.SystemTokens, History: l.fitted.HistoryTokens, Tools: l.toolTokens(definitions)}
 	if cost.System+cost.History == 0 {
-		cost.System, cost.History, cost.Estimated = tokensOf(bytesOf(system)+len(l.call.Request.Instructions())), tokensOf(bytesOf(e.Resolved(history))), true
+		cost.System, cost.History, cost.Estimated = tokensOf(bytesOf(system)+len(l.call.Request.Instructions())), estimate(e.Resolved(history)), true
 	}
 	for i := range l.blocks {
 		cost.Layers += l.blocks[i].Tokens
@@ -127,8 +127,11 @@ func (l *turnLayers) account(e *session.Entry, definitions [][]byte, system, his
 	e.View.Cost(cost)
 }
 
-// tokensOf estimates the tokens of a number of bytes of JSON.
-func tokensOf(bytes int) int { return (bytes + bytesOfToken - 1) / bytesOfToken }
+// estimate returns the approximate tokens of items, without counting.
+func estimate(items []wire.Item) int { return tokensOf(bytesOf(items)) }
+
+// tokensOf returns the approximate tokens of a number of bytes of JSON: four bytes are one.
+func tokensOf(bytes int) int { return (bytes + 3) / 4 }
 
 func bytesOf(items []wire.Item) (n int) {
 	for i := range items {

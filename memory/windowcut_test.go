@@ -104,7 +104,7 @@ func TestLedgerOfAWindowByTokens(t *testing.T) {
 	t.Parallel()
 	shape := ledgerOf(t, nil)
 	shape.Window = &view.Window{MaxTokens: 8, EvictShare: 0.5, InFlight: view.InFlightWindow}
-	shape.Price, shape.AtMost = func(string, wire.Item) int { return 1 }, func(it wire.Item) int { return len(it.Raw) }
+	shape.Price = func(string, wire.Item) int { return 1 }
 	l := newLab(t, memory.Options{Shape: shape})
 	var have []string
 	for i := range 9 {

@@ -20,7 +20,6 @@ import (
 	"remora/cache/encrypted"
 	"remora/cache/stores"
 	"remora/memory"
-	"remora/memory/tokens"
 	"remora/memory/view"
 	"remora/providers"
 	"remora/providers/models"
@@ -135,7 +134,6 @@ func (c *Config) shape(m *modelSet) memory.Shape {
 		ToolResult:    c.Memory.Policy.ToolResult,
 		Context:       m.context,
 		Price:         m.counter.CountItem,
-		AtMost:        tokens.AtMost,
 	}
 	if c.Memory.PromptCache.Enabled {
 		s.PromptCache = &c.Memory.PromptCache.PromptCache

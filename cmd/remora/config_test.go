@@ -81,7 +81,7 @@ func TestDefaults(t *testing.T) {
 		t.Error("server and session (-want +config.yaml)", diff)
 	}
 	got := c.memory(nil, &modelSet{})
-	got.Now, got.Lost, got.Context, got.Price, got.AtMost = nil, nil, nil, nil, nil
+	got.Now, got.Lost, got.Context, got.Price = nil, nil, nil, nil
 	cache := view.DefaultPromptCache()
 	if diff := cmp.Diff(memory.Options{
 		CommitWait: 250 * time.Millisecond, ReadWait: 250 * time.Millisecond, OpenDelay: 20 * time.Millisecond,

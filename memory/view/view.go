@@ -61,8 +61,8 @@ type WindowInput struct {
 	Context int
 	// Most is the maximum tokens of history that upstream accepts, learnt from a refusal; 0 if unknown.
 	Most int
-	// Tokens returns the price of an item. AtMost returns a cheap upper bound of it: at least the item's bytes. Without them,
-	// limits by tokens have no effect. Tokens is called only if AtMost does not decide.
+	// Tokens returns the price of an item; without it, limits by tokens have no effect. AtMost returns a cheap upper bound of it: at
+	// least the item's bytes. Tokens is called only if AtMost does not decide.
 	Tokens, AtMost func(wire.Item) int
 	// Keys returns the keys of Items (session.HistoryReader.ItemKeys); nil if unknown. It is called at most once.
 	Keys func() []wire.Hash

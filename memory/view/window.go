@@ -35,7 +35,7 @@ func choose(r *Request, entries []entry, partner []int) (start, pinned int, at W
 	c.hide()
 	least, found := c.previous()
 	start = max(c.byItems(least, found), least)
-	if limit := c.w.tokenLimit(r.WindowInput); limit > 0 && r.Tokens != nil && r.AtMost != nil {
+	if limit := c.w.tokenLimit(r.WindowInput); limit > 0 && r.Tokens != nil {
 		start = c.byTokens(start, limit)
 	}
 	start = c.keepUnread(start, least)
