@@ -296,7 +296,9 @@ func (c *turnCommit) storeAnswer(a *Answer) position {
 				}
 				next = c.store(at, it, marks[choice][i], flags, c.made)
 			}
-			c.putReference(it, next.Seq, c.made.Provider)
+			if name, data, ok := referenceOf(it, next.Seq, c.made.Provider); ok {
+				c.put(name, data)
+			}
 			at, seqs = next, append(seqs, next.Seq)
 			if choice == 0 {
 				at = c.storeHidden(at, len(c.e.in.items)+i+1, !ok && marks[choice][i].onChain)

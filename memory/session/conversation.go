@@ -348,35 +348,27 @@ func (r *HistoryReader) WithTargets(ctx context.Context, items []wire.Item) ([]w
 		return nil, err
 	}
 
-	bySeq := make(map[uint64]int) // index in items
-	var first, last uint64
+	var seqs []uint64
+	told := at[:0]
 	for i, p := range places {
-		if p == nil {
-			continue
+		if p != nil {
+			told, seqs = append(told, at[i]), append(seqs, p.Pos.Seq)
 		}
-		if bySeq[p.Pos.Seq] = at[i]; first == 0 {
-			first, last = p.Pos.Seq, p.Pos.Seq
-		}
-		first, last = min(first, p.Pos.Seq), max(last, p.Pos.Seq)
 	}
-	if first == 0 {
+	if len(seqs) == 0 {
 		return items, nil
 	}
+	stored, err := r.stored.itemsAt(ctx, seqs)
+	if err != nil {
+		return nil, err
+	}
 	out := slices.Clone(items)
-	for from := first; from <= last; from += maxPageItems {
-		page, err := r.stored.items(ctx, from, min(last, from+maxPageItems-1))
-		if err != nil {
-			return nil, err
+	for n, as := range stored {
+		if as == nil {
+			continue // it was retracted
 		}
-		for _, stored := range page {
-			if stored == nil {
-				continue
-			}
-			if i, ok := bySeq[stored.Pos.Seq]; ok {
-				if out[i], err = wire.ParseItem(stored.Dialect, stored.Raw); err != nil {
-					return nil, fmt.Errorf("item %d: %w: %w", stored.Pos.Seq, ErrCorrupt, err)
-				}
-			}
+		if out[told[n]], err = wire.ParseItem(as.Dialect, as.Raw); err != nil {
+			return nil, fmt.Errorf("item %d: %w: %w", seqs[n], ErrCorrupt, err)
 		}
 	}
 	return out, nil

@@ -522,18 +522,17 @@ func (e *Entry) restoreInput(ctx context.Context, r *turnrecord.Record) error {
 	if !slices.Contains(seqs, r.Tip) {
 		return nil // it has no item of its own
 	}
-	first, last := slices.Min(seqs), slices.Max(seqs)
-	if last-first >= maxBatchItems {
+	if len(seqs) > maxBatchItems {
 		return nil
 	}
-	items, err := e.stored.items(ctx, first, last)
+	items, err := e.stored.withoutMedia(ctx, seqs)
 	if err != nil {
 		return err
 	}
 
 	j := journaled{behind: r.Parent, seqs: r.Input, inConversation: !r.Alone && r.Side == ""}
-	for _, seq := range seqs {
-		at := items[seq-first]
+	for i, seq := range seqs {
+		at := items[i]
 		if at == nil {
 			return nil // it was retracted
 		}

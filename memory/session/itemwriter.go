@@ -134,14 +134,8 @@ func (w *itemWriter) take(n int) []cache.Put {
 	return puts
 }
 
-// putReference indexes an item of the answer, which has a sequence number and a provider, for later item_references.
-func (w *itemWriter) putReference(it wire.Item, seq uint64, provider string) {
-	if name, data, ok := referenceOf(it, seq, provider); ok {
-		w.put(name, data)
-	}
-}
-
-// referenceOf returns the reference to store for an item, if it has an id that can be referred to.
+// referenceOf returns the reference to store for an item of an answer, for later item_references, if it has an id that can be
+// referred to.
 func referenceOf(it wire.Item, seq uint64, provider string) (name string, data []byte, ok bool) {
 	if !it.Dialect.Rules().References || it.ID == "" || it.Kind == wire.Reference {
 		return "", nil, false

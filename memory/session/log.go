@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -164,9 +165,7 @@ func (log *Log) SetAside(ctx context.Context, s Scope, turn string, record []byt
 // Versions returns the versions of sessions in the store, 0 for one that is not stored. They change with every turn.
 func (log *Log) Versions(ctx context.Context, tenant string, sessions []string) ([]uint64, error) {
 	versions := make([]uint64, 0, len(sessions))
-	for len(sessions) > 0 {
-		page := sessions[:min(len(sessions), exportPage)]
-		sessions = sessions[len(page):]
+	for page := range slices.Chunk(sessions, exportPage) {
 		queries := make([]cache.Query, len(page))
 		for i, name := range page {
 			queries[i].Group = Scope{Tenant: tenant, Session: name}.Group()

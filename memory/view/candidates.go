@@ -91,15 +91,12 @@ func unread(items []wire.Item) int {
 // lastAsked returns the index of the last message of the user, -1 for none.
 func lastAsked(items []wire.Item) int {
 	for i, it := range slices.Backward(items) {
-		if asked(it) {
+		if it.Role == wire.User {
 			return i
 		}
 	}
 	return -1
 }
-
-// asked reports whether an item is a message of the user.
-func asked(it wire.Item) bool { return it.Role == wire.User }
 
 // turn is a complete user-assistant pair: items from (inclusive) to (exclusive).
 type turn struct{ from, to int }
@@ -117,7 +114,7 @@ func completeTurns(items []wire.Item) []turn {
 	}
 	for i, it := range items {
 		switch {
-		case asked(it):
+		case it.Role == wire.User:
 			if from < 0 || worked {
 				end(i)
 				from, worked, replied = i, false, false

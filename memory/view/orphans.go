@@ -1,6 +1,10 @@
 package view
 
-import "remora/wire"
+import (
+	"slices"
+
+	"remora/wire"
+)
 
 // dropOrphans leaves out entries in the window that upstream would refuse, and returns their number.
 func dropOrphans(d wire.Dialect, body []wire.Item, entries []entry, partner []int) int {
@@ -65,19 +69,17 @@ func dropUnpaired(d wire.Dialect, entries []entry, partner []int) (dropped int) 
 
 // repaired counts the client's entries in the window that upstream would refuse even if the window kept everything.
 func repaired(r *Request, entries []entry, partner []int, start int) (n int) {
-	why := make([]Reason, len(entries))
+	entries = slices.Clone(entries)
 	for i := range entries {
-		why[i], entries[i].why = entries[i].why, ReasonNone
+		entries[i].why = ReasonNone
 	}
 	dropOrphans(r.dialect(), r.Items, entries, partner)
 
 	own := wire.NewItemSet(r.Own) // an equal item may be stored
-	for i := range entries {
-		e := &entries[i]
-		if i >= start && !e.sent() && own.Has(r.Items[e.item]) {
+	for _, e := range entries[start:] {
+		if !e.sent() && own.Has(r.Items[e.item]) {
 			n++
 		}
-		e.why = why[i]
 	}
 	return n
 }
