@@ -112,36 +112,23 @@ func endWithResults(items []wire.Item, order []int, results map[int][]result, pl
 }
 
 // splitThoughts finds results between reasoning and the item that it led to, which upstream wants together. It returns for each
-// of them the item after which it does not separate these, and none for all other entries.
+// of them the item before the reasoning, and none for all other entries.
 func splitThoughts(entries []entry) []int {
 	behind := slices.Repeat([]int{none}, len(entries))
-	for i := 1; i < len(entries); {
-		begins := i
-		i = skip(entries, begins, wire.Reasoning)
-		first := i
-		if i > begins {
-			i = skip(entries, first, wire.ToolResult)
-		}
-		if i == begins {
-			i++
-			continue
-		}
-		if i == len(entries) || entries[i].Kind == wire.Reasoning || !entries[i].ofModel() {
-			continue
-		}
-		for at := first; at < i; at++ {
-			behind[at] = entries[begins-1].item
+	begins := none // the reasoning that only results have followed so far
+	for i := range entries {
+		switch e := &entries[i]; {
+		case e.Kind == wire.Reasoning && i > 0 && entries[i-1].Kind == wire.Reasoning, e.Kind == wire.ToolResult:
+		case e.Kind == wire.Reasoning:
+			begins = i
+		default:
+			for at := i - 1; begins > 0 && e.ofModel() && entries[at].Kind == wire.ToolResult; at-- {
+				behind[at] = entries[begins-1].item
+			}
+			begins = none
 		}
 	}
 	return behind
-}
-
-// skip returns the first entry from one on that is of another kind.
-func skip(entries []entry, from int, kind wire.Kind) int {
-	for from < len(entries) && entries[from].Kind == kind {
-		from++
-	}
-	return from
 }
 
 // result is an item that answers a call, and the place of the call's first result, which a later one takes.
