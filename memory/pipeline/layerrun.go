@@ -96,15 +96,12 @@ func (m *layerRun) quiet(turn *layer.Turn) (quiet bool) {
 	return quiet
 }
 
-// initState runs init on a stored state. A layer whose init fails is off for the run.
-func (m *layerRun) initState(ctx context.Context, stored layer.State) error {
+// initState runs init on the state that the run begins with. A layer whose init fails is off for the run.
+func (m *layerRun) initState(ctx context.Context) error {
 	if m.init == nil {
 		return nil
 	}
-	if m.cell.Scope == layer.Execution {
-		stored, _ = m.held.load()
-	}
-	_, version := m.held.load()
+	stored, version := m.held.load()
 	next, err := call(ctx, m, layer.HookInit, func(ctx context.Context) (layer.State, error) {
 		next, err := m.init.Init(ctx, m.turn, stored)
 		if err == nil {

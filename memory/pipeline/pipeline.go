@@ -219,7 +219,7 @@ func (p *Pipeline) Begin(ctx context.Context, tenant string, t layer.Turn, state
 		r.layers[i] = r.add(u, states, cred)
 	}
 	for _, m := range r.layers {
-		if err := m.initState(ctx, m.stored); err != nil && !m.InitMayFail {
+		if err := m.initState(ctx); err != nil && !m.InitMayFail {
 			return nil, &InitError{m.ID, classOf(err), err}
 		}
 	}

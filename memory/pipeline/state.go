@@ -175,7 +175,7 @@ func (r *states) Rebase(ctx context.Context, fresh map[Cell]layer.State) {
 		journal := m.journal
 		m.journal = nil
 		m.stored, m.next, m.held = s, s, &held{state: s}
-		if m.initState(ctx, s) != nil {
+		if m.initState(ctx) != nil {
 			continue
 		}
 		for _, how := range journal {

@@ -71,15 +71,15 @@ func (l *lateAnswer) prepare(ctx context.Context, st state, r *turnrecord.Record
 	}
 	at, line := st.head.Pos, st.head.Line
 	standing := InConversation
-	aside := r.Side != "" || r.Alone
-	if !aside {
+	apart := r.Side != "" || r.Alone
+	if !apart {
 		on, err := l.isOn(ctx, at, r.Tip)
 		if err != nil {
 			return nil, err
 		}
-		aside = !on // the question was edited, or the history replaced
+		apart = !on // the question was edited, or the history replaced
 	}
-	if aside {
+	if apart {
 		question, err := l.item(ctx, r.Tip)
 		if err != nil {
 			return nil, err

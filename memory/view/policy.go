@@ -37,8 +37,8 @@ type Policy struct {
 	// MinTurns is the number of newest complete user-assistant pairs that are never left out, like the current run. They can
 	// make a view larger than its budget.
 	MinTurns int
-	// ToolResult is how many tokens of a tool result are sent at most, 0 for all. [Fit] takes costs as they are: it is
-	// for who makes the entries.
+	// ToolResult is how many tokens of a tool result are sent at most, 0 for all. [ShortenResults] does that before
+	// [Fit] counts.
 	ToolResult int
 }
 

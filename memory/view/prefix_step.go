@@ -153,8 +153,8 @@ func find(list []Block, id string) (Block, bool) {
 	return Block{Layer: id}, false
 }
 
-// told returns the latest text of an anchored layer that the model has got.
-func (st *step) told(id string) (s Block, updated bool) {
+// shown returns the latest text of an anchored layer that the model has got.
+func (st *step) shown(id string) (s Block, updated bool) {
 	for _, u := range slices.Backward(st.l.Updates) {
 		if u.Layer == id {
 			return u.Block, true
@@ -166,7 +166,7 @@ func (st *step) told(id string) (s Block, updated bool) {
 
 // last returns the last block of a layer whose recall did not run.
 func (st *step) last(id string) Block {
-	s, updated := st.told(id)
+	s, updated := st.shown(id)
 	if updated {
 		s.Tokens = 0
 		for _, text := range s.Texts {
@@ -231,7 +231,7 @@ func (st *step) publish() {
 		if l.Held || st.behind(l) || slices.Contains(st.l.Loose, l.Layer) {
 			continue
 		}
-		if was, _ := st.told(l.Layer); slices.Equal(was.Texts, l.Texts) {
+		if was, _ := st.shown(l.Layer); slices.Equal(was.Texts, l.Texts) {
 			continue
 		}
 
