@@ -231,7 +231,7 @@ func (c *turnCommit) storeSummary(at position) position {
 	var sum wire.Hash
 	known := 0
 	for i, m := range c.e.in.marks[:c.e.unwritten.summary] {
-		if sum = wire.Chain(sum, m.content); sum == c.head.Summary {
+		if sum = wire.Chain(sum, m.Content); sum == c.head.Summary {
 			known = i + 1
 		}
 	}
@@ -256,7 +256,7 @@ func (c *turnCommit) storeHidden(at position, behind int, own bool) position {
 			c.hidden.seqs = make(map[int][]uint64)
 		}
 		for _, it := range h.parsed {
-			at = c.store(at, it, mark{content: c.e.in.hashes.meaning(it).Content}, flagHidden, c.hiddenMade())
+			at = c.store(at, it, mark{Meaning: c.e.in.hashes.meaning(it)}, flagHidden, c.hiddenMade())
 			c.hidden.seqs[i] = append(c.hidden.seqs[i], at.Seq)
 		}
 		if !h.Led {

@@ -313,7 +313,7 @@ func (r *HistoryReader) ItemKeys(ctx context.Context, items []wire.Item) ([]wire
 			last, at = wire.Hash{}, wire.Hash{}
 			continue
 		case !ok || h == last:
-			at = wire.Chain(at, in.mark(it).content)
+			at = wire.Chain(at, in.mark(it).Content)
 		default:
 			last, at = h, h
 		}

@@ -116,7 +116,7 @@ func itemsOf(in *incoming) map[string][]byte {
 	items := map[string][]byte{}
 	var pos position
 	for i, it := range in.items {
-		stored := storedItem{Parent: pos.Seq, Content: in.marks[i].content, Dialect: it.Dialect, Turn: "t", Raw: it.Raw}
+		stored := storedItem{Parent: pos.Seq, Content: in.marks[i].Content, Dialect: it.Dialect, Turn: "t", Raw: it.Raw}
 		pos = pos.after(in.marks[i])
 		pos.Seq = uint64(i + 1)
 		if stored.Pos = pos; !in.marks[i].onChain {

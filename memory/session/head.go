@@ -85,7 +85,7 @@ type position struct {
 // after returns the position behind one more item.
 func (p position) after(m mark) position {
 	if m.onChain {
-		p.Chain = m.meaning().After(p.Chain)
+		p.Chain = m.After(p.Chain)
 	}
 	p.Units += m.units
 	return p
@@ -249,7 +249,7 @@ func (h *head) fields(c *recordcodec.Codec) {
 // remember adds an item of the head line to the ring and the list of open calls.
 func (h *head) remember(it wire.Item, m mark, seq uint64) {
 	if m.onChain {
-		h.Ring.add(m.content, seq)
+		h.Ring.add(m.Content, seq)
 	}
 	if it.Kind == wire.ToolResult && h.Open.has(it.Answers()) {
 		h.Tails.answered(h.Line, it.Answers())

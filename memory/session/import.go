@@ -127,7 +127,7 @@ func (im *importer) item(l *ItemLine) error {
 		}
 		meaning = wire.Meaning{Content: stored.Content}
 	}
-	stored.Pos = parent.Pos.after(mark{content: meaning.Content, parts: meaning.Parts, onChain: !l.Off, units: l.Units - parent.Pos.Units}).stored(l.Seq, it, stored.Flags)
+	stored.Pos = parent.Pos.after(mark{Meaning: meaning, onChain: !l.Off, units: l.Units - parent.Pos.Units}).stored(l.Seq, it, stored.Flags)
 	if want, err := parseHash(l.Chain); err != nil || want != stored.Pos.Chain {
 		return fmt.Errorf("chain hash is not %q: the item or one before it was changed", l.Chain)
 	}

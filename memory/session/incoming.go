@@ -27,14 +27,10 @@ type incoming struct {
 
 // mark is an item's contribution to a position.
 type mark struct {
-	content wire.Hash
-	parts   []wire.Hash // see wire.Meaning
-	onChain bool        // reasoning is not: many clients leave it out when they resend, or send a reference instead
+	wire.Meaning
+	onChain bool // reasoning is not: many clients leave it out when they resend, or send a reference instead
 	units   uint64
 }
-
-// meaning returns the content hashes of the item.
-func (m mark) meaning() wire.Meaning { return wire.Meaning{Content: m.content, Parts: m.parts} }
 
 // newIncoming hashes the items of a request to a session. known caches the hashes of earlier items.
 func newIncoming(c *Call, st *state, known *hashCache) *incoming {
@@ -62,7 +58,7 @@ func (in *incoming) hash() {
 			at = at.after(*m)
 		} else {
 			meaning, chain := in.hashes.chain(at.Chain, it)
-			*m = mark{content: meaning.Content, parts: meaning.Parts, onChain: true, units: uint64(len(it.Parts))}
+			*m = mark{Meaning: meaning, onChain: true, units: uint64(len(it.Parts))}
 			at.Chain, at.Units = chain, at.Units+m.units
 		}
 		in.ends[i] = at
@@ -73,11 +69,10 @@ func (in *incoming) hash() {
 func (in *incoming) mark(it wire.Item) mark {
 	if it.Kind == wire.Reference {
 		if ref, ok := in.refs[it.ID]; ok {
-			return mark{content: ref.Content, onChain: ref.Kind != wire.Reasoning, units: 1}
+			return mark{Meaning: wire.Meaning{Content: ref.Content}, onChain: ref.Kind != wire.Reasoning, units: 1}
 		}
 	}
-	m := in.hashes.meaning(it)
-	return mark{content: m.Content, parts: m.Parts, onChain: it.Kind != wire.Reasoning, units: uint64(len(it.Parts))}
+	return mark{Meaning: in.hashes.meaning(it), onChain: it.Kind != wire.Reasoning, units: uint64(len(it.Parts))}
 }
 
 // resolve describes the target of a reference, as far as a view needs it. Other items, and references to unknown targets, stay.

@@ -45,7 +45,7 @@ func (w *itemWriter) store(at position, it wire.Item, m mark, flags itemFlags, m
 	next := at.after(m).stored(w.head.NextSeq, it, flags)
 	w.head.NextSeq++
 	item := storedItem{
-		Parent: at.Seq, Pos: next, Content: m.content, Line: w.line, Flags: flags, Dialect: it.Dialect, Turn: w.turn, Raw: it.Raw, Made: made,
+		Parent: at.Seq, Pos: next, Content: m.Content, Line: w.line, Flags: flags, Dialect: it.Dialect, Turn: w.turn, Raw: it.Raw, Made: made,
 	}
 	for _, p := range item.cut() {
 		w.putLarge(mediaName(p.Digest), len(p.Data), p.Encode)
@@ -60,7 +60,7 @@ func (w *itemWriter) store(at position, it wire.Item, m mark, flags itemFlags, m
 	if m.onChain {
 		at := w.putPosition(next)
 		if landmark(it) {
-			w.put(textName(m.content), at)
+			w.put(textName(m.Content), at)
 		}
 	}
 	return next

@@ -85,7 +85,7 @@ func (m *merger) trimmed() (match, bool) {
 	}
 	last := h.Ring[len(h.Ring)-1].Content
 	for i := range slices.Backward(in.items) {
-		if !in.marks[i].onChain || shortHash(in.marks[i].content) != last {
+		if !in.marks[i].onChain || shortHash(in.marks[i].Content) != last {
 			continue
 		}
 		first, equal := m.equalEnd(i)
@@ -111,7 +111,7 @@ func (m *merger) equalEnd(i int) (first, equal int) {
 	first = i + 1
 	for r := len(ring) - 1; i >= 0 && r >= 0; i-- {
 		if m.in.marks[i].onChain {
-			if shortHash(m.in.marks[i].content) != ring[r].Content {
+			if shortHash(m.in.marks[i].Content) != ring[r].Content {
 				break
 			}
 			r--
@@ -189,7 +189,7 @@ func (m *merger) overlap(ctx context.Context) (match, error) {
 	for i, it := range m.in.items {
 		if m.in.marks[i].onChain && landmark(it) && len(landmarks) < maxLandmarks {
 			landmarks = append(landmarks, i)
-			names = append(names, textName(m.in.marks[i].content))
+			names = append(names, textName(m.in.marks[i].Content))
 		}
 	}
 	if len(landmarks) == 0 {
@@ -245,7 +245,7 @@ func (m *merger) summaryBefore(ctx context.Context, i int, seq uint64) (int, err
 			case i == 0:
 				return 0, nil
 			case at.Pos.Seq == seq, at.Flags&flagHidden != 0, at.Flags&flagOffChain != 0 && m.in.marks[i-1].onChain:
-			case at.Content != m.in.marks[i-1].content:
+			case at.Content != m.in.marks[i-1].Content:
 				return i, nil
 			default:
 				i--
@@ -268,7 +268,7 @@ func (m *merger) repetition(ctx context.Context) (match, error) {
 		case left == 0:
 			p.parent, p.offset = at.Pos, unitsBetween(position{}, at.Pos)
 			return p, nil
-		case at.Content == in.marks[left-1].content:
+		case at.Content == in.marks[left-1].Content:
 			if left--; p.upto.Seq == 0 {
 				p.upto = at.Pos
 			}
@@ -352,7 +352,7 @@ func (in *incoming) follow(n int, behind []*storedItem) int {
 		for i < len(in.items) && !in.marks[i].onChain {
 			i++
 		}
-		if i == len(in.items) || in.marks[i].content != it.Content && !it.isAnswer(in.items[i]) {
+		if i == len(in.items) || in.marks[i].Content != it.Content && !it.isAnswer(in.items[i]) {
 			break
 		}
 		i++

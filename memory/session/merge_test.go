@@ -48,7 +48,7 @@ func TestRememberedHashesAreExact(t *testing.T) {
 				if resolved = resolved && it.Kind == wire.Reference; resolved {
 					content = ref.Content
 				}
-				wantMark := mark{content: content, units: 1, onChain: it.Kind != wire.Reasoning && (!resolved || ref.Kind != wire.Reasoning)}
+				wantMark := mark{Meaning: wire.Meaning{Content: content}, units: 1, onChain: it.Kind != wire.Reasoning && (!resolved || ref.Kind != wire.Reasoning)}
 				if wantMark.onChain {
 					want.Chain = wire.Chain(want.Chain, content)
 				}

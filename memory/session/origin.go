@@ -99,7 +99,7 @@ func (a *adapter) adaptWith(made Origin, items []wire.Item, reach wire.Reach, me
 			if a.changed == nil {
 				a.changed = make(map[*byte]wire.Meaning)
 			}
-			a.changed[&to.Raw[0]] = a.place.in.mark(it).meaning()
+			a.changed[&to.Raw[0]] = a.place.in.mark(it).Meaning
 		}
 	}
 	return out
@@ -202,7 +202,7 @@ func (a *adapter) meaning(it wire.Item) wire.Meaning {
 	if m, ok := a.changed[&it.Raw[0]]; ok {
 		return m
 	}
-	return a.place.in.mark(it).meaning()
+	return a.place.in.mark(it).Meaning
 }
 
 // IsLookedUp reports whether an item is only an id: upstream must have stored the item to accept it.

@@ -199,7 +199,7 @@ func (p *Place) chain(stored []*storedItem) []wire.Hash {
 		if len(stored) > 0 {
 			before = stored[len(stored)-1].Pos.Chain
 		}
-		if p.in.marks[i].meaning().After(before) != here {
+		if p.in.marks[i].After(before) != here {
 			break // the line does not reach that far back
 		}
 		here = before

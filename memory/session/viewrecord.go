@@ -163,7 +163,7 @@ func (w *spanWriter) literal(at int) {
 func (w *spanWriter) content(i int) wire.Hash {
 	in := w.history.place.in
 	if i < len(in.items) && wire.SameBytes(w.c.Items[i].Raw, in.items[i].Raw) {
-		return in.marks[i].content
+		return in.marks[i].Content
 	}
 	return w.history.meaning(w.c.Items[i]).Content
 }
