@@ -189,23 +189,25 @@ func (c *turnCommit) storeInput() position {
 	before := len(c.puts)
 	at = c.storeHidden(at, e.unwritten.fresh, e.unwritten.fresh > 0 && e.ring.seqs[e.unwritten.fresh-1] != 0)
 	var skipped []int // off-chain items that wait for the item they lead to
+	storeSkipped := func() {
+		for _, i := range skipped {
+			at = c.storeHidden(c.storeInputItem(at, i, 0), i+1, false)
+		}
+		skipped = nil
+	}
 	for i := e.unwritten.fresh; i < len(e.in.items); i++ {
-		if !e.in.marks[i].onChain {
+		known, ok := c.knownAfter(at, e.in.marks[i])
+		switch {
+		case !e.in.marks[i].onChain:
 			skipped = append(skipped, i)
-			continue
-		}
-		if known, ok := c.knownAfter(at, e.in.marks[i]); ok {
+		case ok:
 			at, skipped = c.storeHidden(known, i+1, false), nil
-			continue
+		default:
+			storeSkipped()
+			at = c.storeHidden(c.storeInputItem(at, i, 0), i+1, true)
 		}
-		for _, j := range skipped {
-			at = c.storeHidden(c.storeInputItem(at, j, 0), j+1, false)
-		}
-		at, skipped = c.storeHidden(c.storeInputItem(at, i, 0), i+1, true), nil
 	}
-	for _, j := range skipped {
-		at = c.storeHidden(c.storeInputItem(at, j, 0), j+1, false)
-	}
+	storeSkipped()
 	if !c.open {
 		return at // it will not be retracted
 	}
@@ -237,7 +239,7 @@ func (c *turnCommit) storeSummary(at position) position {
 	}
 	c.head.Summary = sum
 	for i := known; i < c.e.unwritten.summary; i++ {
-		at = c.storeInputItem(at, i, flagSummary|flagOffChain)
+		at = c.storeInputItem(at, i, flagSummary)
 	}
 	return at
 }
@@ -349,13 +351,15 @@ func (c *turnCommit) moveHead(end position) {
 		h.countApart(c.line)
 	}
 	extended := h.Tails.drop(e.unwritten.parent.Seq)
-	if len(c.answer) > 0 || c.unread {
+	answered := len(c.answer) > 0 || c.unread
+	if answered {
 		h.Habits = h.Habits.learn(e.call.Request.Dialect, c.asked.Client, e.plan.shown)
 	}
 	if e.resent {
 		return // it stands inside the line of the client's later request
 	}
-	if e.plan.standing != InConversation || len(c.answer) == 0 && !c.unread || (e.Order.Resumed && h.LastTurn > e.id && !e.atHead) {
+	overtaken := e.Order.Resumed && h.LastTurn > e.id && !e.atHead
+	if e.plan.standing != InConversation || !answered || overtaken {
 		c.leaveTail(end, &extended)
 		return
 	}
@@ -367,12 +371,12 @@ func (c *turnCommit) moveHead(end position) {
 		if h.Open = nil; h.Line != c.line {
 			h.Turns = extended.Turns
 		}
-		for i := 0; i < e.ring.from; i++ {
-			h.Open.note(e.in.items[i])
+		for _, it := range e.in.items[:e.ring.from] {
+			h.Open.note(it)
 		}
-		if e.plan.before { // a repetition: the line before it is not in the request
-			for i := 0; e.History.preceding != nil && i < len(e.History.preceding.items); i++ {
-				h.Open.note(e.History.preceding.items[i])
+		if e.plan.before && e.History.preceding != nil { // a repetition: the line before it is not in the request
+			for _, it := range e.History.preceding.items {
+				h.Open.note(it)
 			}
 		}
 	}
@@ -412,10 +416,8 @@ func (c *turnCommit) leaveTail(end position, extended *tail) {
 	}
 	if e.plan.standing != InConversation {
 		var open openCalls // calls without results in a request with its own history
-		for _, list := range [...][]wire.Item{e.in.items, c.answer} {
-			for i := range list {
-				open.note(list[i])
-			}
+		for _, it := range slices.Concat(e.in.items, c.answer) {
+			open.note(it)
 		}
 		t.Open = open.hashes()
 	}
