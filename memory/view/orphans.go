@@ -6,30 +6,24 @@ import (
 	"remora/wire"
 )
 
-// dropOrphans leaves out entries in the window that upstream would refuse, and returns their number.
-func dropOrphans(d wire.Dialect, body []wire.Item, entries []entry, partner []int) int {
+// dropOrphans leaves out entries in the window that upstream would refuse, and reports whether there are any.
+func dropOrphans(d wire.Dialect, body []wire.Item, entries []entry, partner []int) bool {
 	dropped := dropUnpaired(d, entries, partner)
-	if n := dropRepeated(d, body, entries); n > 0 {
-		dropped += n + dropUnpaired(d, entries, partner)
+	if dropRepeated(d, body, entries) {
+		dropped = true
+		dropUnpaired(d, entries, partner)
 	}
-	return dropped + dropAloneReasoning(body, entries)
+	return dropAloneReasoning(body, entries) || dropped
 }
 
 // dropRepeated leaves out repetitions of an item with the same id: upstream refuses a request with one id twice. The first one
 // stays, so that the sent history does not change. Different items with one id are not repetitions: servers differ in their use
 // of ids.
-func dropRepeated(d wire.Dialect, body []wire.Item, entries []entry) (dropped int) {
+func dropRepeated(d wire.Dialect, body []wire.Item, entries []entry) (dropped bool) {
 	if !d.Rules().References {
-		return 0
+		return false
 	}
-	named := 0
-	for i := range entries {
-		if e := &entries[i]; e.sent() && body[e.item].ID != "" {
-			named++
-		}
-	}
-
-	first := make(map[string]int, named) // item, by id
+	first := make(map[string]int) // item, by id
 	for i := range entries {
 		e := &entries[i]
 		it := &body[e.item]
@@ -42,7 +36,7 @@ func dropRepeated(d wire.Dialect, body []wire.Item, entries []entry) (dropped in
 			first[it.ID] = e.item
 		case it.Kind == wire.Reference || body[at].Kind == wire.Reference || it.ContentHash() == body[at].ContentHash():
 			e.why = ReasonOrphan
-			dropped++
+			dropped = true
 		}
 	}
 	return dropped
@@ -50,7 +44,7 @@ func dropRepeated(d wire.Dialect, body []wire.Item, entries []entry) (dropped in
 
 // dropUnpaired leaves out calls without a result, results without a call, and the reasoning that only led to such a call. A
 // partner that is not sent does not count.
-func dropUnpaired(d wire.Dialect, entries []entry, partner []int) (dropped int) {
+func dropUnpaired(d wire.Dialect, entries []entry, partner []int) (dropped bool) {
 	for i := range entries {
 		switch e := &entries[i]; {
 		case !e.sent() || e.Kind != wire.ToolCall && e.Kind != wire.ToolResult:
@@ -58,11 +52,11 @@ func dropUnpaired(d wire.Dialect, entries []entry, partner []int) (dropped int) 
 			// A result without a call id cannot be matched: upstream accepts it.
 		case partner[i] < 0 || !entries[partner[i]].sent():
 			e.why = ReasonOrphan
-			dropped++
+			dropped = true
 		}
 	}
-	if dropped > 0 {
-		dropped += dropStrandedReasoning(entries)
+	if dropped {
+		dropStrandedReasoning(entries)
 	}
 	return dropped
 }
@@ -86,14 +80,13 @@ func repaired(r *Request, entries []entry, partner []int, start int) (n int) {
 
 // dropStrandedReasoning leaves out reasoning that lost the rest of its answer: upstream refuses reasoning alone. Reasoning that
 // had nothing after it before stays.
-func dropStrandedReasoning(entries []entry) (dropped int) {
+func dropStrandedReasoning(entries []entry) {
 	var followed, lost bool // what the walk has seen of the answer behind the entry
 	for i := len(entries) - 1; i >= 0; i-- {
 		switch e := &entries[i]; {
 		case e.Kind == wire.Reasoning:
 			if e.sent() && lost && !followed {
 				e.why = ReasonOrphan
-				dropped++
 			}
 		case e.ofModel():
 			followed, lost = followed || e.sent(), lost || !e.sent()
@@ -101,12 +94,11 @@ func dropStrandedReasoning(entries []entry) (dropped int) {
 			followed, lost = false, false
 		}
 	}
-	return dropped
 }
 
 // dropAloneReasoning leaves out reasoning with an id that led to nothing: the answer ended while the model thought, because of
 // a token limit or a disconnected client. Upstream refuses it.
-func dropAloneReasoning(body []wire.Item, entries []entry) (dropped int) {
+func dropAloneReasoning(body []wire.Item, entries []entry) (dropped bool) {
 	alone := true
 	for i := len(entries) - 1; i >= 0; i-- {
 		switch e := &entries[i]; {
@@ -115,7 +107,7 @@ func dropAloneReasoning(body []wire.Item, entries []entry) (dropped int) {
 			alone = e.Kind == wire.ToolResult || e.Kind == wire.Message && e.role != wire.Assistant
 		case alone && body[e.item].ID != "":
 			e.why = ReasonOrphan
-			dropped++
+			dropped = true
 		}
 	}
 	return dropped

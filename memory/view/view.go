@@ -89,7 +89,7 @@ func Assemble(r Request) View {
 	partner := partners(r.dialect(), v.entries)
 	separate(r.dialect(), v.entries, partner)
 	start := v.window(&r, partner)
-	if dropOrphans(r.dialect(), body, v.entries, partner) > 0 {
+	if dropOrphans(r.dialect(), body, v.entries, partner) {
 		v.Repaired = repaired(&r, v.entries, partner, start)
 	}
 	if len(system) == 0 && len(r.Own) == len(body) && !slices.ContainsFunc(v.entries, func(e entry) bool { return e.sent() }) {
@@ -150,19 +150,14 @@ func (v *View) project(body []wire.Item) {
 				sent++
 			}
 		}
-		if sent == end-first {
-			v.Items, v.Kept = append(v.Items, body[item]), append(v.Kept, item)
-		} else if sent > 0 {
-			v.partial(body[item], v.entries[first:end])
+		it, ok := body[item], sent > 0
+		if ok && sent < end-first {
+			it, ok = it.Keep(func(part int) bool { return v.entries[first+part].sent() })
+		}
+		if ok {
+			v.Items, v.Kept = append(v.Items, it), append(v.Kept, item)
 		}
 		first = end
-	}
-}
-
-// partial appends a message without some of its parts.
-func (v *View) partial(it wire.Item, entries []entry) {
-	if rest, ok := it.Keep(func(part int) bool { return entries[part].sent() }); ok {
-		v.Items, v.Kept = append(v.Items, rest), append(v.Kept, entries[0].item)
 	}
 }
 
