@@ -121,9 +121,9 @@ func (in *incoming) answersTemplate() bool {
 	return false
 }
 
-// anySaidByModel reports whether the items between two indexes have a message or call of a model.
-func (in *incoming) anySaidByModel(from, to int) bool {
-	return slices.ContainsFunc(in.items[from:to], in.saidByModel)
+// anySaidByModel reports whether one of some items is a message or call of a model.
+func (in *incoming) anySaidByModel(items []wire.Item) bool {
+	return slices.ContainsFunc(items, in.saidByModel)
 }
 
 // saidByModel reports whether an item is a model's message or call.
@@ -132,10 +132,10 @@ func (in *incoming) saidByModel(it wire.Item) bool {
 	return it.Kind == wire.ToolCall || it.Kind == wire.Message && it.Role == wire.Assistant
 }
 
-// anyMadeByModel reports whether the first items have anything of a model: a message, a call, reasoning, a hosted call, or a reference,
+// anyMadeByModel reports whether some items have anything of a model: a message, a call, reasoning, a hosted call, or a reference,
 // which usually stands for one of these.
-func (in *incoming) anyMadeByModel(first int) bool {
-	return slices.ContainsFunc(in.items[:first], in.madeByModel)
+func (in *incoming) anyMadeByModel(items []wire.Item) bool {
+	return slices.ContainsFunc(items, in.madeByModel)
 }
 
 // madeByModel reports whether an item comes from a model: see anyMadeByModel.
@@ -171,9 +171,9 @@ func (in *incoming) compacts() bool {
 
 // resends reports whether the request has an item of a model before the last user message: then its client resends its history.
 func (in *incoming) resends() bool {
-	for i := len(in.items) - 1; i >= 0; i-- {
-		if it := &in.items[i]; it.Role == wire.User {
-			return in.anyMadeByModel(i)
+	for i, it := range slices.Backward(in.items) {
+		if it.Role == wire.User {
+			return in.anyMadeByModel(in.items[:i])
 		}
 	}
 	return false
@@ -189,7 +189,7 @@ func (in *incoming) hasHistory() bool {
 			n--
 		}
 	}
-	return in.anyMadeByModel(n)
+	return in.anyMadeByModel(in.items[:n])
 }
 
 // drop leaves the items from first to end out of the request.

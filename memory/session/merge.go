@@ -132,7 +132,7 @@ func (m *merger) run() (match, bool) {
 	starts := m.runStarts()
 	for _, start := range starts {
 		m.in.begin(start)
-		if p, ok := m.ends(); ok && m.in.anySaidByModel(0, p.fresh) {
+		if p, ok := m.ends(); ok && m.in.anySaidByModel(m.in.items[:p.fresh]) {
 			p.offset = unitsBetween(position{}, start)
 			return p, true
 		}
@@ -145,7 +145,7 @@ func (m *merger) run() (match, bool) {
 
 // runStarts returns the possible beginnings of a request that is not the first of its run, the likeliest first.
 func (m *merger) runStarts() []position {
-	if len(m.head.Begun) == 0 || !m.in.anySaidByModel(0, len(m.in.items)) || m.in.unresolved() {
+	if len(m.head.Begun) == 0 || !m.in.anySaidByModel(m.in.items) || m.in.unresolved() {
 		return nil
 	}
 	starts := slices.Clone(m.head.Begun)
@@ -167,7 +167,7 @@ func (m *merger) earlierRun(ctx context.Context) (match, error) {
 	}
 	known, err := m.stored.lookup(ctx, ends)
 	for n := 0; n < len(starts) && err == nil; n++ {
-		if i, k := in.longest(0, known[n*len(in.ends):][:len(in.ends)]); k != nil && in.anySaidByModel(0, i+1) {
+		if i, k := in.longest(0, known[n*len(in.ends):][:len(in.ends)]); k != nil && in.anySaidByModel(in.items[:i+1]) {
 			in.begin(starts[n])
 			p := in.branch(i, k)
 			p.offset = unitsBetween(position{}, starts[n])
@@ -290,7 +290,7 @@ func (m *merger) repetition(ctx context.Context) (match, error) {
 // repeats finds the request's items, from first to end, that would be duplicates if the transcript were put before them. They
 // end with an item of the model, since a user may say the same twice.
 func (m *merger) repeats(ctx context.Context) (first, end int, err error) {
-	if !m.in.anySaidByModel(0, len(m.in.items)) {
+	if !m.in.anySaidByModel(m.in.items) {
 		return 0, 0, nil
 	}
 	if p, ok := m.ends(); ok && p.parent == m.head.Pos {

@@ -46,7 +46,7 @@ func (p *Place) Forgotten() bool {
 	if !p.first || p.state.version != 0 || p.call.Side != "" {
 		return false
 	}
-	return p.in.anySaidByModel(0, len(p.in.items)) || p.call.Request.Previous() != ""
+	return p.in.anySaidByModel(p.in.items) || p.call.Request.Previous() != ""
 }
 
 // Input returns the request's items that are new to the transcript.
@@ -154,7 +154,7 @@ func (p *Place) behindOthers() bool {
 		return false
 	}
 	// The question itself may be there, if it was written before its answer.
-	return !p.state.head.Answered && !p.in.stateful && !p.in.anyMadeByModel(len(p.in.items))
+	return !p.state.head.Answered && !p.in.stateful && !p.in.anyMadeByModel(p.in.items)
 }
 
 // begins returns the place before the request's items, if the stored history precedes them.

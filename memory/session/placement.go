@@ -239,14 +239,15 @@ func (q *placement) empty() plan {
 // continues takes a request for the continuation of an end that the head knows.
 func (q *placement) continues(ctx context.Context) (plan, error) {
 	p, ok := q.merge.ends()
-	if !ok || p.systemPrompt != q.in.systemPrompt && !q.in.anyMadeByModel(len(q.in.items)) && q.helperKind() != "" {
+	if !ok || p.systemPrompt != q.in.systemPrompt && !q.in.anyMadeByModel(q.in.items) && q.helperKind() != "" {
 		return plan{}, nil // for the latter, a helper asks about the user's first message in that message's own words
 	}
-	if p.side && q.mode == HistoryAuto && !q.in.anySaidByModel(0, p.fresh) {
+	if p.side && q.mode == HistoryAuto && !q.in.anySaidByModel(q.in.items[:p.fresh]) {
 		return plan{}, nil // a title request that failed has the user's first message, and a warm-up what stands before it
 	}
-	n := len(q.in.items)
-	if q.in.anySaidByModel(p.fresh, n) || p.fresh < n && p.line == q.head.Line && p.parent.Seq != q.head.Pos.Seq {
+	fresh := q.in.items[p.fresh:]
+	headMoved := p.line == q.head.Line && p.parent.Seq != q.head.Pos.Seq
+	if q.in.anySaidByModel(fresh) || headMoved && len(fresh) > 0 {
 		// More of the request may be stored behind an end that the head still knows: answers that the client has, or a question
 		// that it asks again.
 		known, err := q.merge.stored.lookup(ctx, q.in.ends[p.fresh:])
@@ -332,7 +333,7 @@ func (q *placement) beside(ctx context.Context, r rule) (plan, error) {
 // results places results whose calls are not in the request, from a client that sends only new items. They belong to the line
 // that waits for them.
 func (q *placement) results() plan {
-	if !q.mayPrecede() || q.in.anyMadeByModel(len(q.in.items)) {
+	if !q.mayPrecede() || q.in.anyMadeByModel(q.in.items) {
 		return plan{}
 	}
 	open, at := false, -1
@@ -357,7 +358,7 @@ func (q *placement) results() plan {
 // open, with other tools.
 func (q *placement) works(ctx context.Context) (plan, error) {
 	h := q.head
-	if len(h.Open) == 0 || q.offer().Client == h.Offer.Client || !q.mayPrecede() || q.in.anyMadeByModel(len(q.in.items)) {
+	if len(h.Open) == 0 || q.offer().Client == h.Offer.Client || !q.mayPrecede() || q.in.anyMadeByModel(q.in.items) {
 		return plan{}, nil
 	}
 	asks, err := q.merge.asksInWordsOfCall(ctx)
@@ -407,7 +408,7 @@ func (q *placement) known(ctx context.Context) (plan, error) {
 	}
 	if i, k := q.in.longest(from, places); k != nil {
 		p := q.in.branch(i, k)
-		if q.mode != HistoryAuto || q.in.anySaidByModel(0, p.fresh) || !k.Side && (q.in.systemPrompt == q.head.SystemPrompt || q.asksAgain(i)) {
+		if q.mode != HistoryAuto || q.in.anySaidByModel(q.in.items[:p.fresh]) || !k.Side && (q.in.systemPrompt == q.head.SystemPrompt || q.asksAgain(i)) {
 			return q.onLine(p), nil
 		}
 		// A guard sends the same text in every turn, and title requests quote the user: under other instructions a repeated
@@ -435,7 +436,7 @@ func (q *placement) known(ctx context.Context) (plan, error) {
 	if ok {
 		return q.onLine(trimmed), nil
 	}
-	if !q.in.anyMadeByModel(len(q.in.items)) {
+	if !q.in.anyMadeByModel(q.in.items) {
 		return plan{}, nil // only user messages: repeated or not, they are new
 	}
 	p, err := q.merge.overlap(ctx)
@@ -450,7 +451,7 @@ func (q *placement) known(ctx context.Context) (plan, error) {
 // way. The match is empty for other requests.
 func (q *placement) deleted(ctx context.Context, trimmed match) (match, error) {
 	first := trimmed.summary
-	if first == 0 || q.offer().Tools > 0 || !q.in.anySaidByModel(0, first) {
+	if first == 0 || q.offer().Tools > 0 || !q.in.anySaidByModel(q.in.items[:first]) {
 		return match{}, nil
 	}
 	known, err := q.merge.stored.lookup(ctx, q.in.ends[first-1:first])
@@ -659,7 +660,7 @@ func (q *placement) promotes(m match) bool {
 	if q.mode == HistoryClient && !m.side {
 		return true // whatever the client sends is the history
 	}
-	if len(fresh) == 0 || !q.in.anySaidByModel(0, m.fresh) {
+	if len(fresh) == 0 || !q.in.anySaidByModel(q.in.items[:m.fresh]) {
 		return false
 	}
 	if slices.ContainsFunc(fresh, func(it wire.Item) bool { return it.Role == wire.User }) {
