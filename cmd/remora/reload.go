@@ -15,8 +15,9 @@ import (
 // its path has changed; Kubernetes replaces files that way.
 const pollInterval = 2 * time.Second
 
-// failedPollsLogged is the number of consecutive failed reads after which one is logged. Replacing a file may remove it first.
-const failedPollsLogged = 2
+// failedPollsNoted is the number of consecutive failed reads after which the log and /readyz say so. Replacing a file may remove it
+// first.
+const failedPollsNoted = 2
 
 // watch reloads the configuration on each hangup, and when its file has changed. It stops when ctx ends, and then closes the
 // channel that it returned.
@@ -38,6 +39,7 @@ func (l *live) watch(ctx context.Context, hangup <-chan os.Signal) <-chan struct
 			case <-tick.C:
 				l.reloadCertificate()
 				settled := l.poll()
+				l.admin.stale.Store(l.problem != "" || l.failedPolls >= failedPollsNoted)
 				if settled && l.polled != l.loaded || l.problem != "" && (settled || l.file == "") {
 					l.reload(ctx)
 				}
@@ -55,10 +57,13 @@ func (l *live) poll() bool {
 	}
 	data, err := os.ReadFile(l.file)
 	if err != nil {
-		if l.failedPolls++; l.failedPolls == failedPollsLogged {
+		if l.failedPolls++; l.failedPolls == failedPollsNoted {
 			l.log.Error("the configuration's file cannot be read; the configuration stays", "error", err.Error())
 		}
 		return false
+	}
+	if l.failedPolls >= failedPollsNoted {
+		l.log.Info("the configuration's file can be read again")
 	}
 	l.failedPolls = 0
 	before := l.polled
@@ -70,7 +75,7 @@ func (l *live) poll() bool {
 // read finds an empty file, which would mean the built-in defaults, or blocks for ever.
 func (l *live) readOnce() bool {
 	info, err := os.Stat(l.file)
-	return err == nil && !info.Mode().IsRegular()
+	return err == nil && !info.Mode().IsRegular() && !info.IsDir() // reading a directory is an error, which is reported
 }
 
 // reloadCertificate loads a replaced certificate. The old one stays in use until the new key and certificate match.

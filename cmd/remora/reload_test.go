@@ -89,29 +89,16 @@ func TestFailedReloadIsTriedAgain(t *testing.T) {
 	text := func(key string) string {
 		return fmt.Sprintf("server: {admin_listen: %q}\nproviders: [{name: up, kind: compatible, base_url: %q, api_key: %q}]\n", address, up.URL()+"/v1", key)
 	}
-	ready := func() string {
-		t.Helper()
-		res, err := http.Get("http://" + address + "/readyz") //nolint:noctx // ends with the test
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = res.Body.Close() }()
-		body, err := io.ReadAll(res.Body)
-		if err != nil || res.StatusCode != http.StatusOK {
-			t.Errorf("/readyz: %s (%v)", res.Status, err)
-		}
-		return strings.TrimSpace(string(body))
-	}
 	d.start(text("first"))
-	if got := ready(); got != "ok" {
+	if got := readyAt(t, address); got != "ok" {
 		t.Errorf("/readyz says %q", got)
 	}
 
-	const failed, note = "configuration not reloaded", "ok, but the configuration could not be reloaded, and the old one is in use: see the log"
+	const failed = "configuration not reloaded"
 	d.replace("config.yaml", text("file:"+filepath.Join(d.dir, "key")))
 	d.proxy.Logged(failed, 1)
 	time.Sleep(2*pollInterval + pollInterval/2)
-	if got := ready(); got != note {
+	if got := readyAt(t, address); got != staleNote {
 		t.Errorf("/readyz says %q", got)
 	}
 	if n := strings.Count(d.proxy.Log(), failed); n != 1 {
@@ -120,9 +107,69 @@ func TestFailedReloadIsTriedAgain(t *testing.T) {
 
 	d.replace("key", "second")
 	d.proxy.Logged("configuration reloaded", 1)
-	if got := ready(); got != "ok" {
+	if got := readyAt(t, address); got != "ok" {
 		t.Errorf("/readyz says %q", got)
 	}
+}
+
+// TestUnreadableFileIsNoted: /readyz names a configuration file that is gone or has become a directory, until it can be read again.
+// The log names each once.
+func TestUnreadableFileIsNoted(t *testing.T) {
+	t.Parallel()
+	up := startUpstream(t)
+	address := kit.FreeAddr(t)
+	d := &workspace{t: t, dir: t.TempDir()}
+	text := fmt.Sprintf("server: {admin_listen: %q}\nproviders: [{name: up, kind: compatible, base_url: %q}]\n", address, up.URL()+"/v1")
+	d.start(text)
+	says := func(want string) {
+		t.Helper()
+		kit.Eventually(t, func() error {
+			if got := readyAt(t, address); got != want {
+				return fmt.Errorf("/readyz says %q, want %q", got, want)
+			}
+			return nil
+		})
+	}
+	const failed = "the configuration's file cannot be read; the configuration stays"
+	if err := errors.Join(os.Remove(d.proxy.Config), os.Mkdir(d.proxy.Config, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	d.proxy.Logged(failed, 1)
+	says(staleNote)
+	if err := os.Remove(d.proxy.Config); err != nil {
+		t.Fatal(err)
+	}
+	d.replace("config.yaml", text)
+	d.proxy.Logged("the configuration's file can be read again", 1)
+	says("ok")
+	if err := os.Remove(d.proxy.Config); err != nil {
+		t.Fatal(err)
+	}
+	d.proxy.Logged(failed, 2)
+	says(staleNote)
+	d.replace("config.yaml", text)
+	says("ok")
+	if log := d.proxy.Log(); strings.Contains(log, "configuration reloaded") || !strings.Contains(log, "is a directory") {
+		t.Errorf("the log:\n%s", log)
+	}
+}
+
+// staleNote is what /readyz answers while the file cannot be loaded.
+const staleNote = "ok, but the configuration could not be reloaded, and the old one is in use: see the log"
+
+// readyAt returns what /readyz at an address answers. The test fails unless the process is ready.
+func readyAt(t *testing.T, address string) string {
+	t.Helper()
+	res, err := http.Get("http://" + address + "/readyz") //nolint:noctx // ends with the test
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode != http.StatusOK {
+		t.Errorf("/readyz: %s (%v)", res.Status, err)
+	}
+	return strings.TrimSpace(string(body))
 }
 
 // TestPipeIsNotReadAgain: a pipe, as of --config <(decrypt config.yaml), has no content after the start, and reading a named one
