@@ -133,14 +133,14 @@ func (s *spooler) adopt() {
 		owner uint64
 	}
 	var taken []turn
-	found, err := s.queue.Adopt(func(b []byte) (turnqueue.Record, bool) {
+	found, err := s.queue.Adopt(func(b []byte) (turnqueue.Record, error) {
 		rec, err := decodeSpooled(b)
 		if err != nil {
-			return turnqueue.Record{}, false
+			return turnqueue.Record{}, err
 		}
 		at := rec.waits()
 		taken = append(taken, turn{at.Group, rec.Turn, rec.Owner})
-		return at, true
+		return at, nil
 	})
 	for _, t := range taken { // once the queue counts them: a heartbeat forgets turns that it does not
 		s.m.heartbeat.AddTurn(t.group, t.id, false)
@@ -173,25 +173,17 @@ func (s *spooler) adopt() {
 	s.broken = trouble
 }
 
-// drain writes spooled turns into the store until it refuses one.
+// drain writes spooled turns into the store, as far as it takes them.
 func (s *spooler) drain(ctx context.Context) {
-	store := s.m.outages.check(ctx) // in any case: it alone calls a store that has failed
-	if store == nil && s.m.peers.AreUnknown() {
-		return // the others have to say first what they hold, for the order of a session's turns
-	}
-	s.replays.begin()
-	err := store
+	err := s.m.outages.check(ctx) // in any case: it alone calls a store that has failed
 	if err == nil {
-		err = s.queue.Drain(ctx, func(data [][]byte) (written []turnqueue.Record, _ error) {
-			written, store = s.replays.replay(ctx, data)
-			return written, store
-		})
-	}
-	if err == nil {
-		s.replays.renewPatience()
+		if s.m.peers.AreUnknown() {
+			return // the others have to say first what they hold, for the order of a session's turns
+		}
+		err = s.replays.drain(ctx)
 	}
 	if ctx.Err() == nil {
-		s.logTrouble(err, store)
+		s.logTrouble(err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,13 +192,12 @@ func (s *spooler) drain(ctx context.Context) {
 	s.m.heartbeat.BeatNow()
 }
 
-// logTrouble logs that the spool could not be emptied, once per fault of its own. store is the store's last error,
-// which is logged elsewhere.
-func (s *spooler) logTrouble(err, store error) {
+// logTrouble logs that the spool could not be emptied, once per fault of its own: the store's are logged elsewhere.
+func (s *spooler) logTrouble(err error) {
 	switch {
 	case err == nil:
 		s.trouble = ""
-	case errors.Is(err, store): // the very same
+	case !errors.Is(err, errSpool):
 		s.m.o.Log.Debug("spool waits for the store", "error", err.Error())
 	case s.trouble != err.Error():
 		s.trouble = err.Error()

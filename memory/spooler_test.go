@@ -79,12 +79,10 @@ func TestRecordSetAsideDoesNotBlockItsSession(t *testing.T) {
 	}
 }
 
-// keyless is a store that cannot read one session, and a spool that cannot read its first records.
+// keyless is a store that cannot read one session.
 type keyless struct {
 	cache.Store
-	queue   // the spool
 	session string
-	bad     int
 }
 
 func (k *keyless) Read(ctx context.Context, q []cache.Query) ([]cache.Result, error) {
@@ -96,19 +94,6 @@ func (k *keyless) Read(ctx context.Context, q []cache.Query) ([]cache.Result, er
 	return k.Store.Read(ctx, q)
 }
 
-func (k *keyless) Drain(ctx context.Context, f func([][]byte) (int, error)) error {
-	return k.queue.Drain(ctx, func(recs [][]byte) (int, error) {
-		if k.bad > 0 {
-			k.bad--
-			return 0, cache.ErrUnreadable
-		}
-		return f(recs)
-	})
-}
-
-// Len returns the length of the spool.
-func (k *keyless) Len() (records int, size int64) { return k.queue.Len() }
-
 // TestUnreadableRecordsHoldUpNobody: neither records that an earlier process wrote under another key, nor turns of a
 // session that cannot be read, keep other sessions from their memory. The log names the session, not its content.
 func TestUnreadableRecordsHoldUpNobody(t *testing.T) {
@@ -118,9 +103,9 @@ func TestUnreadableRecordsHoldUpNobody(t *testing.T) {
 			t.Fatal(err)
 		}
 		log := &journal{}
-		k := &keyless{Store: mem, bad: 2, queue: queue{recs: [][]byte{[]byte("sealed 1"), []byte("sealed 2")}}}
+		k, disk := &keyless{Store: mem}, &queue{recs: [][]byte{[]byte("sealed 1"), []byte("sealed 2")}}
 		store := &sluggish{Store: k}
-		l := &lab{t: t, store: store, m: memory.New(store, k, memory.Options{Log: slog.New(slog.NewTextHandler(log, nil))})}
+		l := &lab{t: t, store: store, m: memory.New(store, disk, memory.Options{Log: slog.New(slog.NewTextHandler(log, nil))})}
 		l.wantView(l.turnOf(memory.Call{Scope: named("lost")}, "u:1", "a:1"), "u:1")
 		l.wantView(l.turnOf(memory.Call{Scope: named("good")}, "u:2", "a:2"), "u:2")
 		k.session = "lost"
@@ -131,8 +116,8 @@ func TestUnreadableRecordsHoldUpNobody(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		l.wantLine(named("good"), "u:2 a:2 u:4 a:4")
-		if n, _ := k.Len(); n > 0 || len(k.aside) < 3 {
-			t.Errorf("%d records wait, and %d are set aside, want 0 and 3", n, len(k.aside))
+		if n, _ := disk.Len(); n > 0 || len(disk.aside) < 3 {
+			t.Errorf("%d records wait, and %d are set aside, want 0 and 3", n, len(disk.aside))
 		}
 		if !strings.Contains(log.String(), "level=WARN msg=\"a session cannot be read") || strings.Contains(log.String(), "lost") {
 			t.Errorf("log:\n%s", log)
@@ -144,28 +129,24 @@ func TestUnreadableRecordsHoldUpNobody(t *testing.T) {
 	})
 }
 
-// jammed is a spool whose disk cannot quarantine records.
+// jammed is a spool whose disk cannot be read.
 type jammed struct{ queue }
 
-func (q *jammed) Drain(context.Context, func([][]byte) (int, error)) error { return errOutage }
+func (q *jammed) Read(spool.Ref) ([]byte, error) { return nil, errOutage }
 
 // TestSpoolThatFailsIsTold: what keeps the spool from being emptied is said once, where it is not the store.
 func TestSpoolThatFailsIsTold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem, err := stores.Open("memory:", cache.Options{})
-		if err != nil {
-			t.Fatal(err)
+	withSluggish(t, func(l *lab, store *sluggish, log *journal) {
+		l.m.Close()
+		l.m = memory.New(store, &jammed{}, memory.Options{Log: slog.New(slog.NewTextHandler(log, nil))})
+		for i := range 3 {
+			l.lateTurn(named(fmt.Sprint(i)), "u:1", "a:1")
 		}
-		log := &journal{}
-		m := memory.New(mem, &jammed{queue{recs: [][]byte{[]byte("x")}}}, memory.Options{Log: slog.New(slog.NewTextHandler(log, nil))})
+		store.set(false, "")
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		m.Close()
 		if n := strings.Count(log.String(), "level=WARN msg=\"spool cannot be emptied"); n != 1 {
 			t.Errorf("%d lines:\n%s", n, log)
-		}
-		if err := mem.Close(); err != nil {
-			t.Error(err)
 		}
 	})
 }
@@ -382,55 +363,13 @@ func TestSlowRecordsKeepTheirOrder(t *testing.T) {
 	}
 }
 
-// tight is a spool of a bounded size.
-type tight struct {
-	queue
-	room int64
-}
-
-func (q *tight) Append(rec []byte) error {
-	if _, n := q.Len(); n+int64(len(rec)) > q.room {
-		return spool.ErrFull
-	}
-	return q.queue.Append(rec)
-}
-
-// TestFullSpoolIsEmptied: turns that there is no room to move behind a slow one of their session do not stay for ever.
-func TestFullSpoolIsEmptied(t *testing.T) {
-	withSluggish(t, func(l *lab, store *sluggish, log *journal) {
-		l.m.Close()
-		spool := &tight{room: 1 << 20}
-		l.m = memory.New(store, spool, memory.Options{Log: slog.New(slog.NewTextHandler(log, nil))})
-		l.lateTurn(named("slow"), "u:1", "a:1")
-		_, first := spool.Len()
-		time.Sleep(time.Second) // ids of turns sort by their time
-		l.lateTurn(named("slow"), "u:1 a:1 u:2", "a:2")
-		l.lateTurn(named("also slow"), "u:1", "a:1") // a session that goes first
-		_, all := spool.Len()
-		spool.room = all + first // the second one is longer
-		store.set(false, "slow")
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if !strings.Contains(log.String(), "other sessions go first") {
-			l.t.Fatalf("the first turn was not moved:\n%s", log)
-		}
-		store.set(false, "")
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if n, _ := spool.Len(); n > 0 {
-			l.t.Fatalf("%d turns stay in the spool:\n%s", n, log)
-		}
-		l.wantLine(named("slow"), "u:1 a:1 u:2 a:2")
-	})
-}
-
 // hung is a spool whose disk does not answer before it is told to.
 type hung struct {
 	queue
 	answers chan struct{}
 }
 
-func (q *hung) Append(rec []byte) error {
+func (q *hung) Append(rec []byte) (spool.Ref, error) {
 	<-q.answers
 	return q.queue.Append(rec)
 }
@@ -449,7 +388,7 @@ func TestAHungDiskHoldsNoClient(t *testing.T) {
 				l.t.Errorf("turn %d: the client's end came after %s", i, time.Since(begun))
 			}
 		}
-		if n := strings.Count(log.String(), "spool's disk hangs"); n != 1 || strings.Contains(log.String(), "turn lost") {
+		if n := strings.Count(log.String(), "spool's disk fails"); n != 1 || strings.Contains(log.String(), "turn lost") {
 			l.t.Errorf("log:\n%s", log)
 		}
 		close(spool.answers)
@@ -467,7 +406,7 @@ type crowded struct {
 	inside, most atomic.Int64
 }
 
-func (q *crowded) Append(rec []byte) error {
+func (q *crowded) Append(rec []byte) (spool.Ref, error) {
 	q.most.Store(max(q.most.Load(), q.inside.Add(1)))
 	time.Sleep(time.Millisecond)
 	q.inside.Add(-1)
@@ -552,7 +491,7 @@ func TestBacklogIsItsSessionsOwn(t *testing.T) {
 		l.lateTurn(named("late"), "u:2", "a:2")
 		l.m.Close()
 
-		spool.adopted = false
+		spool.restart()
 		store.set(false, "late") // its turn stays in the spool
 		l = start()
 		l.wantView(l.turnOf(memory.Call{Scope: named("other")}, "u:3", "a:3"), "u:1 a:1 u:3")

@@ -29,11 +29,11 @@ func (d *faultyDisk) set(fault error) {
 	d.fault = fault
 }
 
-func (d *faultyDisk) Append(rec []byte) error {
+func (d *faultyDisk) Append(rec []byte) (spool.Ref, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.fault != nil {
-		return d.fault
+		return 0, d.fault
 	}
 	return d.queue.Append(rec)
 }

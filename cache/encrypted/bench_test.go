@@ -51,10 +51,11 @@ func BenchmarkValue(b *testing.B) {
 			b.SetBytes(int64(size))
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := q.Append(rec); err != nil {
+				ref, err := q.Append(rec)
+				if err != nil {
 					b.Fatal(err)
 				}
-				if err := q.Drain(b.Context(), func(recs [][]byte) (int, error) { return len(recs), nil }); err != nil {
+				if _, err := q.Read(ref); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -1,13 +1,12 @@
 package encrypted
 
 import (
-	"context"
 	"fmt"
 
 	"remora/cache/spool"
 )
 
-// Queue is a durable queue of records.
+// Queue keeps records on local disk.
 type Queue = spool.Records
 
 // queue encrypts the records of another one.
@@ -18,47 +17,35 @@ type queue struct {
 }
 
 // Append implements [Queue].
-func (q *queue) Append(rec []byte) error {
+func (q *queue) Append(rec []byte) (spool.Ref, error) {
 	sealed, err := q.seal(rec)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	return q.Queue.Append(sealed)
 }
 
-// Move implements [Queue].
-func (q *queue) Move(rec []byte) error {
-	sealed, err := q.seal(rec)
+// Read implements [Queue].
+func (q *queue) Read(ref spool.Ref) ([]byte, error) {
+	sealed, err := q.Queue.Read(ref)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return q.Queue.Move(sealed)
-}
-
-// Drain implements [Queue].
-func (q *queue) Drain(ctx context.Context, f func(recs [][]byte) (done int, err error)) error {
-	return q.Queue.Drain(ctx, func(sealed [][]byte) (int, error) {
-		recs := make([][]byte, 0, len(sealed))
-		for _, s := range sealed {
-			rec, err := q.open(s)
-			if err != nil && len(recs) == 0 {
-				return 0, fmt.Errorf("read spool: %w", err)
-			}
-			if err != nil {
-				break // those before it come first
-			}
-			recs = append(recs, rec)
-		}
-		return f(recs)
-	})
+	rec, err := q.open(sealed)
+	if err != nil {
+		return nil, fmt.Errorf("read spool: %w", err)
+	}
+	return rec, nil
 }
 
 // Adopt implements [Queue].
-func (q *queue) Adopt(f func(rec []byte)) (spool.Adopted, error) {
-	return q.Queue.Adopt(func(sealed []byte) {
-		if rec, err := q.open(sealed); err == nil {
-			f(rec)
+func (q *queue) Adopt(f func(ref spool.Ref, rec []byte) error) (spool.Adopted, error) {
+	return q.Queue.Adopt(func(ref spool.Ref, sealed []byte) error {
+		rec, err := q.open(sealed)
+		if err != nil {
+			return fmt.Errorf("read spool: %w", err)
 		}
+		return f(ref, rec)
 	})
 }
 

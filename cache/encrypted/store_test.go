@@ -138,7 +138,7 @@ func TestNothingReadableReachesTheDisk(t *testing.T) {
 				Puts:    []cache.Put{{Name: "name " + canary, Data: []byte("value " + canary)}},
 				Deletes: []string{"deleted " + canary},
 			})
-			if err := s.Queue(queue).Append([]byte("record " + canary)); err != nil {
+			if _, err := s.Queue(queue).Append([]byte("record " + canary)); err != nil {
 				t.Fatal(err)
 			}
 			for _, w := range []string{"value ", "name ", "group ", "owner ", "record "} {
@@ -546,11 +546,19 @@ func TestSealedSpool(t *testing.T) {
 		t.Fatal(err)
 	}
 	first, second := key("k1", 1), key("k2", 2)
-	if err := queue.Append([]byte("plain")); err != nil {
+	if _, err := queue.Append([]byte("plain")); err != nil {
 		t.Fatal(err)
 	}
-	if err := sealer(t, options(first)).Queue(queue).Append([]byte("sealed")); err != nil {
+	sealed := sealer(t, options(first)).Queue(queue)
+	ref, err := sealed.Append([]byte("sealed"))
+	if err != nil {
 		t.Fatal(err)
+	}
+	if rec, err := sealed.Read(ref); err != nil || string(rec) != "sealed" {
+		t.Fatalf("read %q, %v", rec, err)
+	}
+	if _, err := sealer(t, options(second)).Queue(queue).Read(ref); !errors.Is(err, cache.ErrUnreadable) {
+		t.Fatalf("read with another key: %v", err)
 	}
 	if err := queue.Close(); err != nil {
 		t.Fatal(err)
@@ -573,11 +581,10 @@ func TestSealedSpool(t *testing.T) {
 		var got, aside []string
 		queue.OnQuarantine = func(a spool.Quarantined) { aside = append(aside, a.Cause.Error()) }
 		q := sealer(t, c.o).Queue(queue)
-		if err := q.Drain(t.Context(), func(recs [][]byte) (int, error) {
-			for _, rec := range recs {
-				got = append(got, string(rec))
-			}
-			return len(recs), nil
+		if _, err := q.Adopt(func(ref spool.Ref, rec []byte) error {
+			got = append(got, string(rec))
+			q.Remove(ref)
+			return nil
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -598,36 +605,22 @@ func TestPlaintextInSealedSpool(t *testing.T) {
 	for _, accept := range []bool{false, true} {
 		o := options(key("k1", 1))
 		o.AcceptPlaintext = accept
-		inner := &last{rec: []byte("plain")}
-		got := ""
-		err := sealer(t, o).Queue(inner).Drain(t.Context(), func(recs [][]byte) (int, error) {
-			got = string(recs[0])
-			return 1, nil
-		})
-		if accept && (err != nil || got != "plain") || !accept && (!errors.Is(err, cache.ErrUnreadable) || !strings.Contains(err.Error(), "accept_plaintext")) {
+		got, err := sealer(t, o).Queue(&last{rec: []byte("plain")}).Read(1)
+		if accept && (err != nil || string(got) != "plain") || !accept && (!errors.Is(err, cache.ErrUnreadable) || !strings.Contains(err.Error(), "accept_plaintext")) {
 			t.Errorf("accepted %v: %q, %v", accept, got, err)
 		}
 	}
 }
 
-// last is a queue of one record.
-type last struct{ rec []byte }
+// last is a spool of one record.
+type last struct {
+	spool.Records
+	rec []byte
+}
 
-func (l *last) Append(rec []byte) error {
+func (l *last) Append(rec []byte) (spool.Ref, error) {
 	l.rec = rec
-	return nil
+	return 1, nil
 }
 
-func (l *last) Move(rec []byte) error { return l.Append(rec) }
-
-func (l *last) Drain(_ context.Context, f func([][]byte) (int, error)) error {
-	_, err := f([][]byte{l.rec})
-	return err
-}
-
-func (l *last) Adopt(f func(rec []byte)) (spool.Adopted, error) {
-	f(l.rec)
-	return spool.Adopted{Records: 1}, nil
-}
-
-func (l *last) Len() (records int, bytes int64) { return 1, int64(len(l.rec)) }
+func (l *last) Read(spool.Ref) ([]byte, error) { return l.rec, nil }

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 )
 
 // Adopted describes the records and files of dead processes that a spool took over.
@@ -28,12 +27,13 @@ type Adopted struct {
 	Remade bool
 }
 
-// adoption is the report of an Adopt, with the directories and segments that the queue takes over.
+// adoption is the report of an Adopt, with the directories, segments and records that the queue takes over.
 type adoption struct {
 	Adopted
 
 	dirs     []*lockedDir
-	segments []*segment // oldest first
+	segments []*segment
+	places   []place // of the records, oldest first
 }
 
 // adoptDirs takes over the sub-directories whose processes have died, oldest first. If quarantined is true, those with
@@ -44,8 +44,8 @@ func adoptDirs(root string, quarantined bool) (a adoption, err error) {
 		return a, err
 	}
 	type found struct {
-		segments []*segment
-		since    int64 // Unix nanoseconds of the last write to the oldest segment
+		places []place
+		since  int64 // Unix nanoseconds of the last write to the oldest segment
 	}
 	var all []found
 	var errs []error
@@ -69,7 +69,7 @@ func adoptDirs(root string, quarantined bool) (a adoption, err error) {
 			continue
 		}
 
-		segments, since, err := a.dir(d)
+		segments, places, since, err := a.dir(d)
 		if err != nil {
 			for _, seg := range segments {
 				errs = append(errs, seg.close())
@@ -78,59 +78,57 @@ func adoptDirs(root string, quarantined bool) (a adoption, err error) {
 			continue
 		}
 		a.dirs = append(a.dirs, d)
+		a.segments = append(a.segments, segments...)
 		if isQuarantined {
 			since = math.MinInt64 // before all waiting records
 		}
-		all = append(all, found{segments, since})
+		all = append(all, found{places, since})
 	}
 
 	slices.SortStableFunc(all, func(a, b found) int { return cmp.Compare(a.since, b.since) })
 	for _, f := range all {
-		a.segments = append(a.segments, f.segments...)
+		a.places = append(a.places, f.places...)
 	}
-	for _, seg := range a.segments {
-		a.Records += seg.records
-		a.Bytes += seg.end - seg.head
+	a.Records = len(a.places)
+	for _, p := range a.places {
+		a.Bytes += p.length
 	}
 	return a, errors.Join(errs...)
 }
 
-// dir opens the segments of a directory. With an error it returns those that it has opened.
-func (a *adoption) dir(d *lockedDir) (segments []*segment, since int64, err error) {
+// dir opens the segments of a directory, and finds their records. With an error it returns those that it has opened.
+func (a *adoption) dir(d *lockedDir) (segments []*segment, places []place, since int64, err error) {
 	entries, err := os.ReadDir(d.path) // sorted by name, which is by number
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, 0, err
 	}
 	for _, e := range entries {
 		if !isOwnFile(e.Name()) || !e.Type().IsRegular() {
 			a.Foreign = append(a.Foreign, filepath.Join(d.path, e.Name()))
 			continue
 		}
-		if !isNumbered(e.Name(), segmentSuffix) {
+		if !isSegment(e.Name()) {
 			continue
 		}
 
 		seg, err := openSegment(d, e.Name(), noFollow)
-		if errors.Is(err, syscall.ELOOP) { // its head is a link
-			a.Foreign = append(a.Foreign, filepath.Join(d.path, e.Name()))
-			continue
-		}
 		if err != nil {
-			return segments, since, err
+			return segments, nil, since, err
 		}
 		segments = append(segments, seg)
 		if info, err := seg.file.Stat(); err == nil && len(segments) == 1 {
 			since = info.ModTime().UnixNano()
 		}
 
-		cut, err := seg.recover()
+		found, cut, err := seg.recover()
 		if err != nil {
-			return segments, since, fmt.Errorf("recover %s: %w", seg.file.Name(), err)
+			return segments, nil, since, fmt.Errorf("recover %s: %w", seg.file.Name(), err)
 		}
+		places = append(places, found...)
 		if cut > 0 {
 			a.Cut++
 			a.CutBytes += cut
 		}
 	}
-	return segments, since, nil
+	return segments, places, since, nil
 }

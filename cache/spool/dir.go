@@ -96,11 +96,9 @@ func ignoreMissing(err error) error {
 }
 
 // isOwnFile reports whether the spool creates files of this name.
-func isOwnFile(name string) bool {
-	return name == lockName || isNumbered(name, segmentSuffix) || isNumbered(name, headSuffix)
-}
+func isOwnFile(name string) bool { return name == lockName || isSegment(name) }
 
-func isNumbered(name, suffix string) bool {
-	digits, ok := strings.CutSuffix(name, suffix)
+func isSegment(name string) bool {
+	digits, ok := strings.CutSuffix(name, segmentSuffix)
 	return ok && len(digits) >= 8 && strings.Trim(digits, "0123456789") == ""
 }
