@@ -43,11 +43,7 @@ func adoptDirs(root string, quarantined bool) (a adoption, err error) {
 	if err != nil {
 		return a, err
 	}
-	type found struct {
-		places []place
-		since  int64 // Unix nanoseconds of the last write to the oldest segment
-	}
-	var all []found
+	var all []contents
 	var errs []error
 	for _, e := range entries {
 		isQuarantined := strings.HasPrefix(e.Name(), quarantinePrefix)
@@ -69,25 +65,25 @@ func adoptDirs(root string, quarantined bool) (a adoption, err error) {
 			continue
 		}
 
-		segments, places, since, err := a.dir(d)
+		c, err := a.dir(d)
 		if err != nil {
-			for _, seg := range segments {
+			for _, seg := range c.segments {
 				errs = append(errs, seg.close())
 			}
 			errs = append(errs, err, d.unlock())
 			continue
 		}
 		a.dirs = append(a.dirs, d)
-		a.segments = append(a.segments, segments...)
 		if isQuarantined {
-			since = math.MinInt64 // before all waiting records
+			c.since = math.MinInt64 // before all waiting records
 		}
-		all = append(all, found{places, since})
+		all = append(all, c)
 	}
 
-	slices.SortStableFunc(all, func(a, b found) int { return cmp.Compare(a.since, b.since) })
-	for _, f := range all {
-		a.places = append(a.places, f.places...)
+	slices.SortStableFunc(all, func(a, b contents) int { return cmp.Compare(a.since, b.since) })
+	for _, c := range all {
+		a.segments = append(a.segments, c.segments...)
+		a.places = append(a.places, c.places...)
 	}
 	a.Records = len(a.places)
 	for _, p := range a.places {
@@ -96,11 +92,18 @@ func adoptDirs(root string, quarantined bool) (a adoption, err error) {
 	return a, errors.Join(errs...)
 }
 
-// dir opens the segments of a directory, and finds their records. With an error it returns those that it has opened.
-func (a *adoption) dir(d *lockedDir) (segments []*segment, places []place, since int64, err error) {
+// contents are the segments and records of a directory.
+type contents struct {
+	segments []*segment
+	places   []place
+	since    int64 // Unix nanoseconds of the last write to the oldest segment
+}
+
+// dir opens the segments of a directory, and finds their records. With an error it returns what it has opened.
+func (a *adoption) dir(d *lockedDir) (c contents, err error) {
 	entries, err := os.ReadDir(d.path) // sorted by name, which is by number
 	if err != nil {
-		return nil, nil, 0, err
+		return c, err
 	}
 	for _, e := range entries {
 		if !isOwnFile(e.Name()) || !e.Type().IsRegular() {
@@ -113,22 +116,22 @@ func (a *adoption) dir(d *lockedDir) (segments []*segment, places []place, since
 
 		seg, err := openSegment(d, e.Name(), noFollow)
 		if err != nil {
-			return segments, nil, since, err
+			return c, err
 		}
-		segments = append(segments, seg)
-		if info, err := seg.file.Stat(); err == nil && len(segments) == 1 {
-			since = info.ModTime().UnixNano()
+		c.segments = append(c.segments, seg)
+		if info, err := seg.file.Stat(); err == nil && len(c.segments) == 1 {
+			c.since = info.ModTime().UnixNano()
 		}
 
 		found, cut, err := seg.recover()
 		if err != nil {
-			return segments, nil, since, fmt.Errorf("recover %s: %w", seg.file.Name(), err)
+			return c, fmt.Errorf("recover %s: %w", seg.file.Name(), err)
 		}
-		places = append(places, found...)
+		c.places = append(c.places, found...)
 		if cut > 0 {
 			a.Cut++
 			a.CutBytes += cut
 		}
 	}
-	return segments, places, since, nil
+	return c, nil
 }

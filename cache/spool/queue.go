@@ -71,15 +71,14 @@ type Queue struct {
 	offered  []Ref    // taken over, and not yet passed to the function of an Adopt
 
 	// writing is held while records are written, and while a file is removed.
-	writing sync.Mutex
-	own     *lockedDir
-	active  *segment // that is written to, nil for none
-	next    int      // number of the next segment of own
+	writing     sync.Mutex
+	own         output
+	aside       output // of quarantined records
+	asideBytes  int64
+	quarantined []Quarantined // by cause, since the last report
 
 	// files is locked while records move to other files, and for reading while one is read or removed.
 	files sync.RWMutex
-
-	aside quarantine
 
 	mu       sync.Mutex
 	places   map[Ref]place
@@ -88,6 +87,14 @@ type Queue struct {
 	segments []*segment
 	dirs     []*lockedDir
 	remade   bool // own, or a file, was created again since the last Adopt
+}
+
+// output is a directory that this process writes to.
+type output struct {
+	prefix string
+	dir    *lockedDir // nil for none
+	active *segment   // that is written to, nil for none
+	next   int        // number of the next segment
 }
 
 // appending is a call of Append.
@@ -100,7 +107,10 @@ type appending struct {
 // Open opens the spool in dir, which it creates if necessary. maxBytes bounds the records, including 8 bytes of framing each;
 // records that this process quarantines may take another quarter. Disk space is freed in files of 4 MiB, see [Queue.Adopt].
 func Open(dir string, maxBytes int64) (*Queue, error) {
-	s := &Queue{root: dir, max: maxBytes, places: make(map[Ref]place)}
+	s := &Queue{
+		root: dir, max: maxBytes, places: make(map[Ref]place),
+		own: output{prefix: dirPrefix}, aside: output{prefix: quarantinePrefix},
+	}
 	s.batcher = &cache.Batcher[*appending]{Run: s.write, Slots: 1, MaxCalls: 256, MaxBytes: 4 << 20}
 	if err := s.open(); err != nil {
 		return nil, errors.Join(fmt.Errorf("open spool: %w", err), s.release())
@@ -121,10 +131,7 @@ func (s *Queue) open() error {
 	if err := s.sweep(); err != nil {
 		return err
 	}
-	if s.own, err = newDir(s.root, dirPrefix); s.own != nil {
-		s.dirs = append(s.dirs, s.own)
-	}
-	return err
+	return s.makeDir(&s.own)
 }
 
 // lockedRoot creates the spool's directory if necessary, and locks it.
@@ -168,7 +175,7 @@ func (s *Queue) Adopt(f func(ref Ref, rec []byte) error) (Adopted, error) {
 	defer s.adopting.Unlock()
 	found, err := s.adopt()
 	err = errors.Join(err, s.offer(f)) // what was taken over before an error is in the spool
-	s.aside.report(s.OnQuarantine)
+	s.reportQuarantined()
 	if err != nil {
 		return found, fmt.Errorf("adopt spools: %w", err)
 	}
@@ -221,7 +228,7 @@ func (s *Queue) offer(f func(ref Ref, rec []byte) error) error {
 func (s *Queue) rewrite() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	if err := s.remake(); err != nil {
+	if err := s.remake(&s.own); err != nil {
 		return err
 	}
 	s.files.Lock()
@@ -232,11 +239,11 @@ func (s *Queue) rewrite() error {
 	tidied := false // one is enough: writers wait meanwhile
 	for _, seg := range segments {
 		gone := seg.gone()
-		if seg.records == 0 || !gone && (tidied || seg == s.active || seg.bytes > seg.end/2) {
+		if seg.records == 0 || !gone && (tidied || seg == s.own.active || seg.bytes > seg.end/2) {
 			continue
 		}
-		if gone && seg == s.active {
-			s.active = nil
+		if gone && seg == s.own.active {
+			s.own.active = nil
 		}
 		if err := s.empty(seg); err != nil && gone { // else only room is wasted: the disk may be full
 			return err
@@ -264,7 +271,7 @@ func (s *Queue) empty(seg *segment) error {
 		}
 		buf = append(buf, raw...)
 	}
-	to, at, err := s.writeSegment(buf)
+	to, at, err := s.writeSegment(&s.own, buf)
 	if err != nil {
 		return err
 	}
@@ -276,14 +283,14 @@ func (s *Queue) empty(seg *segment) error {
 		s.places[ref] = p
 		at += p.length
 	}
-	to.records, to.bytes = to.records+seg.records, to.bytes+seg.bytes
+	to.records, to.bytes = to.records+len(refs), to.bytes+int64(len(buf))
 	seg.records, seg.bytes = 0, 0
 	return s.drop(seg)
 }
 
-// remake creates the spool's own directory again if it was deleted. The caller holds writing.
-func (s *Queue) remake() error {
-	if s.own != nil && !s.own.gone() {
+// remake creates the directory of an output if there is none, or it was deleted. The caller holds writing.
+func (s *Queue) remake(out *output) error {
+	if out.dir != nil && !out.dir.gone() {
 		return nil
 	}
 	unlock, err := s.lockedRoot()
@@ -291,15 +298,27 @@ func (s *Queue) remake() error {
 		return err
 	}
 	defer unlock()
-	own, err := newDir(s.root, dirPrefix)
-	if err != nil {
+	deleted := out.dir != nil
+	if err := s.makeDir(out); err != nil {
 		return err
 	}
-	s.own, s.active = own, nil
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.dirs, s.remade = append(s.dirs, own), true
+	s.remade = s.remade || deleted
 	return nil
+}
+
+// makeDir creates the directory of an output. The caller has locked the root.
+func (s *Queue) makeDir(out *output) error {
+	dir, err := newDir(s.root, out.prefix)
+	if dir == nil {
+		return err
+	}
+	out.dir, out.active = dir, nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dirs = append(s.dirs, dir)
+	return err
 }
 
 // sweep removes the files and directories of dead processes that hold no records.
@@ -367,7 +386,7 @@ func (s *Queue) write(_ context.Context, calls []*appending) {
 		if len(fits) == 0 {
 			continue
 		}
-		seg, at, err := s.writeSegment(buf)
+		seg, at, err := s.writeSegment(&s.own, buf)
 		s.mu.Lock()
 		for _, c := range fits {
 			if c.err = err; err == nil {
@@ -381,16 +400,16 @@ func (s *Queue) write(_ context.Context, calls []*appending) {
 }
 
 // writeSegment appends whole frames to the active segment, and returns where they begin. The caller holds writing.
-func (s *Queue) writeSegment(buf []byte) (seg *segment, at int64, err error) {
-	if err := s.remake(); err != nil {
+func (s *Queue) writeSegment(out *output, buf []byte) (seg *segment, at int64, err error) {
+	if err := s.remake(out); err != nil {
 		return nil, 0, err
 	}
-	if seg = s.active; seg == nil || seg.end >= segmentBytes {
-		if seg, err = newSegment(s.own, s.next); err != nil {
+	if seg = out.active; seg == nil || seg.end >= segmentBytes {
+		if seg, err = newSegment(out.dir, out.next); err != nil {
 			return nil, 0, err
 		}
-		s.next++
-		s.active = seg
+		out.next++
+		out.active = seg
 		s.mu.Lock()
 		s.segments = append(s.segments, seg)
 		s.mu.Unlock()
@@ -399,7 +418,7 @@ func (s *Queue) writeSegment(buf []byte) (seg *segment, at int64, err error) {
 	at = seg.end
 	if err := seg.write(buf); err != nil {
 		// The bytes on disk behind the end are unknown, so no frame may follow them.
-		s.active = nil
+		out.active = nil
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		// A full disk must not cost a file and its descriptor for each attempt.
@@ -467,18 +486,20 @@ func (s *Queue) drop(seg *segment) error {
 	if at < 0 || seg.records > 0 {
 		return nil // it was already dropped, or has new records
 	}
-	if s.active == seg {
-		s.active = nil
+	for _, out := range [...]*output{&s.own, &s.aside} {
+		if out.active == seg {
+			out.active = nil
+		}
 	}
 	s.segments = slices.Delete(s.segments, at, at+1)
 	return errors.Join(seg.remove(), s.dropDir(seg.dir))
 }
 
-// dropDir removes a directory without segments, except the queue's own, to which records may be written at any time. The caller holds
+// dropDir removes a directory without segments, except those to which records may be written at any time. The caller holds writing and
 // mu.
 func (s *Queue) dropDir(d *lockedDir) error {
 	at := slices.Index(s.dirs, d)
-	if at < 0 || d == s.own || slices.ContainsFunc(s.segments, func(g *segment) bool { return g.dir == d }) {
+	if at < 0 || d == s.own.dir || d == s.aside.dir || slices.ContainsFunc(s.segments, func(g *segment) bool { return g.dir == d }) {
 		return nil
 	}
 	s.dirs = slices.Delete(s.dirs, at, at+1)
@@ -498,7 +519,7 @@ func (s *Queue) Close() error {
 		return nil
 	}
 	s.batcher.Wait()
-	s.aside.report(s.OnQuarantine)
+	s.reportQuarantined()
 	if err := s.release(); err != nil {
 		return fmt.Errorf("close spool: %w", err)
 	}
@@ -507,24 +528,13 @@ func (s *Queue) Close() error {
 
 // release closes all files, removes empty directories, and unlocks the others.
 func (s *Queue) release() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	errs := []error{s.aside.close()}
-	used := map[*lockedDir]bool{}
+	s.own.dir, s.aside.dir = nil, nil // nothing is written any more
+	errs := []error{s.sweep()}
 	for _, seg := range s.segments {
-		if seg.records == 0 {
-			errs = append(errs, seg.remove())
-			continue
-		}
-		used[seg.dir] = true
 		errs = append(errs, seg.close())
 	}
 	for _, d := range s.dirs {
-		if used[d] {
-			errs = append(errs, d.unlock())
-		} else {
-			errs = append(errs, d.remove())
-		}
+		errs = append(errs, d.unlock())
 	}
 	return errors.Join(errs...)
 }

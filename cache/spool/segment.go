@@ -27,7 +27,7 @@ type segment struct {
 	file *os.File
 	end  int64 // of the last durable frame
 
-	// Of the records that wait, with their frames. The queue's mutex guards them.
+	// Of the records in it that are not removed, with their frames. The queue's mutex guards them.
 	records int
 	bytes   int64
 }
