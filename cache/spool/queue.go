@@ -224,7 +224,7 @@ func (s *Queue) offer(f func(ref Ref, rec []byte) error) error {
 }
 
 // rewrite creates the spool's own directory again if it was deleted, and moves the records of some files to others: of deleted ones,
-// which this process still has open, but no other would find; and of one that takes twice the room of its records.
+// which this process still has open, but no other would find; and of one of which a quarter is removed, or more.
 func (s *Queue) rewrite() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -239,7 +239,7 @@ func (s *Queue) rewrite() error {
 	tidied := false // one is enough: writers wait meanwhile
 	for _, seg := range segments {
 		gone := seg.gone()
-		if seg.records == 0 || !gone && (tidied || seg == s.own.active || seg.bytes > seg.end/2) {
+		if seg.records == 0 || !gone && (tidied || seg == s.own.active || seg.bytes > seg.end/4*3) {
 			continue
 		}
 		if gone && seg == s.own.active {
