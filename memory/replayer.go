@@ -25,11 +25,8 @@ type replayer struct {
 	seen  *spooledSeen
 	bytes *semaphore.Weighted // of the records that are in memory
 
-	mu sync.Mutex
-	// slowed are the sessions of which the log says that the store does not take their turns in time.
-	slowed map[cache.Group]bool
-	// waited are the sessions whose earlier turns in other processes were waited for in vain since the spool was empty.
-	waited map[cache.Group]bool
+	mu     sync.Mutex
+	waited map[cache.Group]bool // whose earlier turns in other processes were waited for in vain since the spool was empty
 }
 
 const (
@@ -63,10 +60,7 @@ var (
 )
 
 func newReplayer(m *Memory, queue *turnqueue.Queue, seen *spooledSeen) *replayer {
-	return &replayer{
-		m: m, queue: queue, seen: seen, bytes: semaphore.NewWeighted(replayBytes),
-		slowed: make(map[cache.Group]bool), waited: make(map[cache.Group]bool),
-	}
+	return &replayer{m: m, queue: queue, seen: seen, bytes: semaphore.NewWeighted(replayBytes), waited: make(map[cache.Group]bool)}
 }
 
 // drain writes the turns of all sessions that wait. It returns why some of them still wait: errSpool, or else any reason.
@@ -215,19 +209,12 @@ func (r *replayer) refused(ctx context.Context, t *replayedTurn, err error, late
 		r.m.outages.failed(err)
 		return err
 	}
-	if r.m.outages.check(ctx) == nil && r.m.outages.available(t.Group) == nil {
-		r.logSlow(t) // it is the session's own trouble, or the turn is too large for the store
+	if r.m.outages.check(ctx) == nil && r.m.outages.available(t.Group) == nil { // it is the session's own trouble, or the turn is too large
+		if t.Tries++; t.Tries == 1 {
+			r.m.o.Log.Warn("store does not take a spooled turn; other sessions go first", "turn", t.rec.Turn, "bytes", t.Bytes)
+		}
 	}
 	return err
-}
-
-func (r *replayer) logSlow(t *replayedTurn) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.slowed[t.Group] {
-		r.slowed[t.Group] = true
-		r.m.o.Log.Warn("store does not take a spooled turn; other sessions go first", "turn", t.rec.Turn, "bytes", t.Bytes)
-	}
 }
 
 // giveUp quarantines a turn whose session cannot be written. Such turns would fill the spool, so that other sessions lose turns.
@@ -240,9 +227,6 @@ func (r *replayer) giveUp(t *replayedTurn, err error) error {
 // wrote removes a turn that is in the store now.
 func (r *replayer) wrote(t *replayedTurn) {
 	r.queue.Remove(t.Entry)
-	r.mu.Lock()
-	delete(r.slowed, t.Group)
-	r.mu.Unlock()
 	if t.answer != nil {
 		r.seen.put(t.rec.Turn, nil)
 	}

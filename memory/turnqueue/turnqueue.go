@@ -31,7 +31,7 @@ type Record struct {
 type Entry struct {
 	Record
 	Bytes int
-	Tries int // for the caller
+	Tries int // how often it was refused, as far as the reader of the queue counts that
 
 	ref     spool.Ref
 	data    []byte // nil once it is on disk
