@@ -12,7 +12,7 @@ import (
 	"remora/memory/turnqueue"
 )
 
-// Spool is a durable local queue: see spool.Queue.
+// Spool keeps records on local disk: see spool.Files.
 type Spool = turnqueue.Disk
 
 // errBacklog says that earlier turns of the session wait in the spool of this process. The store is not to blame.

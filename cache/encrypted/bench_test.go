@@ -46,7 +46,7 @@ func BenchmarkValue(b *testing.B) {
 	for _, size := range []int{64, 1 << 10, 16 << 10, 1 << 20} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			var inner last
-			q := sealer(b, options(key("2026-01", 1))).Queue(&inner)
+			q := sealer(b, options(key("2026-01", 1))).Spool(&inner)
 			rec := make([]byte, size)
 			b.SetBytes(int64(size))
 			b.ReportAllocs()

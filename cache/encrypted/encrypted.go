@@ -6,7 +6,10 @@
 // older value of the same name, but cannot change or forge a value, or move it to another name, group or owner.
 package encrypted
 
-import "remora/cache"
+import (
+	"remora/cache"
+	"remora/cache/spool"
+)
 
 // Sealer encrypts stores and spools. A nil Sealer encrypts nothing. It is safe for concurrent use.
 type Sealer struct {
@@ -43,18 +46,18 @@ func (s *Sealer) Store(inner cache.Store) cache.Store {
 	return &store{Sealer: s, inner: inner}
 }
 
-// Queue returns a queue that encrypts every record and appends it to inner, or nil if inner is nil. A nil Sealer encrypts none.
+// Spool returns a spool whose records are encrypted in inner, or nil if inner is nil. A nil Sealer encrypts none.
 //
-// If a record cannot be decrypted, inner quarantines it, for an error that wraps [ErrUnreadable]: it can still be read with the
-// right keys. A nil Sealer does so for encrypted records.
-func (s *Sealer) Queue(inner Queue) Queue {
+// If a record cannot be decrypted, Read fails with an error that wraps [ErrUnreadable], and Adopt quarantines it: it can still be read
+// with the right keys. A nil Sealer does so for encrypted records.
+func (s *Sealer) Spool(inner spool.Records) spool.Records {
 	switch {
 	case inner == nil:
 		return nil
 	case s == nil:
-		return &queue{inner, plain, plain}
+		return &records{inner, plain, plain}
 	}
-	return &queue{inner, s.sealRecord, s.openRecord}
+	return &records{inner, s.sealRecord, s.openRecord}
 }
 
 // Guard returns a store that no call reaches before a Check has succeeded. Until then each call checks first, and returns the

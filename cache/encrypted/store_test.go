@@ -138,7 +138,7 @@ func TestNothingReadableReachesTheDisk(t *testing.T) {
 				Puts:    []cache.Put{{Name: "name " + canary, Data: []byte("value " + canary)}},
 				Deletes: []string{"deleted " + canary},
 			})
-			if _, err := s.Queue(queue).Append([]byte("record " + canary)); err != nil {
+			if _, err := s.Spool(queue).Append([]byte("record " + canary)); err != nil {
 				t.Fatal(err)
 			}
 			for _, w := range []string{"value ", "name ", "group ", "owner ", "record "} {
@@ -549,7 +549,7 @@ func TestSealedSpool(t *testing.T) {
 	if _, err := queue.Append([]byte("plain")); err != nil {
 		t.Fatal(err)
 	}
-	sealed := sealer(t, options(first)).Queue(queue)
+	sealed := sealer(t, options(first)).Spool(queue)
 	ref, err := sealed.Append([]byte("sealed"))
 	if err != nil {
 		t.Fatal(err)
@@ -557,7 +557,7 @@ func TestSealedSpool(t *testing.T) {
 	if rec, err := sealed.Read(ref); err != nil || string(rec) != "sealed" {
 		t.Fatalf("read %q, %v", rec, err)
 	}
-	if _, err := sealer(t, options(second)).Queue(queue).Read(ref); !errors.Is(err, cache.ErrUnreadable) {
+	if _, err := sealer(t, options(second)).Spool(queue).Read(ref); !errors.Is(err, cache.ErrUnreadable) {
 		t.Fatalf("read with another key: %v", err)
 	}
 	if err := queue.Close(); err != nil {
@@ -580,7 +580,7 @@ func TestSealedSpool(t *testing.T) {
 		}
 		var got, aside []string
 		queue.OnQuarantine = func(a spool.Quarantined) { aside = append(aside, a.Cause.Error()) }
-		q := sealer(t, c.o).Queue(queue)
+		q := sealer(t, c.o).Spool(queue)
 		if _, err := q.Adopt(func(ref spool.Ref, rec []byte) error {
 			got = append(got, string(rec))
 			q.Remove(ref)
@@ -595,7 +595,7 @@ func TestSealedSpool(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if q := sealer(t, options(first)).Queue(nil); q != nil {
+	if q := sealer(t, options(first)).Spool(nil); q != nil {
 		t.Errorf("no spool became one: %v", q)
 	}
 }
@@ -605,7 +605,7 @@ func TestPlaintextInSealedSpool(t *testing.T) {
 	for _, accept := range []bool{false, true} {
 		o := options(key("k1", 1))
 		o.AcceptPlaintext = accept
-		got, err := sealer(t, o).Queue(&last{rec: []byte("plain")}).Read(1)
+		got, err := sealer(t, o).Spool(&last{rec: []byte("plain")}).Read(1)
 		if accept && (err != nil || string(got) != "plain") || !accept && (!errors.Is(err, cache.ErrUnreadable) || !strings.Contains(err.Error(), "accept_plaintext")) {
 			t.Errorf("accepted %v: %q, %v", accept, got, err)
 		}

@@ -21,7 +21,7 @@ type Quarantined struct {
 const quarantineShare = 4
 
 // Quarantine implements [Records].
-func (s *Queue) Quarantine(ref Ref, cause error) error {
+func (s *Files) Quarantine(ref Ref, cause error) error {
 	if err := s.gate.Enter(); err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func (s *Queue) Quarantine(ref Ref, cause error) error {
 }
 
 // setAside copies a record to the directory of quarantined ones, if these have room for it. It is removed next.
-func (s *Queue) setAside(ref Ref, cause error) error {
+func (s *Files) setAside(ref Ref, cause error) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	p := s.place(ref)
@@ -73,7 +73,7 @@ func (s *Queue) setAside(ref Ref, cause error) error {
 	return nil
 }
 
-func (s *Queue) reportQuarantined() {
+func (s *Files) reportQuarantined() {
 	s.writing.Lock()
 	all := s.quarantined
 	s.quarantined = nil

@@ -28,7 +28,7 @@ type storage struct {
 	guarded *encrypted.Guarded // checks the keys
 	raw     cache.Store        // without encryption
 	queue   memory.Spool       // nil without a spool
-	spool   *spool.Queue
+	spool   *spool.Files
 	tel     *telemetry.Telemetry // nil without metrics
 	log     *slog.Logger
 }
@@ -74,7 +74,7 @@ func openStorage(o storeOptions, log *slog.Logger) (*storage, error) {
 			s.tel.Lost(a.Lost)
 			s.tel.Quarantined(a.Records - a.Lost)
 		}
-		s.queue = sealer.Queue(s.spool)
+		s.queue = sealer.Spool(s.spool)
 	}
 
 	guarded.OnBegin = func(again bool) {

@@ -35,7 +35,7 @@ func openChild(dir string) (write func(n int) error, err error) {
 
 // queue is a spool, and the records that it is known to have.
 type queue struct {
-	*spool.Queue
+	*spool.Files
 	refs []spool.Ref
 }
 
@@ -45,7 +45,7 @@ func openSpool(t *testing.T, dir string, maxBytes int64) *queue {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &queue{Queue: s}
+	return &queue{Files: s}
 }
 
 func appendAll(t *testing.T, s *queue, recs ...string) {
@@ -119,7 +119,7 @@ func TestAnyRecordCanBeRemoved(t *testing.T) {
 	}
 }
 
-func TestQueueIsBounded(t *testing.T) {
+func TestSpoolIsBounded(t *testing.T) {
 	s := openSpool(t, t.TempDir(), 100)
 	defer closeSpool(t, s)
 	appendAll(t, s, strings.Repeat("a", 42), strings.Repeat("b", 40))
@@ -171,7 +171,7 @@ func TestRoomOfRemovedRecordsIsFreed(t *testing.T) {
 	closeSpool(t, s)
 }
 
-func TestQueueRotatesAndRemovesFiles(t *testing.T) {
+func TestSpoolRotatesAndRemovesFiles(t *testing.T) {
 	dir := t.TempDir()
 	s := openSpool(t, dir, 1<<30)
 	defer closeSpool(t, s)
@@ -238,7 +238,7 @@ func TestDirectoryOfALivingProcessIsLeftAlone(t *testing.T) {
 	closeSpool(t, c)
 }
 
-func TestQueueCutsTornTail(t *testing.T) {
+func TestSpoolCutsTornTail(t *testing.T) {
 	whole := int64(3 * (8 + 3))
 	for _, c := range []struct {
 		name string
@@ -357,7 +357,7 @@ func TestFullDiskLeavesNothingBehind(t *testing.T) {
 	wantRecords(t, drained(t, s), "a", "b")
 }
 
-func TestQueueRemovesEmptyLeftovers(t *testing.T) {
+func TestSpoolRemovesEmptyLeftovers(t *testing.T) {
 	root := t.TempDir()
 	s := openSpool(t, root, 1<<20)
 	appendAll(t, s, "a")

@@ -16,7 +16,7 @@ import (
 	"remora/cache"
 )
 
-// ErrFull is returned by [Queue.Append] for a record that the spool has no room for.
+// ErrFull is returned by [Files.Append] for a record that the spool has no room for.
 var ErrFull = errors.New("spool is full")
 
 const (
@@ -29,7 +29,7 @@ const (
 // Ref names a record while it is in the spool of this process. Later records have larger ones.
 type Ref uint64
 
-// Records keeps records, such as Queue.
+// Records keeps records, such as Files.
 type Records interface {
 	// Append adds a record, which is on disk when Append returns.
 	Append(rec []byte) (Ref, error)
@@ -46,14 +46,14 @@ type Records interface {
 	Len() (records int, bytes int64)
 }
 
-// Queue keeps records until they are removed. If a process dies between the use of a record and its removal, or soon after that, the
-// record is there again. It is safe for concurrent use.
+// Files keeps records in files until they are removed. If a process dies between the use of a record and its removal, or soon after
+// that, the record is there again. It is safe for concurrent use.
 //
 // Open and Adopt take over the sub-directories of processes that have died.
 //
 // A record that is quarantined is moved to another sub-directory, which this process does not read. The next Open takes it over, before
 // all others. Quarantined records may take a quarter of maxBytes in addition to maxBytes.
-type Queue struct {
+type Files struct {
 	// OnQuarantine, if not nil, is called by Adopt and Close with the records that were quarantined before. It must be set before the
 	// first Adopt.
 	OnQuarantine func(Quarantined)
@@ -77,8 +77,8 @@ type Queue struct {
 	asideBytes  int64
 	quarantined []Quarantined // by cause, since the last report
 
-	// files is locked while records move to other files, and for reading while one is read or removed.
-	files sync.RWMutex
+	// moving is held while records move to other files, and for reading while one is read or removed.
+	moving sync.RWMutex
 
 	mu       sync.Mutex
 	places   map[Ref]place
@@ -105,9 +105,9 @@ type appending struct {
 }
 
 // Open opens the spool in dir, which it creates if necessary. maxBytes bounds the records, including 8 bytes of framing each;
-// records that this process quarantines may take another quarter. Disk space is freed in files of 4 MiB, see [Queue.Adopt].
-func Open(dir string, maxBytes int64) (*Queue, error) {
-	s := &Queue{
+// records that this process quarantines may take another quarter. Disk space is freed in files of 4 MiB, see [Files.Adopt].
+func Open(dir string, maxBytes int64) (*Files, error) {
+	s := &Files{
 		root: dir, max: maxBytes, places: make(map[Ref]place),
 		own: output{prefix: dirPrefix}, aside: output{prefix: quarantinePrefix},
 	}
@@ -118,7 +118,7 @@ func Open(dir string, maxBytes int64) (*Queue, error) {
 	return s, nil
 }
 
-func (s *Queue) open() error {
+func (s *Files) open() error {
 	unlock, err := s.lockedRoot()
 	if err != nil {
 		return err
@@ -135,7 +135,7 @@ func (s *Queue) open() error {
 }
 
 // lockedRoot creates the spool's directory if necessary, and locks it.
-func (s *Queue) lockedRoot() (unlock func(), err error) {
+func (s *Files) lockedRoot() (unlock func(), err error) {
 	if err := os.MkdirAll(s.root, 0o700); err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func (s *Queue) lockedRoot() (unlock func(), err error) {
 }
 
 // takeOver takes over the directories of dead processes. The caller has locked the root.
-func (s *Queue) takeOver(quarantined bool) (Adopted, error) {
+func (s *Files) takeOver(quarantined bool) (Adopted, error) {
 	found, err := adoptDirs(s.root, quarantined)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,7 +156,7 @@ func (s *Queue) takeOver(quarantined bool) (Adopted, error) {
 }
 
 // add adds a record that is on disk. The caller holds mu.
-func (s *Queue) add(p place) Ref {
+func (s *Files) add(p place) Ref {
 	s.last++
 	s.places[s.last] = p
 	s.bytes += p.length
@@ -166,7 +166,7 @@ func (s *Queue) add(p place) Ref {
 }
 
 // Adopt implements [Records]. The first call includes the records that Open has found. It tidies up, too: see rewrite.
-func (s *Queue) Adopt(f func(ref Ref, rec []byte) error) (Adopted, error) {
+func (s *Files) Adopt(f func(ref Ref, rec []byte) error) (Adopted, error) {
 	if err := s.gate.Enter(); err != nil {
 		return Adopted{}, err
 	}
@@ -182,7 +182,7 @@ func (s *Queue) Adopt(f func(ref Ref, rec []byte) error) (Adopted, error) {
 	return found, nil
 }
 
-func (s *Queue) adopt() (found Adopted, err error) {
+func (s *Files) adopt() (found Adopted, err error) {
 	if err := s.rewrite(); err != nil {
 		return found, err
 	}
@@ -204,7 +204,7 @@ func (s *Queue) adopt() (found Adopted, err error) {
 }
 
 // offer passes the records that were taken over to f.
-func (s *Queue) offer(f func(ref Ref, rec []byte) error) error {
+func (s *Files) offer(f func(ref Ref, rec []byte) error) error {
 	for ; len(s.offered) > 0; s.offered = s.offered[1:] {
 		ref := s.offered[0]
 		rec, err := s.Read(ref)
@@ -225,14 +225,14 @@ func (s *Queue) offer(f func(ref Ref, rec []byte) error) error {
 
 // rewrite creates the spool's own directory again if it was deleted, and moves the records of some files to others: of deleted ones,
 // which this process still has open, but no other would find; and of one of which a quarter is removed, or more.
-func (s *Queue) rewrite() error {
+func (s *Files) rewrite() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	if err := s.remake(&s.own); err != nil {
 		return err
 	}
-	s.files.Lock()
-	defer s.files.Unlock()
+	s.moving.Lock()
+	defer s.moving.Unlock()
 	s.mu.Lock()
 	segments := slices.Clone(s.segments)
 	s.mu.Unlock()
@@ -253,9 +253,9 @@ func (s *Queue) rewrite() error {
 	return nil
 }
 
-// empty moves the records of a segment to the active one, and removes it. The caller holds writing and files, without which no places
+// empty moves the records of a segment to the active one, and removes it. The caller holds writing and moving, without which no places
 // change.
-func (s *Queue) empty(seg *segment) error {
+func (s *Files) empty(seg *segment) error {
 	var refs []Ref
 	for ref, p := range s.places {
 		if p.seg == seg {
@@ -289,7 +289,7 @@ func (s *Queue) empty(seg *segment) error {
 }
 
 // remake creates the directory of an output if there is none, or it was deleted. The caller holds writing.
-func (s *Queue) remake(out *output) error {
+func (s *Files) remake(out *output) error {
 	if out.dir != nil && !out.dir.gone() {
 		return nil
 	}
@@ -309,7 +309,7 @@ func (s *Queue) remake(out *output) error {
 }
 
 // makeDir creates the directory of an output. The caller has locked the root.
-func (s *Queue) makeDir(out *output) error {
+func (s *Files) makeDir(out *output) error {
 	dir, err := newDir(s.root, out.prefix)
 	if dir == nil {
 		return err
@@ -322,7 +322,7 @@ func (s *Queue) makeDir(out *output) error {
 }
 
 // sweep removes the files and directories of dead processes that hold no records.
-func (s *Queue) sweep() error {
+func (s *Files) sweep() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	s.mu.Lock()
@@ -339,7 +339,7 @@ func (s *Queue) sweep() error {
 
 // Append implements [Records]. It returns [ErrFull] if there is no room. After another error, the record may or may not be in the spool
 // of a later process.
-func (s *Queue) Append(rec []byte) (Ref, error) {
+func (s *Files) Append(rec []byte) (Ref, error) {
 	if err := s.gate.Enter(); err != nil {
 		return 0, err
 	}
@@ -359,7 +359,7 @@ func (s *Queue) Append(rec []byte) (Ref, error) {
 }
 
 // write writes all records that fit, with one fsync per segment.
-func (s *Queue) write(_ context.Context, calls []*appending) {
+func (s *Files) write(_ context.Context, calls []*appending) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	for len(calls) > 0 {
@@ -400,7 +400,7 @@ func (s *Queue) write(_ context.Context, calls []*appending) {
 }
 
 // writeSegment appends whole frames to the active segment, and returns where they begin. The caller holds writing.
-func (s *Queue) writeSegment(out *output, buf []byte) (seg *segment, at int64, err error) {
+func (s *Files) writeSegment(out *output, buf []byte) (seg *segment, at int64, err error) {
 	if err := s.remake(out); err != nil {
 		return nil, 0, err
 	}
@@ -428,13 +428,13 @@ func (s *Queue) writeSegment(out *output, buf []byte) (seg *segment, at int64, e
 }
 
 // Read implements [Records].
-func (s *Queue) Read(ref Ref) ([]byte, error) {
+func (s *Files) Read(ref Ref) ([]byte, error) {
 	if err := s.gate.Enter(); err != nil {
 		return nil, err
 	}
 	defer s.gate.Leave()
-	s.files.RLock()
-	defer s.files.RUnlock()
+	s.moving.RLock()
+	defer s.moving.RUnlock()
 	rec, err := s.place(ref).read()
 	if err != nil {
 		return nil, fmt.Errorf("read from spool: %w", err)
@@ -442,14 +442,14 @@ func (s *Queue) Read(ref Ref) ([]byte, error) {
 	return rec, nil
 }
 
-func (s *Queue) place(ref Ref) place {
+func (s *Files) place(ref Ref) place {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.places[ref]
 }
 
 // Remove implements [Records].
-func (s *Queue) Remove(ref Ref) {
+func (s *Files) Remove(ref Ref) {
 	if s.gate.Enter() != nil {
 		return // the next process has the record again
 	}
@@ -464,9 +464,9 @@ func (s *Queue) Remove(ref Ref) {
 }
 
 // remove removes a record, and returns its segment if that has no others.
-func (s *Queue) remove(ref Ref) *segment {
-	s.files.RLock()
-	defer s.files.RUnlock()
+func (s *Files) remove(ref Ref) *segment {
+	s.moving.RLock()
+	defer s.moving.RUnlock()
 	s.place(ref).markRemoved()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -481,7 +481,7 @@ func (s *Queue) remove(ref Ref) *segment {
 }
 
 // drop removes a segment without records, and its directory with the last one. The caller holds writing and mu.
-func (s *Queue) drop(seg *segment) error {
+func (s *Files) drop(seg *segment) error {
 	at := slices.Index(s.segments, seg)
 	if at < 0 || seg.records > 0 {
 		return nil // it was already dropped, or has new records
@@ -497,7 +497,7 @@ func (s *Queue) drop(seg *segment) error {
 
 // dropDir removes a directory without segments, except those to which records may be written at any time. The caller holds writing and
 // mu.
-func (s *Queue) dropDir(d *lockedDir) error {
+func (s *Files) dropDir(d *lockedDir) error {
 	at := slices.Index(s.dirs, d)
 	if at < 0 || d == s.own.dir || d == s.aside.dir || slices.ContainsFunc(s.segments, func(g *segment) bool { return g.dir == d }) {
 		return nil
@@ -507,14 +507,14 @@ func (s *Queue) dropDir(d *lockedDir) error {
 }
 
 // Len returns the number of records and their size, including 8 bytes of framing each. Quarantined records do not count.
-func (s *Queue) Len() (records int, bytes int64) {
+func (s *Files) Len() (records int, bytes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.places), s.bytes
 }
 
 // Close waits for running calls, and closes the files. The next Open takes over the remaining records.
-func (s *Queue) Close() error {
+func (s *Files) Close() error {
 	if !s.gate.Shut() {
 		return nil
 	}
@@ -527,7 +527,7 @@ func (s *Queue) Close() error {
 }
 
 // release closes all files, removes empty directories, and unlocks the others.
-func (s *Queue) release() error {
+func (s *Files) release() error {
 	s.own.dir, s.aside.dir = nil, nil // nothing is written any more
 	errs := []error{s.sweep()}
 	for _, seg := range s.segments {
