@@ -441,6 +441,45 @@ func TestLargeTurnsAreSpooledAFewAtATime(t *testing.T) {
 	}
 }
 
+// weighed is a spool that measures the records which were read and are not removed yet.
+type weighed struct {
+	queue
+	read, most atomic.Int64
+}
+
+func (q *weighed) Read(ref spool.Ref) ([]byte, error) {
+	rec, err := q.queue.Read(ref)
+	q.most.Store(max(q.most.Load(), q.read.Add(int64(len(rec)))))
+	return rec, err
+}
+
+func (q *weighed) Remove(ref spool.Ref) {
+	rec, _ := q.queue.Read(ref)
+	q.read.Add(int64(-len(rec)))
+	q.queue.Remove(ref)
+}
+
+// TestLargeTurnsAreReplayedAFewAtATime: the spool of many sessions is not in memory at once, and a turn that is larger than the bound is
+// replayed, too.
+func TestLargeTurnsAreReplayedAFewAtATime(t *testing.T) {
+	withSluggish(t, func(l *lab, store *sluggish, log *journal) {
+		l.m.Close()
+		disk := &weighed{}
+		l.m = memory.New(store, disk, memory.Options{Log: slog.New(slog.NewTextHandler(log, nil))})
+		for i := range 12 {
+			l.lateTurn(named(fmt.Sprint(i, "-slow")), "u:"+strings.Repeat("x", 3<<20), "a:1")
+		}
+		l.lateTurn(named("large"), "u:"+strings.Repeat("x", 9<<20), "a:1")
+		store.pace = 100 * time.Millisecond
+		store.set(false, "-slow")
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if n, _ := disk.Len(); n > 0 || disk.most.Load() > 10<<20 || disk.most.Load() < 6<<20 {
+			t.Errorf("%d turns wait, and up to %d MiB were read at the same time", n, disk.most.Load()>>20)
+		}
+	})
+}
+
 // TestCloseEndsReplay: a store that answers and does not take a spooled turn does not keep a process from its end.
 func TestCloseEndsReplay(t *testing.T) {
 	withSluggish(t, func(l *lab, store *sluggish, log *journal) {
