@@ -374,6 +374,18 @@ func (it *storedItem) isAnswer(resent wire.Item) bool {
 	return text != "" && text == strings.TrimSpace(stored.Said())
 }
 
+// longestKnown returns the match of the longest known history that ends with one of items[from:to]; it is empty if there is none.
+func (m *merger) longestKnown(ctx context.Context, from, to int) (match, error) {
+	known, err := m.stored.lookup(ctx, m.in.ends[from:to])
+	if err != nil {
+		return match{}, err
+	}
+	if i, k := m.in.longest(from, known); k != nil {
+		return m.in.branch(i, k), nil
+	}
+	return match{}, nil
+}
+
 // longest returns the longest of the request's histories that ends at a known place, as the item at its end and that place; nil
 // for none. known[i] is the place behind item first+i, if there is one.
 func (in *incoming) longest(first int, known []*linePosition) (item int, k *linePosition) {

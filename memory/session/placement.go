@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -250,12 +251,12 @@ func (q *placement) continues(ctx context.Context) (plan, error) {
 	if q.in.anySaidByModel(fresh) || headMoved && len(fresh) > 0 {
 		// More of the request may be stored behind an end that the head still knows: answers that the client has, or a question
 		// that it asks again.
-		known, err := q.merge.stored.lookup(ctx, q.in.ends[p.fresh:])
+		longer, err := q.merge.longestKnown(ctx, p.fresh, len(q.in.ends))
 		if err != nil {
 			return plan{}, err
 		}
-		if i, k := q.in.longest(p.fresh, known); k != nil {
-			p = q.in.branch(i, k)
+		if longer.relation != "" {
+			p = longer
 		}
 	}
 	return q.onLine(p), nil
@@ -316,16 +317,12 @@ func (q *placement) guards() bool {
 
 // beside returns the plan of a side request. One that was asked before is on the same line.
 func (q *placement) beside(ctx context.Context, r rule) (plan, error) {
-	known, err := q.merge.stored.lookup(ctx, q.in.ends)
+	m, err := q.merge.longestKnown(ctx, 0, len(q.in.ends))
 	if err != nil {
 		return plan{}, err
 	}
-	m := match{relation: relRoot}
-	if i, k := q.in.longest(0, known); k != nil {
-		m = q.in.branch(i, k)
-		if m.line = 0; k.Side {
-			m.line = k.Line // the same was asked before
-		}
+	if m.relation = cmp.Or(m.relation, relRoot); !m.side {
+		m.line = 0 // else the same was asked before
 	}
 	return plan{match: m, rule: r, standing: Side}, nil
 }
@@ -402,20 +399,19 @@ func (q *placement) known(ctx context.Context) (plan, error) {
 
 	// A fully known history was not trimmed, even if it repeats the end of the head line.
 	from := max(0, trimmed.fresh-1)
-	places, err := q.merge.stored.lookup(ctx, q.in.ends[from:])
+	m, err := q.merge.longestKnown(ctx, from, len(q.in.ends))
 	if err != nil {
 		return plan{}, err
 	}
-	if i, k := q.in.longest(from, places); k != nil {
-		p := q.in.branch(i, k)
-		if q.mode != HistoryAuto || q.in.anySaidByModel(q.in.items[:p.fresh]) || !k.Side && (q.in.systemPrompt == q.head.SystemPrompt || q.asksAgain(i)) {
-			return q.onLine(p), nil
+	if m.relation != "" {
+		own := !m.side && (q.in.systemPrompt == q.head.SystemPrompt || q.asksAgain(m.fresh-1))
+		if own || q.mode != HistoryAuto || q.in.anySaidByModel(q.in.items[:m.fresh]) {
+			return q.onLine(m), nil
 		}
 		// A guard sends the same text in every turn, and title requests quote the user: under other instructions a repeated
 		// message proves nothing. What a side request has said is new to the conversation.
-		if !k.Side {
-			begins := p
-			q.begins = &begins
+		if !m.side {
+			q.begins = &m
 		}
 	}
 
@@ -454,14 +450,7 @@ func (q *placement) deleted(ctx context.Context, trimmed match) (match, error) {
 	if first == 0 || q.offer().Tools > 0 || !q.in.anySaidByModel(q.in.items[:first]) {
 		return match{}, nil
 	}
-	known, err := q.merge.stored.lookup(ctx, q.in.ends[first-1:first])
-	if err != nil {
-		return match{}, err
-	}
-	if i, k := q.in.longest(first-1, known); k != nil {
-		return q.in.branch(i, k), nil
-	}
-	return match{}, nil
+	return q.merge.longestKnown(ctx, first-1, first)
 }
 
 // ownHistory places a request that begins like a run with the stored history before it, and has later answers: its client
