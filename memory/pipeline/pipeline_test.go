@@ -217,6 +217,15 @@ func TestWithoutLayersNothingIsDone(t *testing.T) {
 	}
 }
 
+// A run without layers and limits counts for the model of its request, such as a summary of what a window has cut off.
+func TestWithoutLayersTheModelCounts(t *testing.T) {
+	p := build(t, Options{Count: func(model, text string) int { return len(model) + len(text) }})
+	r, err := p.Begin(t.Context(), "tenant", layer.Turn{Model: "gpt"}, nil, Credential{})
+	if err != nil || r.Count("text") != len("gpt"+"text") {
+		t.Errorf("%d tokens: %v", r.Count("text"), err)
+	}
+}
+
 func TestRecall(t *testing.T) {
 	broken := &fake{recall: func(ctx, *layer.Turn, layer.State, int) (layer.Recalled, error) {
 		return layer.Recalled{Messages: []string{"no"}}, errors.New("secret words")
