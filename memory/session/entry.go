@@ -173,7 +173,7 @@ func (e *Entry) find(ctx context.Context, st *state, in *incoming, mode History)
 		return p, err
 	}
 	m, err := q.merge.repetition(ctx)
-	if err != nil || m.relation == "" {
+	if err != nil || !m.found() {
 		return p, err
 	}
 	if p = q.before(m, ruleRepeated); !in.answers() {

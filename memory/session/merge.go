@@ -22,7 +22,7 @@ const (
 	relUpstream relation = "upstream" // upstream has the history
 )
 
-// match is what a request has in common with the transcript. Without anything in common, its relation is empty.
+// match is what a request has in common with the transcript. It is empty without anything in common.
 type match struct {
 	relation relation
 	// line is the line that the items are stored on, 0 for a new one. A line is all that shares its beginning, with its
@@ -37,6 +37,9 @@ type match struct {
 	certain      bool      // a trimmed history that cannot be the beginning of a fully known one
 	upto         position  // the end of the items of a repetition with the stored history before it; else zero
 }
+
+// found reports whether the request has anything in common with the transcript.
+func (m *match) found() bool { return m.relation != "" }
 
 // goBehind moves the new items, with the history before them, behind another end.
 func (m *match) goBehind(t *tail) {
@@ -54,7 +57,7 @@ type merger struct {
 }
 
 // ends looks for the head and the other known ends among the request's chain hashes; the longest match wins.
-func (m *merger) ends() (match, bool) {
+func (m *merger) ends() match {
 	h, in := m.head, m.in
 	for i, end := range slices.Backward(in.ends) {
 		at, ok := h.endAt(end.Chain)
@@ -71,17 +74,17 @@ func (m *merger) ends() (match, bool) {
 		if p.fresh == len(in.items) {
 			p.relation = relResend
 		}
-		return p, true
+		return p
 	}
-	return match{}, false
+	return match{}
 }
 
 // trimmed recognises a client that left out the beginning of its own history: the request contains the head, preceded by the
 // end of the head line. The items before that are the client's summary.
-func (m *merger) trimmed() (match, bool) {
+func (m *merger) trimmed() match {
 	h, in := m.head, m.in
 	if len(h.Ring) == 0 {
-		return match{}, false
+		return match{}
 	}
 	last := h.Ring[len(h.Ring)-1].Content
 	for i := range slices.Backward(in.items) {
@@ -95,9 +98,9 @@ func (m *merger) trimmed() (match, bool) {
 		return match{
 			relation: relTrim, parent: h.Pos, line: h.Line, systemPrompt: h.SystemPrompt, fresh: i + 1, summary: first, offset: unitsBetween(in.ends[i], h.Pos),
 			certain: first == 0 && equal >= certainItems && h.Ring.endsOnce(),
-		}, true
+		}
 	}
-	return match{}, false
+	return match{}
 }
 
 // certainItems is the number of items at the beginning of a request, equal to the end of the head line, that cannot match by
@@ -128,19 +131,19 @@ func (m *merger) equalEnd(i int) (first, equal int) {
 
 // run finds the place of a later request of an agent's run whose first request had only new items: agents without a memory
 // resend the items of the run, and nothing before it.
-func (m *merger) run() (match, bool) {
+func (m *merger) run() match {
 	starts := m.runStarts()
 	for _, start := range starts {
 		m.in.begin(start)
-		if p, ok := m.ends(); ok && m.in.anySaidByModel(m.in.items[:p.fresh]) {
+		if p := m.ends(); p.found() && m.in.anySaidByModel(m.in.items[:p.fresh]) {
 			p.offset = unitsBetween(position{}, start)
-			return p, true
+			return p
 		}
 	}
 	if len(starts) > 0 {
 		m.in.begin(position{})
 	}
-	return match{}, false
+	return match{}
 }
 
 // runStarts returns the possible beginnings of a request that is not the first of its run, the likeliest first.
@@ -204,7 +207,7 @@ func (m *merger) overlap(ctx context.Context) (match, error) {
 			continue
 		}
 		p, err := m.overlapFrom(ctx, i, found[n])
-		if err != nil || p.relation != "" {
+		if err != nil || p.found() {
 			return p, err
 		}
 	}
@@ -293,9 +296,9 @@ func (m *merger) repeats(ctx context.Context) (first, end int, err error) {
 	if !m.in.anySaidByModel(m.in.items) {
 		return 0, 0, nil
 	}
-	if p, ok := m.ends(); ok && p.parent == m.head.Pos {
+	if p := m.ends(); p.found() && p.parent == m.head.Pos {
 		end = p.fresh
-	} else if p, ok := m.trimmed(); ok {
+	} else if p := m.trimmed(); p.found() {
 		first, end = p.summary, p.fresh
 	}
 	if first > 0 || end == 0 {

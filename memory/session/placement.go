@@ -135,8 +135,8 @@ func byHead(decide func(*placement) plan) func(*placement, context.Context) (pla
 // onHead places a request that continues the head, as this process wrote it last, with only user messages and results. It needs no
 // reading. The plan is empty for other requests.
 func (q *placement) onHead() plan {
-	m, ok := q.merge.ends()
-	if q.in.stateful || !ok || m.relation != relContinue || m.parent != q.head.Pos {
+	m := q.merge.ends()
+	if q.in.stateful || m.relation != relContinue || m.parent != q.head.Pos {
 		return plan{} // upstream knows the place of a stateful request; the others do not continue the head
 	}
 	if slices.ContainsFunc(q.in.items[m.fresh:], func(it wire.Item) bool { return !landmark(it) }) {
@@ -239,8 +239,8 @@ func (q *placement) empty() plan {
 
 // continues takes a request for the continuation of an end that the head knows.
 func (q *placement) continues(ctx context.Context) (plan, error) {
-	p, ok := q.merge.ends()
-	if !ok || p.systemPrompt != q.in.systemPrompt && !q.in.anyMadeByModel(q.in.items) && q.helperKind() != "" {
+	p := q.merge.ends()
+	if !p.found() || p.systemPrompt != q.in.systemPrompt && !q.in.anyMadeByModel(q.in.items) && q.helperKind() != "" {
 		return plan{}, nil // for the latter, a helper asks about the user's first message in that message's own words
 	}
 	if p.side && q.mode == HistoryAuto && !q.in.anySaidByModel(q.in.items[:p.fresh]) {
@@ -255,7 +255,7 @@ func (q *placement) continues(ctx context.Context) (plan, error) {
 		if err != nil {
 			return plan{}, err
 		}
-		if longer.relation != "" {
+		if longer.found() {
 			p = longer
 		}
 	}
@@ -380,8 +380,8 @@ func (q *placement) run() plan {
 	if !q.mayPrecede() || q.in.resends() {
 		return plan{}
 	}
-	m, ok := q.merge.run()
-	if !ok {
+	m := q.merge.run()
+	if !m.found() {
 		return plan{}
 	}
 	p := q.before(m, ruleRun)
@@ -392,8 +392,8 @@ func (q *placement) run() plan {
 // known places a request with items of the transcript: behind its longest known beginning, behind the end of a history that the
 // client has trimmed, or behind its latest known passage.
 func (q *placement) known(ctx context.Context) (plan, error) {
-	trimmed, ok := q.merge.trimmed()
-	if ok && trimmed.certain {
+	trimmed := q.merge.trimmed()
+	if trimmed.certain {
 		return q.onLine(trimmed), nil
 	}
 
@@ -403,7 +403,7 @@ func (q *placement) known(ctx context.Context) (plan, error) {
 	if err != nil {
 		return plan{}, err
 	}
-	if m.relation != "" {
+	if m.found() {
 		own := !m.side && (q.in.systemPrompt == q.head.SystemPrompt || q.asksAgain(m.fresh-1))
 		if own || q.mode != HistoryAuto || q.in.anySaidByModel(q.in.items[:m.fresh]) {
 			return q.onLine(m), nil
@@ -415,28 +415,28 @@ func (q *placement) known(ctx context.Context) (plan, error) {
 		}
 	}
 
-	if ok {
-		if m, err := q.deleted(ctx, trimmed); err != nil || m.relation != "" {
+	if trimmed.found() {
+		if m, err := q.deleted(ctx, trimmed); err != nil || m.found() {
 			return q.onLine(m), err
 		}
 	}
 
 	if q.mayPrecede() && !q.in.resends() {
 		m, err := q.merge.earlierRun(ctx)
-		if err != nil || m.relation != "" {
+		if err != nil || m.found() {
 			p := q.before(m, ruleRun)
 			p.shown, p.systemPrompt = onlyNew, q.head.SystemPrompt
 			return p, err
 		}
 	}
-	if ok {
+	if trimmed.found() {
 		return q.onLine(trimmed), nil
 	}
 	if !q.in.anyMadeByModel(q.in.items) {
 		return plan{}, nil // only user messages: repeated or not, they are new
 	}
 	p, err := q.merge.overlap(ctx)
-	if err != nil || p.relation == "" {
+	if err != nil || !p.found() {
 		return plan{}, err
 	}
 	return q.onLine(p), nil
@@ -460,7 +460,7 @@ func (q *placement) ownHistory(ctx context.Context) (plan, error) {
 		return plan{}, nil
 	}
 	m, err := q.merge.earlierRun(ctx)
-	if err != nil || m.relation == "" {
+	if err != nil || !m.found() {
 		return plan{}, err
 	}
 	q.in.begin(position{})
