@@ -126,23 +126,7 @@ func (t *Turn) Sent(s view.Shape) view.Sent {
 		m.Without(t.chosen.hiddenItems())
 	}
 	m.Own = t.owns()
-	repaired := 0
-	if s.Portable || s.NoMedia {
-		repaired = m.Reshape(s)
-	}
-	sent := m.As(s.Form)
-	sent.Repaired += repaired
-	if s.Mend != 0 {
-		// Some of what servers refuse is made by the conversion of items from the other API.
-		was := wire.ConvertAll(sent.Items, t.messages.Dialect)
-		sent.Items = s.Mend.Apply(was)
-		for i, it := range was {
-			if m.Own(it) && !wire.SameBytes(it.Raw, sent.Items[i].Raw) {
-				sent.Repaired++
-			}
-		}
-	}
-	return sent
+	return m.In(s)
 }
 
 // owns returns a function that reports whether an item is the client's own.

@@ -70,11 +70,9 @@ func sentAs(turn *turnrecord.Record, prompt systemPromptRecord, body []wire.Item
 	if err != nil {
 		return nil, err
 	}
-	form := view.AsIs
-	if turn.View.Messages != "" {
-		if form, err = view.ParseForm(turn.View.Messages); err != nil {
-			return nil, fmt.Errorf("turn %s: %w", turn.ID, err)
-		}
+	shape, err := shapeOf(&turn.View)
+	if err != nil {
+		return nil, fmt.Errorf("turn %s: %w", turn.ID, err)
 	}
 	d, err := dialects.Parse(turn.Dialect)
 	if err != nil {
@@ -87,17 +85,7 @@ func sentAs(turn *turnrecord.Record, prompt systemPromptRecord, body []wire.Item
 	if turn.View.Continues {
 		m.Continue(turn.View.Carried)
 	}
-	if turn.View.Portable || turn.View.NoMedia {
-		m.Reshape(view.Shape{Portable: turn.View.Portable, Own: turn.View.Own, NoCalls: turn.View.NoCalls, NoMedia: turn.View.NoMedia})
-	}
-	mend, err := view.ParseMend(turn.View.Mended)
-	if err != nil {
-		return nil, fmt.Errorf("turn %s: %w", turn.ID, err)
-	}
-	sent := m.As(form)
-	if mend != 0 {
-		sent.Items = mend.Apply(wire.ConvertAll(sent.Items, d))
-	}
+	sent := m.In(shape)
 	if text := wire.Text(sent.Instructions); text != "" {
 		return append([]wire.Item{wire.NewMessage(d, wire.System, text)}, sent.Items...), nil
 	}

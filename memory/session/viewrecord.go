@@ -55,6 +55,18 @@ func (r *ViewRecord) SentAs(s view.Shape, repaired int) {
 	r.reformed = repaired
 }
 
+// shapeOf returns the shape that SentAs recorded.
+func shapeOf(v *turnrecord.View) (s view.Shape, err error) {
+	s = view.Shape{Portable: v.Portable, Own: v.Own, NoCalls: v.NoCalls, NoMedia: v.NoMedia}
+	if v.Messages != "" {
+		if s.Form, err = view.ParseForm(v.Messages); err != nil {
+			return s, err
+		}
+	}
+	s.Mend, err = view.ParseMend(v.Mended)
+	return s, err
+}
+
 // Cost records what the view cost. Call it after Chosen.
 func (r *ViewRecord) Cost(t turnrecord.Tokens) { r.view.Tokens = &t }
 

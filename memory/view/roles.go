@@ -226,6 +226,27 @@ type Sent struct {
 	Repaired int
 }
 
+// In returns the view in a shape, as it is sent. NoTools is left to the caller, who knows the tools.
+func (m Messages) In(s Shape) Sent {
+	repaired := 0
+	if s.Portable || s.NoMedia {
+		repaired = m.Reshape(s)
+	}
+	sent := m.As(s.Form)
+	sent.Repaired += repaired
+	if s.Mend != 0 {
+		// Some of what servers refuse is made by the conversion of items from the other API.
+		was := wire.ConvertAll(sent.Items, m.Dialect)
+		sent.Items = s.Mend.Apply(was)
+		for i, it := range was {
+			if m.own(it) && !wire.SameBytes(it.Raw, sent.Items[i].Raw) {
+				sent.Repaired++
+			}
+		}
+	}
+	return sent
+}
+
 // Same reports whether a form does not change the view.
 func (m *Messages) Same(f Form) bool {
 	added := len(m.After) > 0 || slices.ContainsFunc(m.Blocks, func(b Block) bool { return len(b.Texts) > 0 })
