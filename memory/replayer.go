@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -25,8 +26,8 @@ type replayer struct {
 	seen  *spooledSeen
 	bytes *semaphore.Weighted // of the records that are in memory
 
-	mu     sync.Mutex
-	waited map[cache.Group]bool // whose earlier turns in other processes were waited for in vain since the spool was empty
+	waits  atomic.Bool // for other processes, until a session has waited in vain in this drain
+	inVain int         // drains in which one did, since the spool was empty
 }
 
 const (
@@ -39,10 +40,11 @@ const (
 	// spoolRest is how long a turn that began without the store waits in the spool for announcements of earlier turns by other
 	// processes.
 	spoolRest = 2 * replicas.Beat
-	// othersWait is how long a turn waits in the spool while another process has to write an earlier one first, and othersLook how often
-	// the other is looked at.
-	othersWait = 2 * time.Second
-	othersLook = 20 * time.Millisecond
+	// othersWait is how long a turn waits in the spool while another process has to write an earlier one first, othersLook how often
+	// the other is looked at, and othersDrains in how many drains turns do so in vain until the spool is empty.
+	othersWait   = 2 * time.Second
+	othersLook   = 20 * time.Millisecond
+	othersDrains = 2
 	// spoolMiBWait is the time that a replay may take per MiB of the record, which is written in portions, on top of ten times
 	// Options.CommitWait.
 	spoolMiBWait = 2 * time.Second
@@ -60,7 +62,7 @@ var (
 )
 
 func newReplayer(m *Memory, queue *turnqueue.Queue, seen *spooledSeen) *replayer {
-	return &replayer{m: m, queue: queue, seen: seen, bytes: semaphore.NewWeighted(replayBytes), waited: make(map[cache.Group]bool)}
+	return &replayer{m: m, queue: queue, seen: seen, bytes: semaphore.NewWeighted(replayBytes)}
 }
 
 // drain writes the turns of all sessions that wait. It returns why some of them still wait: errSpool, or else any reason.
@@ -69,6 +71,7 @@ func (r *replayer) drain(ctx context.Context) error {
 	sessions.SetLimit(replaySessions)
 	var mu sync.Mutex
 	var reason error
+	r.waits.Store(r.inVain < othersDrains)
 	for _, g := range r.queue.Groups() {
 		sessions.Go(func() error {
 			err := r.drainSession(ctx, g)
@@ -81,8 +84,11 @@ func (r *replayer) drain(ctx context.Context) error {
 		})
 	}
 	_ = sessions.Wait() // see reason
+	if !r.waits.Load() {
+		r.inVain++
+	}
 	if n, _ := r.queue.Len(); n == 0 {
-		clear(r.waited)
+		r.inVain = 0
 	}
 	return reason
 }
@@ -174,19 +180,14 @@ func (r *replayer) isFresh(rec *spooled) bool {
 // twice, first among those that wait (see turnWriter.park). Where that does not help, as with a process that cannot write its turns,
 // later turns do not wait.
 func (r *replayer) awaitOthers(ctx context.Context, t *replayedTurn) {
-	r.mu.Lock()
-	waits := t.answer != nil && !r.waited[t.Group] && len(r.waited) < replaySessions
-	r.mu.Unlock()
-	if !waits {
+	if t.answer == nil || !r.waits.Load() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, othersWait)
 	defer cancel()
 	for r.m.peers.MayHoldEarlier(ctx, t.Group, t.rec.Turn, true) {
 		if !sleep(ctx, othersLook) {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.waited[t.Group] = true
+			r.waits.Store(false)
 			return
 		}
 	}
