@@ -142,7 +142,7 @@ func run(ctx context.Context, from sources, c Config, hangup <-chan os.Signal, s
 	watched, unwatch := context.WithCancel(ctx)
 	defer unwatch()
 	watching := l.watch(watched, hangup)
-	greet(stderr, ln.Addr(), c, upstreams)
+	l.announce(stderr, upstreams)
 	select {
 	case <-ended: // the listener failed; requests in flight can still finish
 	case <-ctx.Done():
@@ -304,21 +304,28 @@ func (l *live) measure(ctx context.Context) error {
 	return nil
 }
 
-// greet prints where the proxy listens, and a request to try, for users who start it by hand.
-func greet(w io.Writer, addr net.Addr, c Config, upstreams *providers.Set) {
+// announce logs where the proxy listens. Users who start it by hand get that as text, with a request to try.
+func (l *live) announce(stderr io.Writer, upstreams *providers.Set) {
+	clients, operators := l.listeners.addresses()
+	scheme := "http"
+	if l.c.Server.TLSCert != "" {
+		scheme = "https"
+	}
+	url := scheme + "://" + clients + "/v1"
 	var to []string
 	for _, p := range upstreams.All() {
 		to = append(to, showUpstream(p))
 	}
-	scheme := "http"
-	if c.Server.TLSCert != "" {
-		scheme = "https"
+	store := showStoreURL(l.c.Store.URL.Reveal())
+
+	if !isTerminal(stderr) { // collectors of logs want JSON only
+		l.log.Info("started", "version", version(), "url", url, "admin_listen", operators, "providers", to, "store", store)
+		return
 	}
-	url := scheme + "://" + addr.String() + "/v1"
-	_, _ = fmt.Fprintf(w, "remora listens on %s, forwards to %s, remembers in %s\n"+
+	_, _ = fmt.Fprintf(stderr, "remora listens on %s, forwards to %s, remembers in %s\n"+
 		"try: curl %s/chat/completions -H \"Authorization: Bearer $OPENAI_API_KEY\" -H \"Content-Type: application/json\""+
 		" -H \"X-Session-Id: first\" -d '{\"model\":\"gpt-5-mini\",\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"}]}'\n",
-		url, strings.Join(to, ", "), showStoreURL(c.Store.URL.Reveal()), url)
+		url, strings.Join(to, ", "), store, url)
 }
 
 // flushWait bounds the export of the last spans and metrics when the proxy stops.

@@ -177,7 +177,7 @@ func TestClosedStderrDoesNotEndIt(t *testing.T) {
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
 	_ = writer.Close()
 	lines := bufio.NewScanner(reader)
-	for lines.Scan() && !strings.Contains(lines.Text(), "remora listens on ") {
+	for lines.Scan() && !strings.Contains(lines.Text(), `"msg":"started"`) {
 	}
 	_ = reader.Close()
 

@@ -211,7 +211,6 @@ store:
   spool: {dir: %q}
 providers:
   - {name: bench, kind: compatible, base_url: "http://%s/v1"}
-log: {level: warn}
 `
 
 // windowOnly stores transcripts and sends a window of 80 items, without layers that add blocks: the targets are for the cost of

@@ -86,7 +86,7 @@ func config(upstream, store string, more ...string) string {
 
 // configWith is config with the whole section store.
 func configWith(upstream, store string, more ...string) string {
-	return fmt.Sprintf("store: {%s}\nproviders: [{name: mock, kind: compatible, base_url: %q}]\nlog: {level: warn}\n%s",
+	return fmt.Sprintf("store: {%s}\nproviders: [{name: mock, kind: compatible, base_url: %q}]\n%s",
 		store, upstream+"/v1", strings.Join(more, "\n"))
 }
 

@@ -124,8 +124,8 @@ func (c *Child) Signal(sig os.Signal) error { return c.cmd.Process.Signal(sig) }
 func (c *Child) Explain(err error) error {
 	text := strings.TrimSpace(c.Log())
 	last := text[strings.LastIndexByte(text, '\n')+1:]
-	if last == "" || strings.HasPrefix(last, "try: ") || listensAt.MatchString(last) {
-		return err // only the greeting
+	if last == "" || listensAt.MatchString(last) {
+		return err // only that it has started
 	}
 	return fmt.Errorf("%w; the proxy said: %s", err, last)
 }
@@ -158,8 +158,8 @@ func (c *Child) StopWithin(d time.Duration) error {
 	return nil
 }
 
-// listensAt finds the origin in a proxy's greeting.
-var listensAt = regexp.MustCompile(`listens on (https?://[^/\s]+)`)
+// listensAt finds the origin in the line that a proxy logs when it listens, for which log.level must be info.
+var listensAt = regexp.MustCompile(`"msg":"started".*?,"url":"(https?://[^/"]+)`)
 
 // maxLog is the size of the part of the log that is kept, in bytes.
 const maxLog = 4 << 20
@@ -177,7 +177,7 @@ type Log struct {
 // NewLog returns an empty log.
 func NewLog() *Log { return &Log{listens: make(chan string, 1)} }
 
-// Listens receives the origin of a proxy once, when the log contains its greeting.
+// Listens receives the origin of a proxy once, when the log says that it has started.
 func (l *Log) Listens() <-chan string { return l.listens }
 
 // Write implements io.Writer.

@@ -23,7 +23,6 @@ import (
 const settings = `server: {listen: "127.0.0.1:0"}
 store: {url: "bolt:%s", commit_wait: 1m, read_wait: 1m, spool: {dir: ""}}
 providers: [{name: scripted, kind: compatible, base_url: %q}]
-log: {level: error}
 `
 
 // lab measures one configuration of layers.

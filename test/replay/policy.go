@@ -155,7 +155,6 @@ store:
   spool: {dir: ""}
 providers:
   - {name: scripted, kind: compatible, base_url: %q}
-log: {level: error}
 `
 
 // start starts a proxy with a policy. The caller must stop it.

@@ -126,7 +126,7 @@ func start(t *testing.T, store string, more ...string) *proxy {
 		t.Skip("what a process uses is read from /proc, which " + runtime.GOOS + " does not have")
 	}
 	admin := kit.FreeAddr(t)
-	p := kit.StartProxy(t, t.TempDir(), fmt.Sprintf("server: {admin_listen: %q}\nlog: {level: warn}\nstore: {%s, spool: {dir: spool}}\n%s\n",
+	p := kit.StartProxy(t, t.TempDir(), fmt.Sprintf("server: {admin_listen: %q}\nstore: {%s, spool: {dir: spool}}\n%s\n",
 		admin, store, strings.Join(more, "\n")))
 	return &proxy{Proxy: p, admin: admin}
 }

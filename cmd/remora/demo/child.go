@@ -54,7 +54,6 @@ memory:
     - {kind: history_window, max_items: %d, evict_batch: %d, in_flight: window}
     - kind: steering
       rules: [{id: small-orders, applies_to: [before_tool_call], action: deny, when: %q, guidance: %q}]
-log: {level: warn}
 `, "bolt:"+filepath.Join(dir, "demo.db"), filepath.Join(dir, "spool"), upstream+"/v1", maxItems, evictBatch, rule, refusal)}
 }
 
