@@ -15,6 +15,8 @@ import (
 	"remora/cache"
 	"remora/cache/spool"
 	"remora/memory"
+	"remora/memory/layer"
+	"remora/memory/pipeline"
 	"remora/wire"
 	"remora/wire/dialects"
 )
@@ -154,6 +156,40 @@ func TestTurnsThatTeachNothingAreToldOnce(t *testing.T) {
 			t.Errorf("%d lines tell of it:\n%s", n, log)
 		}
 	})
+}
+
+// TestLayersWithoutNewsAreNotToldLost: a process that ends during an outage says that layers lost what they learned, unless they have
+// learned nothing. Turns of which they learned nothing do not take the place of others.
+func TestLayersWithoutNewsAreNotToldLost(t *testing.T) {
+	for name, c := range map[string]struct {
+		layer  pipeline.Layer
+		learns bool
+	}{
+		"nothing learned": {notebook(t, layer.Thread), false},
+		"observations":    {observer(t, layer.Thread), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withSluggish(t, func(l *lab, store *sluggish, log *journal) {
+				store.set(false, "")
+				l.m.Close()
+				l.m = memory.New(store, &queue{}, memory.Options{Shape: memory.Shape{Layers: layersOf(t, c.layer)}, Log: slog.New(slog.NewTextHandler(log, nil))})
+				var turns []*memory.Turn
+				for i := range 300 {
+					turns = append(turns, l.begin(memory.Call{Scope: named(fmt.Sprint("s", i))}, "u:1"))
+				}
+				store.set(true, "")
+				for _, turn := range turns {
+					turn.Commit(answer(t, "a:1"))
+				}
+				l.m.Close()
+				for _, line := range []string{"what layers learned", "too many turns are settling"} {
+					if got := strings.Contains(log.String(), line); got != c.learns {
+						t.Errorf("the log has %q: %v", line, got)
+					}
+				}
+			})
+		})
+	}
 }
 
 func asking(t *testing.T, words string) *wire.Request {

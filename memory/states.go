@@ -103,11 +103,6 @@ func (st *states) group(g cache.Group) *stateGroup {
 	return &st.groups[at]
 }
 
-// empty reports whether no layer keeps a state.
-func (st *states) empty() bool {
-	return !slices.ContainsFunc(st.groups, func(g stateGroup) bool { return len(g.cells) > 0 })
-}
-
 // forget leaves the session values for the next views unchanged: the conversation's window and pinned prefix do not apply to a
 // request that stands alone.
 func (st *states) forget() { st.values = sessionValues{} }

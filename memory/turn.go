@@ -407,7 +407,7 @@ func (t *Turn) Commit(a Answer) {
 			t.m.past.EmbedSoon(t.shape.Embeddings, t.call.Scope, t.call.Credential, t.ID)
 		}
 		t.m.sweepSoon(l)
-	case after != nil || !l.states.empty():
+	case after != nil || len(l.run.Changes()) > 0: // layers have something to write after the outage
 		if !t.m.settling.begin(t.base, l.afterOutage(after)) {
 			t.m.spool.seen.put(t.ID, nil) // layers get the items again that the window has cut off
 		}
