@@ -26,11 +26,12 @@ func (o *outgoing) shapeNow() view.Shape {
 	}
 	s := view.Shape{Form: form, Portable: o.isFallback()}
 	s = s.And(o.lesson(aboutItems).shape).And(o.lesson(aboutCalls).shape)
+	session := o.req.head.id.session
 	if !pinned {
-		s = s.And(o.lesson(aboutRoles).shape)
+		s = s.And(o.lesson(aboutRoles).shape).And(o.lesson(aboutRoles, session).shape)
 	}
 	if len(o.req.turn.tools) > 0 {
-		s = s.And(o.lesson(aboutTools).shape)
+		s = s.And(o.lesson(aboutTools).shape).And(o.lesson(aboutTools, session).shape)
 	}
 	return s
 }
@@ -54,6 +55,8 @@ type correction struct {
 	was, is view.Shape
 	head    providers.Head
 	refusal *refusal
+
+	roles, tools bool // a refusal speaks of them
 
 	second []byte // the refusal of this try, once it was read
 	last   bool   // no third try follows
@@ -87,6 +90,7 @@ func (a *attempt) correct(head *providers.Head) (*correction, error) {
 	}
 
 	c := &correction{was: a.out.shape, is: next, refusal: r}
+	c.roles, c.tools = r.asksFor()
 	c.head.Copy(head)
 	a.corrected = true
 	a.status = status
@@ -115,6 +119,7 @@ func (a *attempt) correctRound(head *providers.Head, body []byte, err error) *co
 		return nil
 	}
 	c := &correction{was: a.out.shape, is: next, refusal: r}
+	c.roles, c.tools = r.asksFor()
 	c.head.Copy(head)
 	a.corrected, a.out.shape = true, next
 	a.req.trace.answered(a, head.Status(), &wire.Reply{})
@@ -148,11 +153,12 @@ func (c *correction) further(a *attempt, head *providers.Head, err error) *corre
 	wanted := a.out.wanted(second)
 	wanted.NoTools = second.aboutTools() && a.out.offersLayerTools()
 	next := a.out.changed(wanted)
-	if len(next) == 0 || a.req.ending.over() {
+	if len(next) == 0 || second.aboutContent() || a.req.ending.over() {
 		return nil
 	}
 
-	also := &correction{was: c.was, is: next[0], refusal: c.refusal, last: true}
+	roles, tools := second.asksFor()
+	also := &correction{was: c.was, is: next[0], refusal: c.refusal, roles: c.roles || roles, tools: c.tools || tools, last: true}
 	also.head.Copy(&c.head)
 	a.req.trace.answered(a, head.Status(), &wire.Reply{})
 	a.upstream.Close()
@@ -226,10 +232,13 @@ const leastTokens = 250
 // come first where the refusal names nothing. What it mentions comes first, and calls and media are changed only if it asks for that.
 // After a try that did not help, the client's next request that is refused for the like gets the next shape, and the first one again
 // after the last; not after a failure, unless it is the session's first of the kind within the hour. In a later round of an answer,
-// tools stay.
+// tools stay. What a filter refuses, and what memory does not change, no shape avoids.
 func (o *outgoing) nextShape(r *refusal, later bool) (view.Shape, bool) {
+	if r.aboutContent() {
+		return view.Shape{}, false
+	}
 	form, aboutTools := r.form(), r.aboutTools()
-	if r.isFailure() && form == view.AsIs && !aboutTools && !r.aboutMedia() && r.mend() == 0 {
+	if r.isFailure() && form == view.AsIs && !aboutTools && !r.aboutMedia() && !r.aboutTemplate() && r.mend() == 0 {
 		return view.Shape{}, false // probably a passing failure: if it helped, layers would lose their tools for an hour
 	}
 	// Upstream that speaks of tools where none are offered means the calls in the history.
@@ -246,7 +255,7 @@ func (o *outgoing) nextShape(r *refusal, later bool) (view.Shape, bool) {
 	switch {
 	case r.isTooLarge() && len(media) > 0:
 		return media[0], true
-	case r.isTooLarge(), len(options) == 0:
+	case r.isTooLarge(), len(options) == 0, !named && r.aboutParameter():
 		return view.Shape{}, false
 	case len(mended) > 0, len(media) > 0: // in words that leave little doubt
 	case aboutItems:
@@ -379,18 +388,26 @@ func (o *outgoing) changed(by view.Shape) []view.Shape {
 	return []view.Shape{next}
 }
 
-// learnShape remembers the changes that made upstream accept a request.
+// learnShape remembers the changes that made upstream accept a request. Roles and tools that no refusal has spoken of change for the
+// session alone: upstream may have accepted the request by luck.
 func (o *outgoing) learnShape(c *correction) {
 	was, is := c.was, c.is
+	before := o.lesson(aboutOrder, o.orderOf(c.refusal)...).shape // what refusals of earlier requests asked for
 	o.req.s.lessons.forget(o.lessonKey(aboutOrder, o.orderOf(c.refusal)...))
-	if c.refusal.aboutToolCount() {
-		return // other requests have fewer
+	if c.refusal.aboutThisRequest() {
+		return
+	}
+	who := func(named bool) []string {
+		if named {
+			return nil
+		}
+		return []string{o.req.head.id.session}
 	}
 	if is.Form != was.Form {
-		o.learn(aboutRoles, lesson{shape: view.Shape{Form: is.Form}})
+		o.learn(aboutRoles, lesson{shape: view.Shape{Form: is.Form}}, who(c.roles || before.Form != view.AsIs)...)
 	}
 	if is.NoTools != was.NoTools {
-		o.learn(aboutTools, lesson{shape: view.Shape{NoTools: true}})
+		o.learn(aboutTools, lesson{shape: view.Shape{NoTools: true}}, who(c.tools)...)
 	}
 	if is.Mend != was.Mend {
 		o.learn(aboutCalls, lesson{shape: view.Shape{Mend: is.Mend}})
@@ -398,7 +415,7 @@ func (o *outgoing) learnShape(c *correction) {
 	if is.Portable != was.Portable || is.Own != was.Own || is.NoCalls != was.NoCalls || is.NoMedia != was.NoMedia {
 		o.learn(aboutItems, lesson{shape: view.Shape{Portable: is.Portable, Own: is.Own, NoCalls: is.NoCalls, NoMedia: is.NoMedia}})
 	}
-	o.req.s.log.Info("upstream takes requests of a model in another shape only; that is remembered for an hour",
+	o.req.s.log.Info("upstream has taken a refused request of a model in another shape; that is remembered for an hour",
 		"provider", o.provider.Name(), "model", bounded(o.modelName()), "messages", is.Form.String(), "layer_tools", !is.NoTools, "portable_items", is.Portable, "media", !is.NoMedia, "calls", strings.Join(is.Mend.Names(), " "))
 }
 
@@ -427,8 +444,8 @@ func bounded(s string) string { return s[:min(len(s), 128)] }
 
 // What a lesson is about.
 const (
-	aboutRoles    = "roles"    // per dialect: a chat template sees all requests alike
-	aboutTools    = "tools"    // also per response format, and whether the client offers tools
+	aboutRoles    = "roles"    // per dialect: a chat template sees all requests alike; per session what no refusal has spoken of
+	aboutTools    = "tools"    // likewise, also per response format, and whether the client offers tools
 	aboutContext  = "context"  // per model
 	aboutCalls    = "calls"    // per dialect: a server sees all calls alike
 	aboutItems    = "items"    // per session, as each has its own items

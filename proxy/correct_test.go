@@ -314,6 +314,138 @@ func TestWrongParameterTeachesNothing(t *testing.T) {
 	}
 }
 
+// TestFilteredPromptIsSentOnce: a filter that refuses a prompt refuses its content. The client gets the refusal at once, and nothing
+// changes for other requests.
+func TestFilteredPromptIsSentOnce(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		`{"error":{"message":"The response was filtered due to the prompt triggering Azure OpenAI's content management policy. Please modify your prompt and retry. To learn more about our content filtering policies please read our documentation: https://go.microsoft.com/fwlink/?linkid=2198766","type":null,"param":"prompt","code":"content_filter","status":400,"innererror":{"code":"ResponsibleAIPolicyViolation"}}}`,
+		`{"error":{"message":"Invalid prompt: your prompt was flagged as potentially violating our usage policy. Please try again with a different prompt: https://platform.openai.com/docs/guides/reasoning#advice-on-prompting","type":"invalid_request_error","param":null,"code":"invalid_prompt"}}`,
+		`{"error":{"message":"This request was blocked.","type":"invalid_request_error","param":null,"code":"invalid_prompt"}}`,
+		`{"error":{"message":"Your request was rejected as a result of our safety system.","type":"invalid_request_error","param":null,"code":"moderation_blocked"}}`,
+		`{"error":{"message":"Content Exists Risk","type":"invalid_request_error","param":null,"code":"invalid_request_error"}}`,                                                        // DeepSeek
+		`{"error":{"code":"data_inspection_failed","param":null,"message":"<400> InternalError.Algo.DataInspectionFailed: Input data may contain inappropriate content.","type":null}}`, // Qwen
+		`{"error":{"message":"The request was rejected because it was considered high risk","type":"content_filter"}}`,                                                                  // Kimi
+		`{"error":{"code":"SensitiveContentDetected","message":"The request failed because the input text may contain sensitive information.","param":"","type":"BadRequest"}}`,         // Ark
+		`{"type":"error","error":{"type":"invalid_request_error","message":"Output blocked by content filtering policy"}}`,                                                              // Anthropic
+		`[{"error":{"code":400,"message":"The prompt could not be submitted. This prompt contains sensitive words that violate Google's Responsible AI practices.","status":"INVALID_ARGUMENT"}}]`,
+		`{"error":{"message":"Violated guardrail policy","type":"None","param":"None","code":"400"}}`, // LiteLLM
+		`{"error":{"message":"This function of the system message was flagged as unsafe.","code":"content_policy_violation"}}`,
+	} {
+		flagged := true
+		u := &refuser{refuse: func(string) string {
+			if flagged {
+				flagged = false // filters vary: it would pass if it were sent again
+				return refused(400, text)
+			}
+			return ""
+		}}
+		r := u.start(t, true, true, "")
+		resp := ask(t, r, plainChat)
+		if got := bodyText(t, resp); resp.StatusCode != 400 || got != text || len(u.sent()) != 1 {
+			t.Errorf("want one request and its refusal, got %d %s for %s", resp.StatusCode, got, text)
+		}
+		for _, session := range []string{"s", "another"} {
+			_ = bodyText(t, askIn(t, r, session, plainChat))
+			if sent := u.sent(); len(sent) != 1 || strings.Count(sent[0], `"role":"system"`) != 2 || !strings.Contains(sent[0], "mem_x") {
+				t.Errorf("session %s then sends %q, after %s", session, sent, text)
+			}
+		}
+	}
+}
+
+// TestRefusedParameter: what a refusal lays on a parameter that memory does not change, no other shape avoids. Tools and roles beside
+// it in its words count, since servers refuse these together.
+func TestRefusedParameter(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int{
+		`{"error":{"message":"Unsupported value: 'temperature' does not support 3 with this model.","type":"invalid_request_error","param":"temperature","code":"unsupported_value"}}`: 1,
+		`{"error":{"message":"Invalid schema for response_format 'x'.","type":"invalid_request_error","param" : "response_format","code":null}}`:                                       1,
+		`{"error":{"message":"Invalid schema for response_format 'x'.","type":"invalid_request_error","param":"text.format.schema","code":"invalid_json_schema"}}`:                     1,
+		`{"error":{"message":"Provider returned error","code":400,"metadata":{"raw":"{\"error\":{\"message\":\"No.\",\"param\":\"temperature\"}}"}}}`:                                  1, // OpenRouter
+		`{"object":"error","message":"[{'type': 'less_than_equal', 'loc': ('body', 'top_p'), 'msg': 'Input should be less than or equal to 1'}]","param":null,"code":400}`:             1, // vLLM
+		`{"detail":[{"type":"less_than_equal","loc":["body","temperature"],"msg":"Input should be less than or equal to 1"}]}`:                                                         1, // Mistral
+
+		`{"error":{"message":"No.","param":"messages.[1].role"}}`:                                                                        2,
+		`{"error":{"message":"No.","param":"input[1].content"}}`:                                                                         2,
+		`{"error":{"message":"No.","param":"tools"}}`:                                                                                    2,
+		`{"error":{"message":"No.","param":"tool_choice"}}`:                                                                              2,
+		`{"error":{"code":"invalid_prompt","message":"Invalid Responses API request"}}`:                                                  2, // OpenRouter, of items that it does not know
+		`{"error":{"message":"No.","param":null}}`:                                                                                       2,
+		`{"error":{"message":"No.","param":""}}`:                                                                                         2,
+		`{"detail":[{"loc":["body","messages",0,"content"],"msg":"no"},{"loc":["body","prompt"],"msg":"no"}]}`:                           2,
+		`{"error":{"message":"json mode cannot be combined with tool/function calling","param":"response_format"}}`:                      2, // Groq
+		`{"error":{"message":"System message must be at the beginning.","param":"chat_template_kwargs","code":400}}`:                     2,
+		`{"error":{"message":"Hosted tool 'file_search' is not supported with reasoning.effort 'minimal'.","param":"reasoning.effort"}}`: 2,
+	} {
+		once := true
+		u := &refuser{refuse: func(string) string {
+			if once {
+				once = false
+				return refused(400, text)
+			}
+			return ""
+		}}
+		r := u.start(t, true, true, "")
+		_ = bodyText(t, ask(t, r, plainChat))
+		if sent := u.sent(); len(sent) != want {
+			t.Errorf("%d requests, want %d: %s", len(sent), want, text)
+		}
+	}
+}
+
+// TestWhoLearns: what helps after a refusal that names its reason is kept for the caller, and else for the session, which may have
+// passed by luck.
+func TestWhoLearns(t *testing.T) {
+	t.Parallel()
+	const jinja = `Error rendering prompt with jinja template: "Cannot read properties of undefined". This is usually an issue with the model's prompt template.`
+	roles := func(body string) bool { return strings.Count(body, `"role":"system"`) > 1 }
+	tools := func(body string) bool { return strings.Contains(body, "mem_x") }
+	for name, c := range map[string]struct {
+		refuses func(body string) bool
+		status  int
+		texts   []string // the last one is repeated
+		all     bool
+	}{
+		"roles":                           {roles, 400, []string{noRoles}, true},
+		"roles, as a failure":             {roles, 500, []string{"Jinja Exception: " + noRoles}, true},
+		"roles, of another word":          {roles, 400, []string{"messages[0].role is wrong"}, true},
+		"roles, of a template":            {roles, 400, []string{jinja}, true},
+		"roles, of a template, 500":       {roles, 500, []string{"Jinja Exception: no"}, true},
+		"roles, no user":                  {roles, 400, []string{"No user query found in messages."}, true},
+		"roles, nothing said":             {roles, 400, []string{"Bad Request"}, false},
+		"tools":                           {tools, 400, []string{"Function calling is not enabled for models/m"}, true},
+		"tools, as a failure":             {tools, 500, []string{"tools param requires --jinja flag"}, true},
+		"tools, of a template":            {tools, 400, []string{jinja}, true},
+		"tools, nothing said":             {tools, 400, []string{"Bad Request"}, false},
+		"roles and tools, both named":     {func(b string) bool { return roles(b) || tools(b) }, 400, []string{noRoles, "no tools"}, true},
+		"roles and tools, nothing said":   {func(b string) bool { return roles(b) || tools(b) }, 400, []string{"Bad Request"}, false},
+		"a call that the model garbled":   {func(string) bool { return false }, 400, []string{`{"error":{"message":"Failed to call a function. Please adjust your prompt.","code":"tool_use_failed","failed_generation":"<function"}}`}, false},
+		"a refusal that passes by itself": {func(string) bool { return false }, 400, []string{"Something about an item is wrong."}, false},
+	} {
+		n := 0
+		u := &refuser{refuse: func(body string) string {
+			if n++; c.refuses(body) || n == 1 {
+				return refused(c.status, c.texts[min(n, len(c.texts))-1])
+			}
+			return ""
+		}}
+		r := u.start(t, true, true, "")
+		if resp := ask(t, r, plainChat); resp.StatusCode != 200 {
+			t.Errorf("%s: %s %s", name, resp.Status, bodyText(t, resp))
+		}
+		first := u.sent()
+		if _ = bodyText(t, ask(t, r, plainChat)); len(u.sent()) != 1 {
+			t.Errorf("%s: the session has not learnt from %q", name, first)
+		}
+		_ = bodyText(t, askIn(t, r, "another", plainChat))
+		sent := u.sent()
+		if asIs := strings.Count(sent[0], `"role":"system"`) == 2 && strings.Contains(sent[0], "mem_x"); asIs == c.all {
+			t.Errorf("%s: another session sends %q", name, sent)
+		}
+	}
+}
+
 // TestTooManyToolsTeachNothing: other requests have fewer tools of the client's, and layers' tools go with them.
 func TestTooManyToolsTeachNothing(t *testing.T) {
 	const (

@@ -144,6 +144,53 @@ func (r *refusal) wanted() view.Shape {
 
 func (r *refusal) aboutTools() bool { return r.says("tool", "function") }
 
+// aboutContent reports whether a filter has refused what the prompt says. OpenRouter calls a request of the wrong form an invalid
+// prompt, too.
+func (r *refusal) aboutContent() bool {
+	return r.says("invalid_prompt") && !r.says("api request") ||
+		r.says("content_filter", "content filter", "contentfilter", "content_policy", "content policy", "contentpolicy", "content management policy",
+			"content_moderation", "moderation_blocked", "moderation policy", "responsibleai", "responsible ai", "was flagged", "been flagged",
+			"flagged as", "flagged for", "flagged by", "usage polic", "usage guidelines", "policy violation", "policy_violation", "policyviolation",
+			"safety system", "safety polic", "safety_check", "guardrail", "content exists risk", "high risk", "data_inspection", "datainspection",
+			"inappropriate content", "sensitive content", "sensitivecontent", "sensitive_content", "sensitive information", "sensitive words",
+			"new_sensitive", "unsafe content", "unsafe or sensitive", "prohibited content", "prohibited_content", "敏感")
+}
+
+// parameters finds the members of a request that a refusal names: OpenAI's "param", and "loc" of servers in Python, either also in the
+// text of another server's refusal.
+var parameters = regexp.MustCompile(`\\?["'](?:param\\?["']\s*:\s*|loc\\?["']\s*:\s*[\[(]\s*\\?["']body\\?["'],\s*)\\?["'](?:\$\.|/)?([a-z_]+)`)
+
+// conversation matches the members of a request that memory may change.
+var conversation = regexp.MustCompile(`^(?:messages?|contents?|role|input.*|instructions|system.*|tools?|tool_.*|functions?|function_.*|parallel_tool_calls|body)$`)
+
+// aboutParameter reports whether the refusal names members of the request, none of which memory changes.
+func (r *refusal) aboutParameter() bool {
+	found := false
+	for _, m := range parameters.FindAllStringSubmatch(r.text, 16) {
+		if conversation.MatchString(m[1]) {
+			return false
+		}
+		found = found || m[1] != "none" && m[1] != "null"
+	}
+	return found
+}
+
+// aboutTemplate reports whether the model's chat template has refused the request, for whatever reason.
+func (r *refusal) aboutTemplate() bool {
+	return r.says("jinja", "chat template", "chat_template", "prompt template", "no user query found")
+}
+
+// asksFor reports whether the refusal speaks of roles and of tools. Then it holds for all requests to the model; a request that is
+// refused without such words may pass the next time by luck.
+func (r *refusal) asksFor() (roles, tools bool) {
+	template := r.aboutTemplate()
+	return template || r.form() != view.AsIs || r.says("role"), template || r.aboutTools() || r.listsRoles()
+}
+
+// aboutThisRequest reports whether what helps this request says nothing about others: they have fewer tools, or their model writes
+// its calls better.
+func (r *refusal) aboutThisRequest() bool { return r.aboutToolCount() || r.says("failed_generation") }
+
 // aboutToolCount reports whether the request has more tools than upstream takes: OpenAI takes 128.
 func (r *refusal) aboutToolCount() bool {
 	return r.says("tools", "functions") && r.says("array too long", "array_above_max_length", "too many tools", "too many functions", "maximum number of tools")
