@@ -34,7 +34,8 @@ type SaidCall struct {
 }
 
 // ConvertAll converts items of another dialect, and leaves out items and parts of a content without a counterpart, and their
-// partners. Tool calls of one answer become one Chat message.
+// partners. What a model has said and called in one answer becomes one Chat message, as Chat itself would have given it: many
+// servers refuse two answers in a row.
 func ConvertAll(items []Item, d Dialect) []Item {
 	foreign := 0
 	for _, it := range items {
@@ -47,30 +48,29 @@ func ConvertAll(items []Item, d Dialect) []Item {
 	}
 	c := newConverter(d)
 	out := make([]converted, 0, len(items)+foreign)
-	var calls []SaidCall // of items that are nothing else, and wait for the last one of their answer
+	var a answer
 	flush := func() {
-		for _, it := range c.make(calls) {
+		for _, it := range c.items(a) {
 			out = append(out, converted{it, true})
 		}
-		calls = nil
+		a = answer{}
 	}
 	for _, it := range items {
-		if it.Dialect == d {
-			flush()
-			out = append(out, converted{it, false})
+		if it.Dialect != d && it.Parts[0].OfModel(it.Role) {
+			if !d.Rules().OneItem || it.Dialect.Rules().OneItem {
+				flush()
+			}
+			c.take(&a, it)
 			continue
 		}
-		if said, ok := saidCall(it); ok {
-			calls = append(calls, said)
+		flush()
+		if it.Dialect == d {
+			out = append(out, converted{it, false})
 			continue
 		}
 		made, ok := c.convert(it)
 		if !ok {
 			c.lose(it)
-			continue
-		}
-		if len(made) > 0 {
-			flush()
 		}
 		for _, it := range made {
 			out = append(out, converted{it, true})
@@ -80,14 +80,10 @@ func ConvertAll(items []Item, d Dialect) []Item {
 	return c.settle(out)
 }
 
-// saidCall returns the call of an item that consists of one call, and false where that has no counterpart.
-func saidCall(it Item) (SaidCall, bool) {
-	if it.Kind == ToolCall {
-		if calls := it.Dialect.Codec().ReadCalls(it); len(calls) == 1 {
-			return calls[0], !calls[0].Alone
-		}
-	}
-	return SaidCall{}, false
+// answer is what a model has said in one answer, in the dialect that it is converted to, and its calls.
+type answer struct {
+	said  []Item
+	calls []SaidCall
 }
 
 // converter converts items to one dialect.
@@ -113,54 +109,73 @@ func (c *converter) lose(it Item) {
 
 // convert returns false for an item without a counterpart.
 func (c *converter) convert(it Item) ([]Item, bool) {
-	switch it.Kind {
-	case Message:
-		return c.message(it)
-	case ToolCall:
-		call, ok := saidCall(it)
-		if !ok {
-			return nil, false
-		}
-		return c.make([]SaidCall{call}), true
-	case ToolResult:
+	switch {
+	case it.Parts[0].OfModel(it.Role):
+		var a answer
+		ok := c.take(&a, it)
+		return c.items(a), ok
+	case it.Kind == ToolResult:
 		return c.result(it)
-	case Reasoning:
-		return nil, true
-	default:
+	case it.Kind == Message:
+		return c.message(it)
 	}
 	return nil, false
 }
 
-func (c *converter) message(it Item) ([]Item, bool) {
-	role := Member(it.Raw, "role")
-	if it.Role == RoleOther {
-		return nil, false
+// take adds an item of a model to an answer, and returns false if it has no counterpart.
+func (c *converter) take(a *answer, it Item) bool {
+	if it.Kind == Reasoning {
+		return true
 	}
-	it = it.DrawnInWords()
-	var out []Item
-	if it.HasContent() || !it.HasCalls() {
-		content, ok := c.content(it)
-		if ok {
-			raw := append([]byte(`{"role":`), role...)
-			raw = append(append(append(raw, `,"content":`...), content...), '}')
-			out = append(out, NewDecoder(c.to).Item(raw))
-		} else if !it.HasCalls() {
-			return nil, false
+	if it = it.DrawnInWords(); it.Kind == Message && (it.HasContent() || !it.HasCalls()) {
+		made, _ := c.message(it)
+		a.said = append(a.said, made...)
+		if len(made) > 0 && !it.HasCalls() {
+			return true
 		}
 	}
 	if !it.HasCalls() {
-		return out, true
+		c.lose(it)
+		return false
 	}
-
-	var calls []SaidCall
+	kept := it.Kind == Message
 	for _, call := range it.Dialect.Codec().ReadCalls(it) {
 		if call.Alone {
 			c.lost[call.Key()] = true
-		} else {
-			calls = append(calls, call)
+			continue
 		}
+		a.calls, kept = append(a.calls, call), true
 	}
-	return append(out, c.make(calls)...), true
+	return kept
+}
+
+// items makes items of an answer.
+func (c *converter) items(a answer) []Item {
+	made := c.make(a.calls)
+	if len(made) == 0 || !c.to.Rules().OneItem {
+		return append(a.said, made...)
+	}
+	var contents [][]byte
+	for _, it := range a.said {
+		contents = append(contents, Member(it.Raw, "content"))
+	}
+	if content := c.to.JoinContents(Assistant, contents...); content != nil {
+		made[0] = made[0].Rewritten(WithMember(made[0].Raw, "content", content))
+	}
+	return made
+}
+
+func (c *converter) message(it Item) ([]Item, bool) {
+	if it.Role == RoleOther {
+		return nil, false
+	}
+	content, ok := c.content(it)
+	if !ok {
+		return nil, false
+	}
+	raw := append([]byte(`{"role":`), Member(it.Raw, "role")...)
+	raw = append(append(append(raw, `,"content":`...), content...), '}')
+	return []Item{NewDecoder(c.to).Item(raw)}, true
 }
 
 // make makes items of calls.

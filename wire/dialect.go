@@ -1,5 +1,10 @@
 package wire
 
+import (
+	"bytes"
+	"slices"
+)
+
 // Dialect is the format of a body's conversation. Dialects are compared with ==. The zero value is unknown: its items
 // are opaque. A caller gets one from package dialects, or by the path of a request, and then only passes it on: its
 // [Rules] have all that a caller needs to know.
@@ -100,4 +105,34 @@ func (d Dialect) TextPart(role Role, text []byte) []byte {
 	}
 	out := append(AppendString([]byte(`{"type":`), typ), `,"text":`...)
 	return append(append(out, text...), '}')
+}
+
+// JoinContents returns one content with what several of messages in that role say: texts with an empty line between them, and
+// anything else as a list of parts. It is nil if none says anything.
+func (d Dialect) JoinContents(role Role, contents ...[]byte) []byte {
+	contents = slices.DeleteFunc(contents, func(c []byte) bool { return len(c) == 0 || c[0] != '[' && (c[0] != '"' || len(c) == len(`""`)) })
+	switch len(contents) {
+	case 0:
+		return nil
+	case 1:
+		return contents[0]
+	}
+	list := slices.ContainsFunc(contents, func(c []byte) bool { return c[0] == '[' })
+	var parts [][]byte
+	for _, c := range contents {
+		switch {
+		case !list:
+			parts = append(parts, c[1:len(c)-1])
+		case c[0] == '"':
+			parts = append(parts, d.TextPart(role, c))
+		default:
+			for p := range Children(c) {
+				parts = append(parts, p.Value)
+			}
+		}
+	}
+	if list {
+		return slices.Concat([]byte{'['}, bytes.Join(parts, []byte{','}), []byte{']'})
+	}
+	return slices.Concat([]byte{'"'}, bytes.Join(parts, []byte(`\n\n`)), []byte{'"'})
 }

@@ -97,6 +97,11 @@ func (p *Part) Judged() bool {
 	return p.Kind == ToolCall || p.Kind == Other && p.Call.Family == FamilyApproval
 }
 
+// OfModel reports whether the part, of an item of that role, is some of what a model answers.
+func (p *Part) OfModel(role Role) bool {
+	return p.Kind == ToolCall || p.Kind == Reasoning || p.Kind == Other || p.Kind == Message && role == Assistant
+}
+
 // Hash is a content hash or a chain hash.
 type Hash [16]byte
 

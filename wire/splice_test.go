@@ -389,3 +389,61 @@ func TestConvert(t *testing.T) {
 		`{"type":"function_call","call_id":"a","name":"f","arguments":"{}"}`, `{"type":"custom_tool_call","call_id":"c","name":"f","input":"x"}`)
 	f(Responses, `{"role":"assistant","content":null,"refusal":"no"}`, `{"role":"assistant","content":[{"type":"refusal","refusal":"no"}]}`)
 }
+
+// TestAnswersBecomeOneMessage: what a model said and called in one answer is one message of Chat.
+func TestAnswersBecomeOneMessage(t *testing.T) {
+	t.Parallel()
+	const (
+		a, b  = `{"type":"function_call","call_id":"a","name":"f","arguments":"{}"}`, `{"type":"custom_tool_call","call_id":"b","name":"g","input":"x"}`
+		ra    = `{"type":"function_call_output","call_id":"a","output":"1"}`
+		rb    = `{"type":"custom_tool_call_output","call_id":"b","output":"2"}`
+		think = `{"type":"reasoning","id":"rs","summary":[]}`
+		user  = `{"role":"user","content":"q"}`
+
+		ca, cb = `{"id":"a","type":"function","function":{"name":"f","arguments":"{}"}}`, `{"id":"b","type":"custom","custom":{"name":"g","input":"x"}}`
+		ta, tb = `{"role":"tool","tool_call_id":"a","content":"1"}`, `{"role":"tool","tool_call_id":"b","content":"2"}`
+	)
+	said := func(content string) string { return `{"type":"message","role":"assistant","content":` + content + `}` }
+	text := func(text string) string {
+		return said(`[{"type":"output_text","text":"` + text + `","annotations":[]}]`)
+	}
+	message := func(content, calls string) string {
+		return `{"role":"assistant","content":` + content + `,"tool_calls":[` + calls + `]}`
+	}
+	for _, c := range []struct{ items, want []string }{
+		{[]string{user, text("Look."), a, b, ra, rb}, []string{user, message(`"Look."`, ca+","+cb), ta, tb}},
+		{[]string{text("Look."), think, a, ra, text("And."), b, rb, text("Done.")}, []string{message(`"Look."`, ca), ta, message(`"And."`, cb), tb, `{"role":"assistant","content":"Done."}`}},
+		{[]string{a, text("Meanwhile."), b, ra, rb}, []string{message(`"Meanwhile."`, ca+","+cb), ta, tb}},
+		{[]string{text("One."), text("Two."), a, ra}, []string{message(`"One.\n\nTwo."`, ca), ta}},
+		{[]string{text("One."), said(`[{"type":"refusal","refusal":"No."}]`), a, ra}, []string{message(`[{"type":"text","text":"One."},{"type":"refusal","refusal":"No."}]`, ca), ta}},
+		{[]string{said(`[]`), said(`""`), a, ra}, []string{message(`null`, ca), ta}},
+		{[]string{text("Look."), `{"type":"web_search_call","id":"ws"}`, a, ra}, []string{message(`"Look."`, ca), ta}},
+		// A call without a result is left out, what was said beside it is not.
+		{[]string{text("Look."), a, b, rb}, []string{message(`"Look."`, cb), tb}},
+		{[]string{text("Look."), a, user}, []string{`{"role":"assistant","content":"Look."}`, user}},
+		// Messages without calls stay apart.
+		{[]string{text("One."), text("Two."), user}, []string{`{"role":"assistant","content":"One."}`, `{"role":"assistant","content":"Two."}`, user}},
+		// So does what the client has sent itself.
+		{[]string{text("One."), message(`null`, ca), ta}, []string{`{"role":"assistant","content":"One."}`, message(`null`, ca), ta}},
+	} {
+		var items []Item
+		for _, raw := range c.items {
+			d := Responses
+			if strings.Contains(raw, `"tool_call`) {
+				d = Chat
+			}
+			it, err := ParseItem(d, []byte(raw))
+			if err != nil {
+				t.Fatal(err)
+			}
+			items = append(items, it)
+		}
+		var got []string
+		for _, it := range ConvertAll(items, Chat) {
+			got = append(got, string(it.Raw))
+		}
+		if d := diff(c.want, got); d != "" {
+			t.Errorf("%s:\n%s", strings.Join(c.items, " "), d)
+		}
+	}
+}

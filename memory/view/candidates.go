@@ -15,8 +15,7 @@ import (
 // With [OverflowFIFO] a group is a request and its answer: one answer of the model with the results of all its calls,
 // and the user message directly before it.
 func Candidates(items []wire.Item, p Policy) []Candidate {
-	entries := entriesOf(items)
-	g := groupsOf(items, entries)
+	entries, g := groupsOf(items)
 	if p.Overflow == OverflowFIFO {
 		g.exchanges(items, entries)
 	}

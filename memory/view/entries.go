@@ -13,7 +13,10 @@ import (
 type entry struct {
 	*wire.Part     // the item's own: a copy would be most of an entry's size
 	item       int // index in the list of items
-	role       wire.Role
+	// message is the item with which the message ends that the entry is sent in: its own, or, where a dialect has one item for each
+	// answer, the last one of an answer of another dialect (see wire.ConvertAll).
+	message int
+	role    wire.Role
 	// hidden: the client does not see it. It counts as zero units, so that cuts do not move.
 	hidden bool
 	why    Reason
@@ -62,12 +65,24 @@ type LeftOut struct {
 	At   int    `json:"at,omitempty"` // place in the view, from 1, of the message that remains without the call
 }
 
-// entriesOf splits items into entries.
-func entriesOf(items []wire.Item) []entry {
+// entriesOf splits items into entries, for a request in dialect d.
+func entriesOf(d wire.Dialect, items []wire.Item) []entry {
 	entries := make([]entry, 0, len(items)+len(items)/4)
 	for i := range items {
 		for n := range items[i].Parts {
-			entries = append(entries, entry{Part: &items[i].Parts[n], item: i, role: items[i].Role})
+			entries = append(entries, entry{Part: &items[i].Parts[n], item: i, message: i, role: items[i].Role})
+		}
+	}
+	if !d.Rules().OneItem {
+		return entries
+	}
+	answers := func(e *entry) bool { // with more items
+		from := items[e.item].Dialect
+		return from != d && !from.Rules().OneItem && e.ofModel()
+	}
+	for i := len(entries) - 2; i >= 0; i-- {
+		if answers(&entries[i]) && answers(&entries[i+1]) {
+			entries[i].message = entries[i+1].message
 		}
 	}
 	return entries
@@ -77,14 +92,10 @@ func entriesOf(items []wire.Item) []entry {
 func (e *entry) sent() bool { return e.why == ReasonNone }
 
 // ofModel reports whether the entry is part of what a model answers.
-func (e *entry) ofModel() bool { return madeByModel(e.Part, e.role) }
+func (e *entry) ofModel() bool { return e.OfModel(e.role) }
 
 // ofModel reports whether an item is.
-func ofModel(it wire.Item) bool { return madeByModel(&it.Parts[0], it.Role) }
-
-func madeByModel(p *wire.Part, role wire.Role) bool {
-	return p.Kind == wire.ToolCall || p.Kind == wire.Reasoning || p.Kind == wire.Other || p.Kind == wire.Message && role == wire.Assistant
-}
+func ofModel(it wire.Item) bool { return it.Parts[0].OfModel(it.Role) }
 
 // Count returns the numbers of sent and left-out units of the conversation.
 func (v *View) Count() Counts {

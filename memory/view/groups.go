@@ -7,16 +7,18 @@ import "remora/wire"
 // equal numbers within a group. An item whose partner is not in the list is single; Groups does not know whether upstream has
 // the partner. Resolve item_references before. Items are not changed.
 func Groups(items []wire.Item) []int {
-	entries := entriesOf(items)
-	return groupsOf(items, entries).numbers(entries, len(items))
+	entries, g := groupsOf(items)
+	return g.numbers(entries, len(items))
 }
 
-// groupsOf groups the entries of a history.
-func groupsOf(items []wire.Item, entries []entry) grouping {
+// groupsOf splits a history into entries and groups them.
+func groupsOf(items []wire.Item) ([]entry, grouping) {
 	if len(items) == 0 {
-		return nil
+		return nil, nil
 	}
-	return grouped(entries, partners(items[len(items)-1].Dialect, entries), 0)
+	d := items[len(items)-1].Dialect
+	entries := entriesOf(d, items)
+	return entries, grouped(entries, partners(d, entries), 0)
 }
 
 // grouping is a forest of entries in which a tree is a group: it has the parent of each, and the root is its smallest index.

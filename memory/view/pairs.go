@@ -22,7 +22,7 @@ func Order(d wire.Dialect, items []wire.Item) (order, moved []int) {
 		return nil, nil
 	}
 
-	entries := entriesOf(items)
+	entries := entriesOf(d, items)
 	partner := partners(d, entries)
 	thought := splitThoughts(entries)
 	results := make(map[int][]result) // by the item behind which they belong
@@ -45,6 +45,7 @@ func Order(d wire.Dialect, items []wire.Item) (order, moved []int) {
 		maker := entries[call].item
 		switch {
 		case adjacent(d):
+			maker = entries[call].message
 		case maker > u.item:
 			maker = endOfCalls(entries, call)
 		case first[call] < u.item && first[call] > maker:
@@ -68,7 +69,7 @@ func Order(d wire.Dialect, items []wire.Item) (order, moved []int) {
 		}
 	}
 	if adjacent(d) {
-		order = endWithResults(items, order, results, placed)
+		order = endWithResults(items, entries, order, results, placed)
 	}
 	if moved = movedIn(order, placed, gone); len(moved) == 0 {
 		return nil, nil
@@ -79,7 +80,7 @@ func Order(d wire.Dialect, items []wire.Item) (order, moved []int) {
 // endWithResults moves calls to the end if the history ends with their results and the order would end with an answer of the
 // model, which was given before the results came. Upstream should continue from the results; some refuse a history that ends
 // with an answer. All calls of one message stay together. It marks the moved messages as placed.
-func endWithResults(items []wire.Item, order []int, results map[int][]result, placed []bool) []int {
+func endWithResults(items []wire.Item, entries []entry, order []int, results map[int][]result, placed []bool) []int {
 	end := len(items)
 	for end > 0 && items[end-1].Kind == wire.ToolResult {
 		end--
@@ -93,9 +94,14 @@ func endWithResults(items []wire.Item, order []int, results map[int][]result, pl
 		if !slices.ContainsFunc(of, func(r result) bool { return r.at >= end }) {
 			continue // all of them had one: these only correct it
 		}
-		late[maker], placed[maker] = true, true
+		late[maker] = true
 		for _, r := range of {
 			late[r.item] = true
+		}
+	}
+	for i := range entries {
+		if e := &entries[i]; e.Kind != wire.ToolResult && late[e.message] {
+			late[e.item], placed[e.item] = true, true
 		}
 	}
 	slices.SortStableFunc(order, func(a, b int) int {
@@ -299,7 +305,7 @@ func (p *pairing) call(d wire.Dialect, entries []entry, partner []int, call int)
 		return
 	case !adjacent(d):
 		p.open, p.stale = nil, nil
-	case last >= 0 && entries[p.open[last]].item == entries[call].item && entries[call].Call.ID != "":
+	case last >= 0 && entries[p.open[last]].message == entries[call].message && entries[call].Call.ID != "":
 		p.open = p.open[:last]
 	default:
 	}
@@ -333,13 +339,13 @@ func (p *pairing) pair(partner []int, call, result int) {
 // separate splits pairs in positions that upstream refuses: a result before its call, and in Chat one that is not directly
 // after the message with its call. Order leaves such pairs only if ids are ambiguous.
 func separate(d wire.Dialect, entries []entry, partner []int) {
-	maker := none // the item that results may answer here
+	maker := none // the end of the message that results may answer here
 	for i, u := range entries {
 		if u.Kind != wire.ToolResult {
-			maker = u.item
+			maker = u.message
 			continue
 		}
-		if call := partner[i]; call > i || call >= 0 && adjacent(d) && entries[call].item != maker {
+		if call := partner[i]; call > i || call >= 0 && adjacent(d) && entries[call].message != maker {
 			partner[call], partner[i] = none, none
 		}
 	}

@@ -110,6 +110,65 @@ func FuzzWindow(f *testing.F) {
 	})
 }
 
+// FuzzOtherDialect holds a history of Responses in a request of Chat to what must always be so: upstream accepts it, no call and
+// no result is lost, and nothing that a model said stands directly before its calls, in a message of its own.
+func FuzzOtherDialect(f *testing.F) {
+	f.Add(uint8(0), []byte{0, 2, 7, 2, 0})
+	f.Add(uint8(0), []byte{0, 3, 2, 19, 20, 4, 2}) // a late result of a call that others stand behind
+	f.Add(uint8(3), []byte{0, 2, 3, 19, 4, 20, 2, 9, 3, 3, 4, 4})
+	random := rand.New(rand.NewPCG(5, 2))
+	for range 300 {
+		code := make([]byte, 5+random.IntN(30))
+		for i := range code {
+			code[i] = byte(random.Uint32())
+		}
+		f.Add(uint8(random.IntN(8)), code)
+	}
+	answers := func(it wire.Item) bool { return it.Dialect == dialects.Responses && it.Parts[0].OfModel(it.Role) }
+	f.Fuzz(func(t *testing.T, maxItems uint8, code []byte) {
+		all := append(items(t, dialects.Responses, history(dialects.Responses, code[:min(len(code), 60)])), items(t, dialects.Chat, "u99")...)
+		ordered := all
+		if order, _ := Order(dialects.Chat, all); order != nil {
+			ordered = nil
+			for at, i := range order {
+				ordered = append(ordered, all[i])
+				if i+1 < len(all) && answers(all[i]) && answers(all[i+1]) && order[at+1] != i+1 {
+					t.Fatalf("%s: an answer is parted by the order %v", notation(all), order)
+				}
+			}
+		}
+		r := Request{Items: ordered}
+		if maxItems >= minItems {
+			r.Window = &Window{MaxItems: float64(maxItems), InFlight: InFlightKeep, EvictBatch: 1}
+		}
+		v := Assemble(r)
+		sent := wire.ConvertAll(v.Items, dialects.Chat)
+		if errs := wiretest.Check(dialects.Chat, sent); errs != nil {
+			t.Fatalf("%s: %s\n%v", notation(all), notation(sent), errs)
+		}
+		count := func(items []wire.Item) (calls, results int) {
+			for _, it := range items {
+				for range it.Calls() {
+					calls++
+				}
+				if it.Kind == wire.ToolResult {
+					results++
+				}
+			}
+			return calls, results
+		}
+		calls, results := count(v.Items)
+		if c, r := count(sent); c != calls || r != results {
+			t.Fatalf("%s: %s has %d calls and %d results, and %s has %d and %d", notation(all), notation(v.Items), calls, results, notation(sent), c, r)
+		}
+		for i := 1; i < len(sent); i++ {
+			if sent[i].HasCalls() && sent[i-1].Role == wire.Assistant {
+				t.Fatalf("%s: two messages of one answer: %s", notation(all), notation(sent))
+			}
+		}
+	})
+}
+
 // crossed reports whether a group may reach across from: a call before it has no result between the two, or one behind it, too.
 func crossed(all []wire.Item, from int) bool {
 	for i, it := range all[:from] {
@@ -226,7 +285,7 @@ func checkLimit(t *testing.T, w *Window, s *session, all []wire.Item, v View) {
 	if cost <= limit {
 		return
 	}
-	entries := entriesOf(all)
+	entries := entriesOf(all[0].Dialect, all)
 	for i := range entries {
 		entries[i].hidden = s.hidden != nil && s.hidden[entries[i].item]
 	}
@@ -286,7 +345,7 @@ func checkOrder(t *testing.T, d wire.Dialect, all []wire.Item) {
 	if valid(d, all) && order != nil {
 		t.Fatalf("%s is valid, and is ordered as %s", notation(all), notation(ordered))
 	}
-	entries := entriesOf(all)
+	entries := entriesOf(d, all)
 	quick, careful := partners(d, entries), make([]int, len(entries))
 	if byKey(d, entries, careful); !slices.Equal(quick, careful) {
 		t.Fatalf("%s: paired as %v, and with care as %v", notation(all), quick, careful)

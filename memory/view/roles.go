@@ -1,7 +1,6 @@
 package view
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -450,19 +449,12 @@ func (to *sentItem) merge(e sentItem) {
 		return
 	}
 	a, b := wire.Member(to.Raw, "content"), wire.Member(e.Raw, "content")
-	var content []byte
-	switch {
-	case !says(b):
-		content = a
-	case !says(a):
-		content = b
-	case a[0] == '"' && b[0] == '"' && to.Role == wire.Assistant && e.Role == wire.Assistant && continuesAnswer(b):
+	content := to.Dialect.JoinContents(to.Role, a, b)
+	if _, ok := wire.Inside(a); ok && to.Role == wire.Assistant && e.Role == wire.Assistant && continuesAnswer(b) {
 		content = slices.Concat(a[:len(a)-1], b[1:])
-	case a[0] == '"' && b[0] == '"':
-		content = []byte(joinStrings(string(a), string(b)))
-	default:
-		content = append([]byte{'['}, bytes.Join(append(partsOf(to.Item, a), partsOf(e.Item, b)...), []byte{','})...)
-		content = append(content, ']')
+	}
+	if content == nil {
+		content = a
 	}
 	to.Item = withMember(to.Item, "content", content)
 	to.own, to.added, to.changed = to.own+e.own, to.added && e.added, true
@@ -504,22 +496,6 @@ func joinStrings(list ...string) string {
 		return ""
 	}
 	return `"` + strings.Join(inner, `\n\n`) + `"`
-}
-
-func says(content []byte) bool {
-	return len(content) > 0 && (content[0] == '[' || content[0] == '"' && len(content) > len(`""`))
-}
-
-// partsOf returns a content as parts.
-func partsOf(it wire.Item, content []byte) [][]byte {
-	var parts [][]byte
-	if content[0] == '[' {
-		for p := range wire.Children(content) {
-			parts = append(parts, p.Value)
-		}
-		return parts
-	}
-	return append(parts, it.Dialect.TextPart(it.Role, content))
 }
 
 // withMember returns the item with another value of one member; all other bytes stay.

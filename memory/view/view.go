@@ -85,7 +85,7 @@ func Assemble(r Request) View {
 		v.Start, v.Items = r.Previous, append(make([]wire.Item, 0, len(system)), system...)
 		return v
 	}
-	v.entries = entriesOf(r.Resolved)
+	v.entries = entriesOf(r.dialect(), r.Resolved)
 	partner := partners(r.dialect(), v.entries)
 	separate(r.dialect(), v.entries, partner)
 	start := v.window(&r, partner)
