@@ -30,7 +30,7 @@ func (r *review) ReviewCall(ctx context.Context, c layer.ToolCall) layer.Verdict
 		if m.off || m.reviewCall == nil {
 			continue
 		}
-		v, ok := r.judge(ctx, m, layer.HookReviewToolCall, func(ctx context.Context, s layer.State) (layer.Verdict, error) {
+		v, ok := judge(ctx, m, layer.HookReviewToolCall, func(ctx context.Context, s layer.State) (layer.Verdict, error) {
 			return m.reviewCall.ReviewToolCall(ctx, m.turn, s, c)
 		})
 		if ok && all.add(v) {
@@ -41,7 +41,7 @@ func (r *review) ReviewCall(ctx context.Context, c layer.ToolCall) layer.Verdict
 }
 
 // judge returns a reviewer's verdict, not ok if it fails.
-func (*review) judge(ctx context.Context, m *layerRun, hook string, ask func(context.Context, layer.State) (layer.Verdict, error)) (v layer.Verdict, ok bool) {
+func judge(ctx context.Context, m *layerRun, hook string, ask func(context.Context, layer.State) (layer.Verdict, error)) (v layer.Verdict, ok bool) {
 	v, err := update(ctx, m, hook, func(ctx context.Context, s layer.State) (layer.Verdict, layer.State, error) {
 		v, err := ask(ctx, s)
 		return v, unlessNil(v.State, s), err
@@ -57,7 +57,7 @@ func (r *review) ReviewResponse(ctx context.Context, resp *layer.Response) layer
 		if m.off || m.reviewAll == nil {
 			continue
 		}
-		v, ok := r.judge(ctx, m, layer.HookReviewResponse, func(ctx context.Context, s layer.State) (layer.Verdict, error) {
+		v, ok := judge(ctx, m, layer.HookReviewResponse, func(ctx context.Context, s layer.State) (layer.Verdict, error) {
 			return m.reviewAll.ReviewResponse(ctx, m.turn, s, resp)
 		})
 		if ok && !m.async && all.add(v) {

@@ -176,7 +176,7 @@ func (e *Entry) find(ctx context.Context, st *state, in *incoming, mode History)
 	if err != nil || !m.found() {
 		return p, err
 	}
-	if p = q.before(m, ruleRepeated); !in.answers() {
+	if p = behind(m, ruleRepeated); !in.answers() {
 		p.rule = ruleRetried
 	}
 	return p, nil
@@ -192,8 +192,7 @@ func (e *Entry) setPlace(st state, in *incoming, p plan) {
 		e.unwritten.parent, e.unwritten.fresh = p.upto, len(in.items)
 	}
 
-	e.ring.seqs = make([]uint64, len(in.items))
-	e.ring.from, e.ring.keep = 0, 0
+	e.ring = ringUpdate{seqs: make([]uint64, len(in.items))}
 	if e.atHead {
 		e.ring.from, e.ring.keep = p.fresh, len(st.head.Ring)
 		return

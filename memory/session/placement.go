@@ -202,7 +202,7 @@ func (q *placement) elsewhere() plan {
 		return plan{}
 	}
 	at := q.st.reply
-	p := q.before(match{relation: relDelta, parent: at.Pos, line: at.Line, offset: unitsBetween(position{}, at.Pos)}, ruleElsewhere)
+	p := behind(match{relation: relDelta, parent: at.Pos, line: at.Line, offset: unitsBetween(position{}, at.Pos)}, ruleElsewhere)
 	if p.systemPrompt = q.head.SystemPrompt; at.Line != q.head.Line {
 		for i := range q.head.Tails {
 			if t := &q.head.Tails[i]; t.Line == at.Line {
@@ -384,7 +384,7 @@ func (q *placement) run() plan {
 	if !m.found() {
 		return plan{}
 	}
-	p := q.before(m, ruleRun)
+	p := behind(m, ruleRun)
 	p.shown = onlyNew
 	return p
 }
@@ -424,7 +424,7 @@ func (q *placement) known(ctx context.Context) (plan, error) {
 	if q.mayPrecede() && !q.in.resends() {
 		m, err := q.merge.earlierRun(ctx)
 		if err != nil || m.found() {
-			p := q.before(m, ruleRun)
+			p := behind(m, ruleRun)
 			p.shown, p.systemPrompt = onlyNew, q.head.SystemPrompt
 			return p, err
 		}
@@ -606,11 +606,11 @@ func (q *placement) apart(r rule, standing Standing) plan {
 // behindHead returns the plan of a request with the stored history before it.
 func (q *placement) behindHead(r rule) plan {
 	h := q.head
-	return q.before(match{relation: relDelta, parent: h.Pos, line: h.Line, systemPrompt: h.SystemPrompt, offset: unitsBetween(position{}, h.Pos)}, r)
+	return behind(match{relation: relDelta, parent: h.Pos, line: h.Line, systemPrompt: h.SystemPrompt, offset: unitsBetween(position{}, h.Pos)}, r)
 }
 
-// before returns the plan of a request of the conversation with the stored history before it.
-func (q *placement) before(m match, r rule) plan {
+// behind returns the plan of a request of the conversation with the stored history before it.
+func behind(m match, r rule) plan {
 	return plan{match: m, rule: r, standing: InConversation, before: true}
 }
 
