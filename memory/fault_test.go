@@ -147,6 +147,30 @@ func TestFaultOfOneSession(t *testing.T) {
 	}
 }
 
+// TestFaultOfOneSessionSaysWhatItsCallsGet: as for the whole store, by memory.on_store_error.
+func TestFaultOfOneSessionSaysWhatItsCallsGet(t *testing.T) {
+	for mode, want := range map[string]string{
+		memory.OnStoreErrorOpen:   `calls="go on without memory"`,
+		memory.OnStoreErrorClosed: `calls="get 503 (memory.on_store_error: closed)"`,
+	} {
+		withServers(t, func(l *lab, store *servers, log *journal) {
+			l.m.Close()
+			l.m = memory.New(store, l.spool, memory.Options{OnStoreError: mode, Log: slog.New(slog.NewTextHandler(log, nil))})
+			store.own["bad"] = &cache.Error{Fault: cache.FaultKey, Err: errors.New("WRONGTYPE")}
+			turn, err := l.m.Begin(t.Context(), memory.Call{Scope: named("bad"), Request: asking(t, "u:1")})
+			if closed := mode == memory.OnStoreErrorClosed; errors.Is(err, memory.ErrUnavailable) != closed {
+				t.Errorf("%s: Begin: %v", mode, err)
+			}
+			if err == nil {
+				turn.Commit(answer(t, "a:1"))
+			}
+			if out := log.String(); !strings.Contains(out, want) {
+				t.Errorf("%s: want %s, log:\n%s", mode, want, out)
+			}
+		})
+	}
+}
+
 // said is the conversation of a client that has sent u:0 to u:n, one at a time, and got a:1 each time.
 func said(n int) string {
 	var b strings.Builder

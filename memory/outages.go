@@ -154,11 +154,14 @@ func (o *outages) logSession(err error) {
 	if !o.due(&o.unread, unreadableEvery) {
 		return
 	}
-	level := slog.LevelWarn
+	level, calls := slog.LevelWarn, "go on without memory"
+	if o.closed {
+		calls = "get 503 (memory.on_store_error: closed)"
+	}
 	if errors.Is(err, cache.ErrDenied) {
 		level = slog.LevelError // no waiting cures it
 	}
-	o.log.Log(o.life, level, "a session cannot be read or written; its calls go on without memory", "error", err.Error())
+	o.log.Log(o.life, level, "a session cannot be read or written", "error", err.Error(), "calls", calls)
 }
 
 // ping pings a store that was slow several times, to find out which of its parts answer.
