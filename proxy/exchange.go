@@ -390,8 +390,9 @@ func (x *exchange) startStream(begun []byte, length int64) error {
 
 	st.client.armed = x.s.now()
 	st.owns = true
-	// With bytes of the body here already, head and body leave together.
-	resp.ImmediateHeaderFlush = len(a.first) == 0
+	// With bytes of the body here already, head and body leave together. Layers may hold those back, and upstream may break off then:
+	// the client would get no answer at all.
+	resp.ImmediateHeaderFlush = len(a.first) == 0 || x.answer.steered
 	resp.SetBodyStream(st, int(length))
 	return nil
 }

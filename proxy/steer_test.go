@@ -116,6 +116,45 @@ func streamed(events ...string) string {
 	return b.String() + chunk(chatDone) + chunk("")
 }
 
+// TestCutWhileHeld: the client gets the head of a stream of which upstream breaks off while all that has come is held back.
+func TestCutWhileHeld(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		steering *memory.Steering
+		body     string
+		came     string
+	}{
+		"JSON beside layers' tools": {toolsOnly(), strings.Replace(liveChat, `"stream"`, `"response_format":{"type":"json_object"},"stream"`, 1), chatEvents[0]},
+		"all is judged":             {&memory.Steering{HoldAll: true}, liveChat, chatEvents[0]},
+		"a hidden call":             {toolsOnly(), liveChat, `data: {"choices":[{"index":0,"delta":{"tool_calls":[` + hiddenCall + `]}}]}` + "\n\n"},
+		"a part of an event":        {toolsOnly(), liveChat, `data: {"id":`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			addr := upstream(t, func(conn net.Conn, r *bufio.Reader) {
+				if req, err := http.ReadRequest(r); err == nil {
+					drain(req.Body)
+					write(conn, eventHead+chunk(c.came))
+				}
+			})
+			m := &steerer{book: newBook(), steering: c.steering, tools: [][]byte{[]byte(layerTool)}, review: nothing}
+			conn, br := start(t, rigOptions{upstream: addr, memory: m.begin}).dial(t)
+			write(conn, chatIn("s", c.body))
+			resp, err := http.ReadResponse(br, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := io.ReadAll(resp.Body)
+			shut(resp.Body)
+			if resp.StatusCode != http.StatusOK || len(got) > 0 || err == nil {
+				t.Errorf("%s %q %v", resp.Status, got, err)
+			}
+			if a := await(t, m.answers, "commit"); a.Aborted != memory.AbortedByUpstream {
+				t.Errorf("cut %v", a.Aborted)
+			}
+		})
+	}
+}
+
 // TestSeveralChoices: calls that layers never see do not pass where calls are judged.
 func TestSeveralChoices(t *testing.T) {
 	const call = `"tool_calls":[{"index":0,"id":"a","type":"function","function":{"name":"rm","arguments":"{}"}}]`
