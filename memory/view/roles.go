@@ -411,19 +411,27 @@ const (
 )
 
 // alternate makes user and assistant alternate, the user first, also before a call or reasoning that a window begins with. Other
-// calls and results do not count.
+// calls and results do not count, and what is said directly before a message with calls becomes a part of it: some servers count
+// that as an answer, and some do not.
 func (s *shaping) alternate() {
 	m := s.m
 	in := s.list
 	s.list = make([]sentItem, 0, len(in)+1)
-	turn, last := wire.RoleNone, -1 // who spoke last, and where
+	turn, last := wire.RoleNone, -1      // who spoke last, and where
+	turnBefore, lastBefore := turn, last // likewise before that
 	add := func(e sentItem) {
+		turnBefore, lastBefore = turn, last
 		turn, last = e.Role, len(s.list)
 		s.list = append(s.list, e)
 	}
 	for _, e := range in {
 		if turn == wire.RoleNone && !m.Continues && ofModel(e.Item) {
 			add(sentItem{Item: wire.MessageOf(m.Dialect, wire.User, []byte(goOn)), added: true})
+		}
+		if e.Kind == wire.Message && e.HasCalls() && turn == wire.Assistant && last == len(s.list)-1 {
+			s.list[last] = e.saying(s.list[last])
+			turn, last = turnBefore, lastBefore
+			continue
 		}
 		if e.Kind != wire.Message || e.HasCalls() || e.Role != wire.User && e.Role != wire.Assistant {
 			s.list = append(s.list, e)
@@ -448,16 +456,36 @@ func (to *sentItem) merge(e sentItem) {
 		*to = e
 		return
 	}
-	a, b := wire.Member(to.Raw, "content"), wire.Member(e.Raw, "content")
-	content := to.Dialect.JoinContents(to.Role, a, b)
-	if _, ok := wire.Inside(a); ok && to.Role == wire.Assistant && e.Role == wire.Assistant && continuesAnswer(b) {
-		content = slices.Concat(a[:len(a)-1], b[1:])
+	if content := joinContents(to.Item, wire.Member(to.Raw, "content"), saidIn(e.Item)); content != nil {
+		to.Item = withMember(to.Item, "content", content)
 	}
-	if content == nil {
-		content = a
-	}
-	to.Item = withMember(to.Item, "content", content)
 	to.own, to.added, to.changed = to.own+e.own, to.added && e.added, true
+}
+
+// saying returns a message with calls that begins with an answer's text.
+func (e sentItem) saying(text sentItem) sentItem {
+	if content := joinContents(e.Item, saidIn(text.Item), wire.Member(e.Raw, "content")); content != nil {
+		e.Item = withMember(e.Item, "content", content)
+	}
+	e.own, e.added, e.changed = e.own+text.own, e.added && text.added, true
+	return e
+}
+
+// saidIn returns the content of a message that becomes part of another one, or its refusal as a text.
+func saidIn(it wire.Item) []byte {
+	content := wire.Member(it.Raw, "content")
+	if content == nil || wire.IsNull(content) {
+		return wire.Member(it.Raw, "refusal")
+	}
+	return content
+}
+
+// joinContents joins two contents for a message; nil if they say nothing.
+func joinContents(to wire.Item, a, b []byte) []byte {
+	if _, ok := wire.Inside(a); ok && to.Role == wire.Assistant && continuesAnswer(b) {
+		return slices.Concat(a[:len(a)-1], b[1:])
+	}
+	return to.Dialect.JoinContents(to.Role, a, b)
 }
 
 // continuesAnswer reports whether an answer, as a JSON string, goes on with the one before, which the client began for the model: it begins

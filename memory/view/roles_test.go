@@ -12,6 +12,7 @@ import (
 	"remora/memory/view"
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // chatMessages makes Chat messages of a notation: s, d, u, a and a text; c is a message with a call, r its result.
@@ -51,7 +52,7 @@ func blocks(at view.Block, messages []wire.Item) (list []view.Block) {
 	return list
 }
 
-// notation is the inverse. An empty line within a text is a plus.
+// notation is the inverse. An empty line within a text is a plus. What is said beside a call stands before it, with an ampersand.
 func notation(items []wire.Item) string {
 	var words []string
 	for _, it := range items {
@@ -61,9 +62,12 @@ func notation(items []wire.Item) string {
 		case it.Kind == wire.ToolResult:
 			kind, text = "r", it.Answers().ID
 		case it.HasCalls():
-			kind, text = "c", it.Parts[0].Call.ID
+			if kind = "c"; text != "" {
+				kind = "a:" + text + "&c"
+			}
+			text = it.Parts[len(it.Parts)-1].Call.ID
 		}
-		words = append(words, kind+":"+strings.ReplaceAll(strings.ReplaceAll(text, "\n\n", "+"), " ", "_"))
+		words = append(words, strings.NewReplacer("\n\n", "+", " ", "_").Replace(kind+":"+text))
 	}
 	return strings.Join(words, " ")
 }
@@ -133,6 +137,22 @@ func TestForms(t *testing.T) {
 			items: "u:1 u:2 a:1 a:2 u:3", joined: "u:1 u:2 a:1 a:2 u:3", one: "u:1 u:2 a:1 a:2 u:3", alternate: "u:1+2 a:1+2 u:3", no: "u:1+2 a:1+2 u:3",
 			repaired: [4]int{0, 0, 4, 4},
 		},
+		"a call behind an answer": {
+			items: "u:1 a:1 c:k r:k a:2 a:3 c:l r:l a:4 u:5", joined: "u:1 a:1 c:k r:k a:2 a:3 c:l r:l a:4 u:5", one: "u:1 a:1 c:k r:k a:2 a:3 c:l r:l a:4 u:5",
+			alternate: "u:1 a:1&c:k r:k a:2+3&c:l r:l a:4 u:5", no: "u:1 a:1&c:k r:k a:2+3&c:l r:l a:4 u:5", repaired: [4]int{0, 0, 5, 5},
+		},
+		"a call behind an answer, and a live block": {
+			items: "u:1 a:1 c:k r:k", live: "s:l", joined: "u:1 a:1 c:k r:k u:l", one: "u:1 a:1 c:k r:k u:l", alternate: "u:1+l a:1&c:k r:k",
+			no: "u:1+l a:1&c:k r:k", repaired: [4]int{0, 0, 3, 3},
+		},
+		"a window that begins with an answer and a call": {
+			items: "a:1 c:k r:k u:2", joined: "a:1 c:k r:k u:2", one: "a:1 c:k r:k u:2", alternate: "u:(continue) a:1&c:k r:k a:(no_answer) u:2",
+			no: "u:(continue) a:1&c:k r:k a:(no_answer) u:2", repaired: [4]int{0, 0, 2, 2},
+		},
+		"an answer that upstream has not seen, and a call": {
+			items: "a:1 c:k r:k u:2", carried: 2, continues: true, joined: "a:1 c:k r:k u:2", one: "a:1 c:k r:k u:2", alternate: "a:1&c:k r:k u:2",
+			no: "a:1&c:k r:k u:2",
+		},
 		"behind what upstream keeps": {
 			items: "u:2", anchored: "s:b", continues: true, joined: "u:b u:2", one: "u:b u:2", alternate: "u:b+2", no: "u:b+2", repaired: [4]int{0, 0, 1, 1},
 		},
@@ -194,6 +214,23 @@ func TestContinuedAnswerIsJoined(t *testing.T) {
 		sent := (&view.Messages{Dialect: dialects.Chat, Items: items}).As(view.Alternate).Items
 		if got := string(sent[len(sent)-1].Raw); len(sent) != 2 || got != `{"role":"assistant","content":`+c.want+`}` {
 			t.Errorf("%s and %s become %s", c.began, c.goesOn, got)
+		}
+	}
+
+	for _, c := range []struct{ said, next, want string }{
+		{`"content":"","reasoning_content":"t"`, `"content":null,"tool_calls":[{"id":"k"}]`, `"content":null,"tool_calls":[{"id":"k"}]`},
+		{`"content":"One."`, `"content":" two","tool_calls":[{"id":"k"}],"x":1`, `"content":"One. two","tool_calls":[{"id":"k"}],"x":1`},
+		{`"content":null,"refusal":"No."`, `"tool_calls":[{"id":"k"}]`, `"tool_calls":[{"id":"k"}],"content":"No."`},
+		{`"content":"One."`, `"content":null,"refusal":"No."`, `"content":"One.\n\nNo."`},
+		{`"content":"One."`, `"content":[{"type":"text","text":"Two."}],"tool_calls":[{"id":"k"}]`, `"content":[{"type":"text","text":"One."},{"type":"text","text":"Two."}],"tool_calls":[{"id":"k"}]`},
+	} {
+		m := view.Messages{Dialect: dialects.Chat, Items: chatMessages(t, "u:q")}
+		for _, members := range []string{c.said, c.next} {
+			m.Items = append(m.Items, wiretest.Parse(t, dialects.Chat, `{"role":"assistant",`+members+`}`))
+		}
+		sent := m.As(view.Alternate).Items
+		if got := string(sent[len(sent)-1].Raw); len(sent) != 2 || got != `{"role":"assistant",`+c.want+`}` {
+			t.Errorf("%s and %s become %s", c.said, c.next, got)
 		}
 	}
 
@@ -286,6 +323,8 @@ func TestFormsHold(t *testing.T) {
 			for i, it := range sent.Items {
 				system := it.Role == wire.System || it.Role == wire.Developer
 				switch {
+				case form >= view.Alternate && i > 0 && it.Role == wire.Assistant && sent.Items[i-1].Role == wire.Assistant:
+					t.Fatalf("%s: two answers in a row: %s", form, notation(sent.Items))
 				case form >= view.OneSystem && system && (i > 0 || it.Role != wire.System || form == view.NoSystem):
 					t.Fatalf("%s: a system message at %d: %s", form, i, notation(sent.Items))
 				case form >= view.Alternate && !system && it.Kind == wire.Message && !it.HasCalls():
