@@ -123,6 +123,7 @@ func fromEnviron(environ []string, schema *node, c *cleaner) []setting {
 		}
 		s := setting{path: path, origin: name}
 		var usable bool
+		before := len(c.found)
 		if n := leaves[path]; n.entry != nil {
 			s.value, usable = c.jsonList(name, n, value)
 		} else {
@@ -130,6 +131,10 @@ func fromEnviron(environ []string, schema *node, c *cleaner) []setting {
 		}
 		if usable {
 			set = append(set, s)
+			continue
+		}
+		for i := range c.found[before:] {
+			c.found[before+i].meant = path
 		}
 	}
 	return set

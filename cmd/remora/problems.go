@@ -18,7 +18,7 @@ type problem struct {
 	path string // in the configuration, as server.listen or providers[1].base_url; or the name of a variable
 	text string
 
-	meant string // of a misspelled key, the path of the known one, "" for none
+	meant string // the path of the key that has no value because of it, if that is not path: a misspelled key, or a variable
 }
 
 // problems are all mistakes of a configuration. As an error they have one line each, so that one start reports all.
@@ -119,7 +119,7 @@ func (p problems) covers(path string) bool {
 	return slices.ContainsFunc(p, func(one problem) bool { return within(path, one.path) || within(one.path, path) })
 }
 
-// withoutConsequences removes the problems of keys that have no value, or the default, since they are misspelled.
+// withoutConsequences removes the problems of keys that have no value, or the default, because of another problem.
 func (p problems) withoutConsequences() problems {
 	return slices.DeleteFunc(slices.Clone(p), func(one problem) bool {
 		return slices.ContainsFunc(p, func(cause problem) bool { return cause.meant == withoutID(one.path) && cause.meant != "" })

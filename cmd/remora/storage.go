@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"remora/cache"
@@ -31,6 +32,7 @@ type storage struct {
 	spool   *spool.Files
 	tel     *telemetry.Telemetry // nil without metrics
 	log     *slog.Logger
+	noTLS   bool // a server is spoken to without TLS
 }
 
 // storeWait bounds the wait for the store at the start, after which the proxy serves without it.
@@ -60,7 +62,9 @@ func openStorage(o storeOptions, log *slog.Logger) (*storage, error) {
 	}
 
 	guarded := sealer.Guard(store)
-	s := &storage{Store: sealer.Store(guarded), guarded: guarded, raw: store, log: log}
+	scheme, _, _ := strings.Cut(o.URL.Reveal(), ":")
+	noTLS := scheme == "redis" || strings.HasPrefix(scheme, "redis+")
+	s := &storage{Store: sealer.Store(guarded), guarded: guarded, raw: store, log: log, noTLS: noTLS}
 	if o.Spool.Dir != "" {
 		if s.spool, err = spool.Open(o.Spool.Dir, o.Spool.MaxBytes); err != nil {
 			return nil, errors.Join(fmt.Errorf("open store.spool.dir %s: %w", o.Spool.Dir, err), s.close())
@@ -106,6 +110,9 @@ func (s *storage) check(ctx context.Context) error {
 	level := slog.LevelWarn
 	if errors.Is(err, cache.ErrDenied) { // unlike an outage, it does not end by itself
 		level = slog.LevelError
+	}
+	if s.noTLS && (errors.Is(err, syscall.ECONNRESET) || errors.Is(err, io.EOF)) {
+		log = log.With("hint", "if the server wants TLS, begin store.url with rediss")
 	}
 	if fault, _ := cache.FaultOf(err); fault == cache.FaultShard {
 		log.Log(ctx, level, "a server of the store does not answer; until it does, calls of its sessions are served as memory.on_store_error says",

@@ -3,6 +3,7 @@ package main
 import (
 	"crypto/rand"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -129,6 +130,35 @@ func TestEvictionIsLogged(t *testing.T) {
 				t.Errorf("log:\n%s", log)
 			}
 		})
+	}
+}
+
+// TestRedisThatClosesConnections: a server that wants TLS cuts off one that speaks without. The log says what may be wrong.
+func TestRedisThatClosesConnections(t *testing.T) {
+	t.Parallel()
+	up := startUpstream(t)
+	for _, reset := range []bool{false, true} {
+		ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = ln.Close() })
+		go func() {
+			for {
+				conn, err := ln.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = conn.Read(make([]byte, 1<<10))
+				if tcp, ok := conn.(*net.TCPConn); ok && reset {
+					_ = tcp.SetLinger(0)
+				}
+				_ = conn.Close()
+			}
+		}()
+		d := &workspace{t: t, dir: t.TempDir()}
+		d.start(d.configFor("redis://"+ln.Addr().String(), up.URL()))
+		d.proxy.Logged("if the server wants TLS, begin store.url with rediss", 1)
 	}
 }
 
