@@ -113,6 +113,31 @@ func TestResultsSentAgainAtOnce(t *testing.T) {
 	}
 }
 
+// A client asks again as soon as its stream breaks off, and the proxy knows of the break a little later. The question is doubled only
+// if both are written meanwhile.
+func TestQuestionAskedAgainAtOnce(t *testing.T) {
+	const ask = "u:How_do_I_bake_bread?"
+	for stored, want := range []string{"a:whole", "a:whole", "a:half " + ask + " a:whole"} {
+		l := newLab(t, memory.Options{OpenDelay: time.Nanosecond})
+		l.turn("u:1", "a:1")
+		one := l.begin(memory.Call{}, ask)
+		if stored > 0 {
+			l.forward(one, 3)
+		}
+		two := l.begin(memory.Call{}, ask)
+		if stored > 1 {
+			l.forward(two, 4)
+		}
+		half := answer(t, "a:half")
+		half.Reply.Complete, half.Aborted = false, memory.AbortedByClient
+		one.Commit(half)
+		two.Commit(answer(t, "a:whole"))
+		l.wantView(told(t, two.View), "u:1 a:1 "+ask)
+		l.wantView(l.turn("u:3", "a:3"), "u:1 a:1 "+ask+" "+want+" u:3")
+		l.wantTurns(4)
+	}
+}
+
 // The answer was complete, but the client has not seen it: its input is there, however long the second answer takes.
 func TestResultsSentAgainLater(t *testing.T) {
 	l := newLab(t, memory.Options{OpenDelay: time.Nanosecond})

@@ -14,8 +14,9 @@ import (
 
 // shape is a request as a real client sends it, in a session of its own.
 //
-// A turn is spelled "tools=a,b model=x format=json_schema side=kind history=server | words -> reply": words as say has
-// them, and what the request says beside them before the bar. A text with spaces has _ for each. The reply - says nothing.
+// A turn is spelled "tools=a,b model=x format=json_schema side=kind history=server cut=upstream | words -> reply": words as say has
+// them, and what the request says beside them before the bar, or where its answer broke off. A text with spaces has _ for each. The
+// reply - says nothing.
 type shape struct {
 	client, name string
 	said         []string // the session so far
@@ -123,6 +124,15 @@ func clientShapes() []shape {
 		{client: "AI SDK", name: "an agent as the tool to be called, in a later turn", said: []string{"tools=ask | s:parent u:1 -> a:1", "tools=ask choice=ask | s:parent u:2 -> c:x=look"}, asks: "tools=ls | s:be u:look", place: "ALONE works_on_a_call"},
 		{client: "SDK", name: "the words of a call that was forgotten", said: []string{"tools=f | s:monday u:1 -> a:1", "tools=f | s:monday u:2 -> c:x=look"}, asks: "tools=f | s:tuesday u:look", place: "BEFORE only_new", view: "s:tuesday u:1 a:1 u:2 u:look"},
 		{client: "SDK", name: "other words to another agent after a call that was forgotten", said: delegating(), asks: "tools=g | s:be u:looking", place: "BEFORE only_new", view: "s:be u:1 a:1 u:2 u:looking"},
+		{client: "SDK", name: "a question asked again after its answer broke off", said: append(newSaid(), "cut=upstream | s:be u:How_do_I_bake_bread? -> a:With"), asks: "| s:be u:How_do_I_bake_bread?", place: "BEFORE retried", view: "s:be u:1 a:1 u:2 a:2 u:How_do_I_bake_bread?"},
+		{client: "SDK", name: "after its answer was aborted", said: append(newSaid(), "cut=client | s:be u:How_do_I_bake_bread? -> a:With"), asks: "tools=f model=x | s:other u:How_do_I_bake_bread?", place: "BEFORE retried", view: "s:other u:1 a:1 u:2 a:2 u:How_do_I_bake_bread?"},
+		{client: "SDK", name: "the question after it", said: append(newSaid(), "cut=client | s:be u:How_do_I_bake_bread? -> a:With", "| s:be u:How_do_I_bake_bread? -> a:With_flour"), asks: "| s:be u:4", place: "BEFORE only_new", view: "s:be u:1 a:1 u:2 a:2 u:How_do_I_bake_bread? a:With_flour u:4"},
+		{client: "SDK", name: "asked a third time", said: append(newSaid(), "cut=client | s:be u:How_do_I_bake_bread? -> a:With", "cut=upstream | s:be u:How_do_I_bake_bread? -> a:With_fl"), asks: "| s:be u:How_do_I_bake_bread?", place: "BEFORE retried", view: "s:be u:1 a:1 u:2 a:2 u:How_do_I_bake_bread?"},
+		{client: "SDK", name: "asked again in the second turn", said: []string{"| u:1 -> a:1", "cut=upstream | u:How_do_I_bake_bread? -> a:With"}, asks: "| u:How_do_I_bake_bread?", place: "BEFORE retried", view: "u:1 a:1 u:How_do_I_bake_bread?"},
+		{client: "SDK", name: "X-History: server, asked again", said: append(newSaid(), "history=server cut=upstream | s:be u:How_do_I_bake_bread? -> a:With"), asks: "history=server | s:be u:How_do_I_bake_bread?", place: "BEFORE retried", view: "s:be u:1 a:1 u:2 a:2 u:How_do_I_bake_bread?"},
+		{client: "SDK", name: "asked again after a whole answer", said: append(newSaid(), "| s:be u:How_do_I_bake_bread? -> a:With"), asks: "| s:be u:How_do_I_bake_bread?", place: "BEFORE only_new", view: "s:be u:1 a:1 u:2 a:2 u:How_do_I_bake_bread? a:With u:How_do_I_bake_bread?"},
+		{client: "any user", name: "says go on twice after answers that broke off", said: append(newSaid(), "cut=client | s:be u:go_on! -> a:3"), asks: "| s:be u:go_on!", place: "BEFORE only_new", view: "s:be u:1 a:1 u:2 a:2 u:go_on! a:3 u:go_on!"},
+		{client: "any user", name: "asks something else after an answer that broke off", said: append(newSaid(), "cut=client | s:be u:How_do_I_bake_bread? -> a:With"), asks: "| s:be u:How_do_I_bake_rolls?", place: "BEFORE only_new", view: "s:be u:1 a:1 u:2 a:2 u:How_do_I_bake_bread? a:With u:How_do_I_bake_rolls?"},
 		{client: "SDK", name: "the result of a demanded call", said: []string{"tools=f choice=f | u:1 -> c:x"}, asks: "tools=f | r:x", place: "BEFORE results", view: "u:1 c:x r:x"},
 		{client: "SDK", name: "the user quotes the last answer", said: []string{"| u:1 -> a:1", "| u:2 -> a:" + summary}, asks: "| u:You_said:_" + summary + "_Why?", place: "BEFORE only_new", view: "u:1 a:1 u:2 a:" + summary + " u:You_said:_" + summary + "_Why?"},
 		{client: "SDK", name: "retry of the first request", said: []string{"| u:1 -> a:1"}, asks: "| u:1", place: "LINE known_history"},
@@ -237,7 +247,7 @@ func (l *lab) ask(d wire.Dialect, spelled string) (view string, r turnrecord.Rec
 	options, words, _ := strings.Cut(spelled, "|")
 	words, reply, _ := strings.Cut(words, "->")
 	c, more := memory.Call{Scope: scope}, ""
-	model := "m"
+	model, cut := "m", memory.NotAborted
 	for option := range strings.FieldsSeq(options) {
 		name, value, _ := strings.Cut(option, "=")
 		switch name {
@@ -265,6 +275,8 @@ func (l *lab) ask(d wire.Dialect, spelled string) (view string, r turnrecord.Rec
 			more += fmt.Sprintf(`,"previous_response_id":%q`, value)
 		case "side":
 			c.Side = value
+		case "cut":
+			cut = map[string]memory.Aborted{"client": memory.AbortedByClient, "upstream": memory.AbortedByUpstream}[value]
 		case "history":
 			c.History = map[string]memory.History{"client": memory.HistoryClient, "server": memory.HistoryServer}[value]
 		}
@@ -284,7 +296,7 @@ func (l *lab) ask(d wire.Dialect, spelled string) (view string, r turnrecord.Rec
 		l.t.Fatal(err)
 	}
 	l.replies++
-	a := memory.Answer{HTTPStatus: 200, Reply: wire.Reply{Complete: true, ID: fmt.Sprintf("resp_%d", l.replies)}}
+	a := memory.Answer{HTTPStatus: 200, Aborted: cut, Reply: wire.Reply{Complete: cut == memory.NotAborted, ID: fmt.Sprintf("resp_%d", l.replies)}}
 	a.Reply.Choices = [][]wire.Item{nil}
 	says := strings.TrimSpace(reply) != "-"
 	for word := range strings.FieldsSeq(reply) {

@@ -169,10 +169,14 @@ func (e *Entry) continueRecent() bool {
 func (e *Entry) find(ctx context.Context, st *state, in *incoming, mode History) (plan, error) {
 	q := e.placement(st, in, mode)
 	p, err := q.find(ctx)
-	if err != nil || p.relation != relDelta || in.elsewhere || !in.answersAgain(st.head) && !e.call.Retry {
+	if err != nil || p.relation != relDelta || in.elsewhere {
 		return p, err
 	}
-	m, err := q.merge.repetition(ctx)
+	retry := in.answersAgain(st.head) || e.call.Retry
+	if !retry && (len(e.journaled.names) > 0 || !in.mayAskAgain(st.head)) {
+		return p, nil // a question that is written stays beside the same one of another turn
+	}
+	m, err := q.merge.repetition(ctx, !retry)
 	if err != nil || !m.found() {
 		return p, err
 	}

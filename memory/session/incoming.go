@@ -2,6 +2,9 @@ package session
 
 import (
 	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"remora/wire"
 )
@@ -228,6 +231,29 @@ func (in *incoming) answersAgain(h *head) bool {
 	return in.answers() && slices.ContainsFunc(in.items, func(it wire.Item) bool {
 		return it.Kind == wire.ToolResult && !h.Open.has(it.Answers())
 	})
+}
+
+const (
+	// questionRunes and questionWords are the least of a question that is a retry where it comes again: a user may say "go on" twice.
+	questionRunes = 24
+	questionWords = 4
+	// brokenItems is the number of items of an answer behind which its question is looked for.
+	brokenItems = 8
+)
+
+// mayAskAgain reports whether a request may repeat the question whose answer is the latest on the head line.
+func (in *incoming) mayAskAgain(h *head) bool {
+	n := len(in.items)
+	if n == 0 || in.items[n-1].Role != wire.User || in.anyMadeByModel(in.items) {
+		return false
+	}
+	latest, asked := h.Ring[max(0, len(h.Ring)-1-brokenItems):], shortHash(in.marks[n-1].Content)
+	if !slices.ContainsFunc(latest, func(e echo) bool { return e.Content == asked }) {
+		return false
+	}
+	text := in.items[n-1].Text()
+	words := strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+	return len(words) >= questionWords || utf8.RuneCountInString(text) >= questionRunes
 }
 
 // landmark reports whether an item can be found by its content alone: an item of the client, since a client that trims its

@@ -259,8 +259,8 @@ func (m *merger) summaryBefore(ctx context.Context, i int, seq uint64) (int, err
 }
 
 // repetition finds the place of a request that repeats the client's last request on the head line: the client has not seen the
-// answer. The match is empty for other requests.
-func (m *merger) repetition(ctx context.Context) (match, error) {
+// answer. With brokenOff, the answer must have broken off. The match is empty for other requests.
+func (m *merger) repetition(ctx context.Context, brokenOff bool) (match, error) {
 	h, in := m.head, m.in
 	p, left := match{relation: relResend, line: h.Line, systemPrompt: h.SystemPrompt}, len(in.items)
 	for at, err := range m.stored.back(ctx, h.Pos.Seq) {
@@ -272,6 +272,9 @@ func (m *merger) repetition(ctx context.Context) (match, error) {
 			p.parent, p.offset = at.Pos, unitsBetween(position{}, at.Pos)
 			return p, nil
 		case at.Content == in.marks[left-1].Content:
+			if p.upto.Seq == 0 && brokenOff {
+				return match{}, nil
+			}
 			if left--; p.upto.Seq == 0 {
 				p.upto = at.Pos
 			}
@@ -282,6 +285,7 @@ func (m *merger) repetition(ctx context.Context) (match, error) {
 			if err != nil || it.Kind == wire.ToolResult || it.Kind == wire.Message && it.Role != wire.Assistant {
 				return match{}, err
 			}
+			brokenOff = brokenOff && at.Flags&flagPartial == 0
 		}
 	}
 	if left > 0 {

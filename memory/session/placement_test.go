@@ -64,6 +64,28 @@ func TestHelperPrompts(t *testing.T) {
 	}
 }
 
+// A question that comes again after its answer broke off is asked again; what users say twice is said twice.
+func TestQuestionsThatAreAskedAgain(t *testing.T) {
+	for said, want := range map[string]bool{
+		"How do I bake bread?": true, "Where is my parcel?": true, "Extraordinarily-long-word": true, "tell me !drop !long": true,
+		"go on": false, "Go on, please!": false, "please continue": false, "yes": false, "weiter": false, "続けて": false, "": false,
+	} {
+		req, err := wire.Parse(dialects.Chat, fmt.Appendf(nil, `{"messages":[{"role":"user","content":%q}]}`, said))
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := new(head)
+		in := newIncoming(&Call{Request: req}, &state{head: h}, newHashCache())
+		if in.mayAskAgain(h) {
+			t.Errorf("%q is asked again, and was never asked", said)
+		}
+		h.Ring.add(in.marks[0].Content, 1)
+		if got := in.mayAskAgain(h); got != want {
+			t.Errorf("%q is asked again: %v", said, got)
+		}
+	}
+}
+
 func TestSharedPassages(t *testing.T) {
 	letters := func(n int) string {
 		var b strings.Builder
