@@ -162,12 +162,18 @@ func (q *placement) offer() offer {
 	return q.asked
 }
 
-// habit returns the known habit of the request's client.
+// habit returns the known habit of the request's client. A client that was taken for one of new items while nothing was known, such as
+// a classifier before each turn, is no longer if the conversation's client resends, and the request looks like a helper's.
 func (q *placement) habit() evidence {
 	if q.call.Resends {
 		return resends
 	}
-	return q.head.Habits.of(q.call.Request.Dialect, q.offer().Client)
+	habits, d := q.head.Habits, q.call.Request.Dialect
+	known := habits.of(d, q.offer().Client)
+	if known == onlyNew && habits.of(d, q.head.Offer.Client) == resends && q.helperSigns() >= minHelperSigns {
+		return resends
+	}
+	return known
 }
 
 // first begins the session.
