@@ -79,6 +79,9 @@ func (o *offers) of(req *wire.Request) offer {
 // demandsCall reports whether the answer must be a call.
 func (o offer) demandsCall() bool { return o.Format == formatCall || o.Format == formatAnyCall }
 
+// demandsData reports whether the answer must be data for a program.
+func (o offer) demandsData() bool { return o.Format != formatText && o.Format != formatAnyCall }
+
 // toolsOf is the part of an offer that depends on its tools.
 func (o *offers) toolsOf(req *wire.Request) offer {
 	tools, functions := req.Member("tools"), req.Member("functions")

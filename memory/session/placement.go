@@ -299,12 +299,22 @@ func (q *placement) helper(ctx context.Context) (plan, error) {
 	return p, err
 }
 
-// guard runs beside the questions of an agent. It asks the agent's first question, or has words of its own and stands alone at
-// first; what is under the same instructions later is a guard's, too.
+// guard runs beside the questions and answers of an agent. It asks the agent's first question, or about its latest answer, or has words
+// of its own and stands alone at first; what is under the same instructions later is a guard's, too.
 func (q *placement) guard(ctx context.Context) (plan, error) {
-	stoodApart := func(t tail) bool { return t.SystemPrompt == q.in.systemPrompt }
-	if !q.mayPrecede() || !q.guards() || !q.asksAgain(len(q.in.items)-1) && !slices.ContainsFunc(q.head.Tails, stoodApart) {
+	if !q.mayPrecede() || !q.judges() {
 		return plan{}, nil
+	}
+	stoodApart := func(t tail) bool { return t.SystemPrompt == q.in.systemPrompt }
+	if q.guards() && (q.asksAgain(len(q.in.items)-1) || slices.ContainsFunc(q.head.Tails, stoodApart)) {
+		return q.beside(ctx, ruleSigns)
+	}
+	if !q.offer().demandsData() {
+		return plan{}, nil // another agent may write a text from the answer
+	}
+	about, err := q.merge.asksAboutAnswer(ctx)
+	if err != nil || !about {
+		return plan{}, err
 	}
 	return q.beside(ctx, ruleSigns)
 }
@@ -316,9 +326,11 @@ func (q *placement) asksAgain(item int) bool {
 
 // guards reports whether the request is like a guard's: it differs from the conversation's in instructions, tools and format.
 // Agents that hand off to each other differ in less.
-func (q *placement) guards() bool {
-	asked, latest := q.offer(), q.head.Offer
-	return asked.Tools < latest.Tools && asked.otherFormat(latest) && q.in.systemPrompt != q.head.SystemPrompt && !q.in.hasHistory()
+func (q *placement) guards() bool { return q.offer().Tools < q.head.Offer.Tools && q.judges() }
+
+// judges reports whether the request is like that of a guard of an agent without tools.
+func (q *placement) judges() bool {
+	return q.offer().otherFormat(q.head.Offer) && q.in.systemPrompt != q.head.SystemPrompt && !q.in.hasHistory()
 }
 
 // beside returns the plan of a side request. One that was asked before is on the same line.

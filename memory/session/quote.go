@@ -152,8 +152,33 @@ func (m *merger) asksInWordsOfCall(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
+// asksAboutAnswer reports whether the request is one user message with the text of the conversation's latest answer.
+func (m *merger) asksAboutAnswer(ctx context.Context) (bool, error) {
+	items := m.in.items
+	if len(items) != 1 || items[0].Kind != wire.Message || items[0].Role != wire.User {
+		return false, nil
+	}
+	for at, err := range m.stored.back(ctx, m.head.Pos.Seq) {
+		if err != nil {
+			return false, err
+		}
+		if at.Flags&(flagHidden|flagOffChain) != 0 {
+			continue
+		}
+		it, err := wire.ParseItem(at.Dialect, at.Raw)
+		return err == nil && it.Kind == wire.Message && it.Role == wire.Assistant && repeats(items[0].Text(), it.Text()), nil
+	}
+	return false, nil
+}
+
+// repeats reports whether a message is a text, or contains one that is long.
+func repeats(message, text string) bool {
+	message, text = strings.TrimSpace(message), strings.TrimSpace(text)
+	return text != "" && (message == text || utf8.RuneCountInString(text) >= argumentRunes && strings.Contains(message, text))
+}
+
 const (
-	// argumentRunes is the length from which an argument proves something if it is only a part of a message.
+	// argumentRunes is the length from which an argument or an answer proves something if it is only a part of a message.
 	argumentRunes = 24
 	// argumentDepth is how deep texts are looked for in arguments.
 	argumentDepth = 4
