@@ -1,6 +1,10 @@
 package wire
 
-import "slices"
+import (
+	"encoding/hex"
+	"slices"
+	"strconv"
+)
 
 // ContentPart is a part of a content in a neutral form.
 type ContentPart struct {
@@ -37,17 +41,23 @@ type SaidCall struct {
 // partners. What a model has said and called in one answer becomes one Chat message, as Chat itself would have given it: many
 // servers refuse two answers in a row.
 func ConvertAll(items []Item, d Dialect) []Item {
-	foreign := 0
-	for _, it := range items {
-		if it.Dialect != d {
-			foreign++
-		}
-	}
-	if foreign == 0 {
+	if !hasForeign(items, d) {
 		return items
 	}
-	c := newConverter(d)
-	out := make([]converted, 0, len(items)+foreign)
+	return NewConverter(d).Next(items)
+}
+
+func hasForeign(items []Item, d Dialect) bool {
+	return slices.ContainsFunc(items, func(it Item) bool { return it.Dialect != d })
+}
+
+// Next is ConvertAll for the next piece of a history. No piece parts a call from its result.
+func (c *Converter) Next(items []Item) []Item {
+	d := c.to
+	if !hasForeign(items, d) {
+		return items
+	}
+	out := make([]converted, 0, len(items))
 	var a answer
 	flush := func() {
 		for _, it := range c.items(a) {
@@ -84,21 +94,27 @@ func ConvertAll(items []Item, d Dialect) []Item {
 type answer struct {
 	said  []Item
 	calls []SaidCall
+	drawn bool // it has an image that was left out
 }
 
-// converter converts items to one dialect.
-type converter struct {
+// Converter converts the items of a history to one dialect. Calls that it gives an id have different ones.
+type Converter struct {
 	to     Dialect
-	custom map[string]bool // calls of custom tools, by id: a Chat result does not have this, a Responses result must
-	lost   map[string]bool // keys of the calls and results that were left out
+	custom map[string]bool     // calls of custom tools, by id: a Chat result does not have this, a Responses result must
+	lost   map[string]bool     // keys of the calls and results that were left out
+	named  map[string][]string // the ids that were given to calls of legacy functions, by name, until they have a result
+	given  map[Hash]int        // how many such ids were made of a message
 }
 
-func newConverter(to Dialect) *converter {
-	return &converter{to: to, custom: make(map[string]bool), lost: make(map[string]bool)}
+// NewConverter returns a converter to a dialect.
+func NewConverter(to Dialect) *Converter {
+	return &Converter{
+		to: to, custom: make(map[string]bool), lost: make(map[string]bool), named: make(map[string][]string), given: make(map[Hash]int),
+	}
 }
 
 // lose records that the other half of the item's pairs cannot be sent either.
-func (c *converter) lose(it Item) {
+func (c *Converter) lose(it Item) {
 	for _, call := range it.Calls() {
 		c.lost[call.Key()] = true
 	}
@@ -108,7 +124,7 @@ func (c *converter) lose(it Item) {
 }
 
 // convert returns false for an item without a counterpart.
-func (c *converter) convert(it Item) ([]Item, bool) {
+func (c *Converter) convert(it Item) ([]Item, bool) {
 	switch {
 	case it.Parts[0].OfModel(it.Role):
 		var a answer
@@ -123,7 +139,7 @@ func (c *converter) convert(it Item) ([]Item, bool) {
 }
 
 // take adds an item of a model to an answer, and returns false if it has no counterpart.
-func (c *converter) take(a *answer, it Item) bool {
+func (c *Converter) take(a *answer, it Item) bool {
 	if it.Kind == Reasoning {
 		return true
 	}
@@ -135,8 +151,9 @@ func (c *converter) take(a *answer, it Item) bool {
 		}
 	}
 	if !it.HasCalls() {
+		a.drawn = a.drawn || it.IsImage()
 		c.lose(it)
-		return false
+		return it.IsImage()
 	}
 	kept := it.Kind == Message
 	for _, call := range it.Dialect.Codec().ReadCalls(it) {
@@ -144,13 +161,33 @@ func (c *converter) take(a *answer, it Item) bool {
 			c.lost[call.Key()] = true
 			continue
 		}
+		if call.Family == FamilyLegacy {
+			call.ID = c.idFor(call.Name, it)
+			call.CallID = AppendString(nil, call.ID)
+		}
 		a.calls, kept = append(a.calls, call), true
 	}
 	return kept
 }
 
+// idFor gives the call of a legacy function an id, which such calls lack. It is the same in each request with that message, so that
+// the prompt cache still matches.
+func (c *Converter) idFor(name string, message Item) string {
+	hash := message.ContentHash()
+	id := "call_" + hex.EncodeToString(hash[:])
+	if n := c.given[hash]; n > 0 {
+		id += "_" + strconv.Itoa(n)
+	}
+	c.given[hash]++
+	c.named[name] = append(c.named[name], id)
+	return id
+}
+
 // items makes items of an answer.
-func (c *converter) items(a answer) []Item {
+func (c *Converter) items(a answer) []Item {
+	if a.drawn && len(a.said) == 0 && len(a.calls) == 0 {
+		return []Item{NewMessage(c.to, Assistant, inWords("image"))}
+	}
 	made := c.make(a.calls)
 	if len(made) == 0 || !c.to.Rules().OneItem {
 		return append(a.said, made...)
@@ -165,7 +202,7 @@ func (c *converter) items(a answer) []Item {
 	return made
 }
 
-func (c *converter) message(it Item) ([]Item, bool) {
+func (c *Converter) message(it Item) ([]Item, bool) {
 	if it.Role == RoleOther {
 		return nil, false
 	}
@@ -179,7 +216,7 @@ func (c *converter) message(it Item) ([]Item, bool) {
 }
 
 // make makes items of calls.
-func (c *converter) make(calls []SaidCall) []Item {
+func (c *Converter) make(calls []SaidCall) []Item {
 	if len(calls) == 0 {
 		return nil
 	}
@@ -195,14 +232,26 @@ func (c *converter) make(calls []SaidCall) []Item {
 	return items
 }
 
-func (c *converter) result(it Item) ([]Item, bool) {
+func (c *Converter) result(it Item) ([]Item, bool) {
 	content, ok := c.content(it)
-	if family := it.Answers().Family; !ok || family != FamilyFunction && family != FamilyCustom {
+	call := Call{ID: it.Answers().ID, Family: FamilyFunction}
+	switch it.Answers().Family {
+	case FamilyFunction, FamilyCustom:
+	case FamilyLegacy:
+		name := it.Answers().Name
+		last := len(c.named[name]) - 1
+		if last < 0 {
+			return nil, false
+		}
+		call.ID, c.named[name] = c.named[name][last], c.named[name][:last]
+	default:
 		return nil, false
 	}
-	call := Call{ID: it.Answers().ID, Family: FamilyFunction}
 	if c.custom[call.ID] {
 		call.Family = FamilyCustom
+	}
+	if !ok {
+		return nil, false
 	}
 	return []Item{NewDecoder(c.to).Item(c.to.Codec().Result(call, content))}, true
 }
@@ -218,7 +267,7 @@ func OrEmpty(raw []byte) []byte {
 // content converts the content of a message, or the output of a result. A string stays the string that it is, and a list of one
 // text becomes one: many servers take no list, above all not from the assistant. It returns false where no part of a list has a
 // counterpart.
-func (c *converter) content(it Item) ([]byte, bool) {
+func (c *Converter) content(it Item) ([]byte, bool) {
 	raw, refusal := Member(it.Raw, it.contentName()), Member(it.Raw, "refusal")
 	_, refused := Inside(refusal)
 	if _, ok := Inside(raw); ok && !refused {
@@ -248,7 +297,7 @@ func (c *converter) content(it Item) ([]byte, bool) {
 }
 
 // parts appends the converted parts of a list. If that is one text, it returns it as well, as a JSON string.
-func (c *converter) parts(out, raw []byte, it Item) (list, text []byte) {
+func (c *Converter) parts(out, raw []byte, it Item) (list, text []byte) {
 	for p := range Children(raw) {
 		part, ok := it.Dialect.Codec().ReadPart(p.Value)
 		if _, said := Inside(p.Value); said {
@@ -304,7 +353,7 @@ type pairs struct {
 
 // settle leaves out converted calls and results without a partner, and items that lost their partner by conversion. In Chat it
 // moves results after the message with their calls.
-func (c *converter) settle(items []converted) []Item {
+func (c *Converter) settle(items []converted) []Item {
 	p := pair(items)
 	out := make([]Item, 0, len(items))
 	for i, it := range items {

@@ -520,7 +520,7 @@ func (it Item) Convert(d Dialect) ([]Item, bool) {
 	if it.Dialect == d {
 		return []Item{it}, true
 	}
-	return newConverter(d).convert(it)
+	return NewConverter(d).convert(it)
 }
 
 // Reach is the distance from the upstream of an earlier item to the upstream of a new request.

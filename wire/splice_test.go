@@ -368,7 +368,11 @@ func TestConvert(t *testing.T) {
 	}
 	f(Chat, `{"type":"computer_call","call_id":"a"}`)
 	f(Chat, `{"type":"local_shell_call_output","id":"a","output":"x"}`)
-	f(Chat, `{"role":"user","content":[{"type":"input_image","file_id":"f"}]}`)
+	f(Chat, `{"role":"user","content":[{"type":"input_image"}]}`)
+	f(Chat, `{"role":"user","content":[{"type":"input_image","file_id":"f","image_url":null}]}`, `{"role":"user","content":"(an image)"}`)
+	f(Chat, `{"role":"user","content":[{"type":"input_text","text":"x"},{"type":"input_image","file_id":"f"}]}`,
+		`{"role":"user","content":[{"type":"text","text":"x"},{"type":"text","text":"(an image)"}]}`)
+	f(Chat, `{"type":"image_generation_call","id":"ig","result":"AAAA"}`, `{"role":"assistant","content":"(an image)"}`)
 	f(Chat, `{"role":"critic","content":"x"}`)
 	f(Chat, `{"role":"user","content":{"type":"input_text","text":"x"}}`)
 	f(Chat, `{"role":"user","content":[{"type":"input_image","image_url":"u"},{"type":"input_image","image_url":"v","detail":"low"},{"type":"input_file","file_id":"f"}]}`,
@@ -379,14 +383,15 @@ func TestConvert(t *testing.T) {
 		`{"role":"assistant","content":null,"tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{}"}}]}`)
 	f(Chat, `{"type":"custom_tool_call","call_id":"a","name":"f","input":"x"}`,
 		`{"role":"assistant","content":null,"tool_calls":[{"id":"a","type":"custom","custom":{"name":"f","input":"x"}}]}`)
-	f(Chat, `{"type":"function_call_output","call_id":"a","output":[{"type":"input_image","file_id":"f"}]}`, `{"role":"tool","tool_call_id":"a","content":""}`)
+	f(Chat, `{"type":"function_call_output","call_id":"a","output":[{"type":"input_image","file_id":"f"}]}`, `{"role":"tool","tool_call_id":"a","content":"(an image)"}`)
 
 	f(Responses, `{"role":"function","name":"f","content":"x"}`)
 	f(Responses, `{"role":"user","content":[{"type":"file","file":{}}]}`)
 	f(Responses, `{"role":"user","content":[{"type":"file","file":{}},{"type":"image_url","image_url":{"url":"u"}},{"type":"file","file":{"file_id":"f"}}]}`,
 		`{"role":"user","content":[{"type":"input_image","image_url":"u"},{"type":"input_file","file_id":"f"}]}`)
 	f(Responses, `{"role":"assistant","content":[{"type":"file","file":{}}],"function_call":{"name":"g"},"tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{}"}},{"id":"b","type":"new"},{"id":"c","custom":{"name":"f","input":"x"}}]}`,
-		`{"type":"function_call","call_id":"a","name":"f","arguments":"{}"}`, `{"type":"custom_tool_call","call_id":"c","name":"f","input":"x"}`)
+		`{"type":"function_call","call_id":"a","name":"f","arguments":"{}"}`, `{"type":"custom_tool_call","call_id":"c","name":"f","input":"x"}`,
+		`{"type":"function_call","call_id":"call_ada38ff15ca0ff4e9e0d7bb6f9eae7f4","name":"g","arguments":""}`)
 	f(Responses, `{"role":"assistant","content":null,"refusal":"no"}`, `{"role":"assistant","content":[{"type":"refusal","refusal":"no"}]}`)
 }
 
@@ -399,6 +404,7 @@ func TestAnswersBecomeOneMessage(t *testing.T) {
 		rb    = `{"type":"custom_tool_call_output","call_id":"b","output":"2"}`
 		think = `{"type":"reasoning","id":"rs","summary":[]}`
 		user  = `{"role":"user","content":"q"}`
+		image = `{"type":"image_generation_call","id":"ig","result":"AAAA"}`
 
 		ca, cb = `{"id":"a","type":"function","function":{"name":"f","arguments":"{}"}}`, `{"id":"b","type":"custom","custom":{"name":"g","input":"x"}}`
 		ta, tb = `{"role":"tool","tool_call_id":"a","content":"1"}`, `{"role":"tool","tool_call_id":"b","content":"2"}`
@@ -421,6 +427,7 @@ func TestAnswersBecomeOneMessage(t *testing.T) {
 		// A call without a result is left out, what was said beside it is not.
 		{[]string{text("Look."), a, b, rb}, []string{message(`"Look."`, cb), tb}},
 		{[]string{text("Look."), a, user}, []string{`{"role":"assistant","content":"Look."}`, user}},
+		{[]string{user, image, user, image, image, text("Two cats.")}, []string{user, `{"role":"assistant","content":"(an image)"}`, user, `{"role":"assistant","content":"Two cats."}`}},
 		// Messages without calls stay apart.
 		{[]string{text("One."), text("Two."), user}, []string{`{"role":"assistant","content":"One."}`, `{"role":"assistant","content":"Two."}`, user}},
 		// So does what the client has sent itself.

@@ -48,7 +48,7 @@ func dropUnpaired(d wire.Dialect, entries []entry, partner []int) (dropped bool)
 	for i := range entries {
 		switch e := &entries[i]; {
 		case !e.sent() || e.Kind != wire.ToolCall && e.Kind != wire.ToolResult:
-		case e.Call.ID == "" && !adjacent(d):
+		case !names(d, &e.Call):
 			// A result without a call id cannot be matched: upstream accepts it.
 		case partner[i] < 0 || !entries[partner[i]].sent():
 			e.why = ReasonOrphan

@@ -176,7 +176,7 @@ func inOrder(d wire.Dialect, items []wire.Item) bool {
 			p := &items[i].Parts[n]
 			switch {
 			case p.Kind == wire.ToolResult:
-				if p.Call.ID == "" && !adjacent(d) {
+				if !names(d, &p.Call) {
 					continue // nothing says which call it answers
 				}
 				if i > 0 && items[i-1].Kind == wire.Reasoning {
@@ -210,6 +210,11 @@ func endOfCalls(entries []entry, at int) int {
 
 // pairKey is shared by a call and its result.
 type pairKey struct{ id, family, name string }
+
+// names reports whether a call or a result says what it belongs to: by its id, or by its place or its function's name.
+func names(d wire.Dialect, c *wire.Call) bool {
+	return c.ID != "" || c.Family == wire.FamilyLegacy || adjacent(d)
+}
 
 // keyOf returns the key of a call or a result.
 func keyOf(d wire.Dialect, c *wire.Call) pairKey {
@@ -273,7 +278,7 @@ func byKey(d wire.Dialect, entries []entry, partner []int) {
 		case u.role == wire.User:
 			run = i
 		case !u.Answerable() && u.Kind != wire.ToolResult:
-		case u.Call.ID == "" && !adjacent(d): // nothing says what it belongs to
+		case !names(d, &u.Call): // nothing says what it belongs to
 		case u.Answerable():
 			at(keyOf(d, &u.Call)).call(d, entries, partner, i)
 		default:
@@ -358,7 +363,7 @@ func alongside(d wire.Dialect, entries []entry, partner []int) bool {
 	n := 0
 	for i := range entries {
 		u := &entries[i]
-		if !u.Answerable() && u.Kind != wire.ToolResult || u.Call.ID == "" && !adjacent(d) {
+		if !u.Answerable() && u.Kind != wire.ToolResult || !names(d, &u.Call) {
 			continue
 		}
 		key := keyOf(d, &u.Call)

@@ -110,25 +110,34 @@ func FuzzWindow(f *testing.F) {
 	})
 }
 
-// FuzzOtherDialect holds a history of Responses in a request of Chat to what must always be so: upstream accepts it, no call and
-// no result is lost, and nothing that a model said stands directly before its calls, in a message of its own.
+// FuzzOtherDialect holds a history of one dialect in a request of the other to what must always be so: upstream accepts it, no call
+// and no result is lost, and in Chat nothing that a model said stands directly before its calls, in a message of its own.
 func FuzzOtherDialect(f *testing.F) {
-	f.Add(uint8(0), []byte{0, 2, 7, 2, 0})
-	f.Add(uint8(0), []byte{0, 3, 2, 19, 20, 4, 2}) // a late result of a call that others stand behind
-	f.Add(uint8(3), []byte{0, 2, 3, 19, 4, 20, 2, 9, 3, 3, 4, 4})
+	f.Add(true, uint8(0), []byte{0, 2, 7, 2, 0})
+	f.Add(true, uint8(0), []byte{0, 3, 2, 19, 20, 4, 2}) // a late result of a call that others stand behind
+	f.Add(true, uint8(3), []byte{0, 2, 3, 19, 4, 20, 2, 9, 3, 3, 4, 4})
+	f.Add(false, uint8(4), []byte{0, 3, 4, 0, 3, 4, 0, 3, 4, 2})
 	random := rand.New(rand.NewPCG(5, 2))
-	for range 300 {
+	for range 400 {
 		code := make([]byte, 5+random.IntN(30))
 		for i := range code {
 			code[i] = byte(random.Uint32())
 		}
-		f.Add(uint8(random.IntN(8)), code)
+		f.Add(random.IntN(2) == 0, uint8(random.IntN(8)), code)
 	}
-	answers := func(it wire.Item) bool { return it.Dialect == dialects.Responses && it.Parts[0].OfModel(it.Role) }
-	f.Fuzz(func(t *testing.T, maxItems uint8, code []byte) {
-		all := append(items(t, dialects.Responses, history(dialects.Responses, code[:min(len(code), 60)])), items(t, dialects.Chat, "u99")...)
+	f.Fuzz(func(t *testing.T, chat bool, maxItems uint8, code []byte) {
+		from, to := dialects.Chat, dialects.Responses
+		if chat {
+			from, to = to, from
+		}
+		all := items(t, from, history(from, code[:min(len(code), 60)]))
+		if !chat {
+			withLegacyCalls(t, all)
+		}
+		all = append(all, items(t, to, "u99")...)
+		answers := func(it wire.Item) bool { return chat && it.Dialect == from && it.Parts[0].OfModel(it.Role) }
 		ordered := all
-		if order, _ := Order(dialects.Chat, all); order != nil {
+		if order, _ := Order(to, all); order != nil {
 			ordered = nil
 			for at, i := range order {
 				ordered = append(ordered, all[i])
@@ -142,8 +151,8 @@ func FuzzOtherDialect(f *testing.F) {
 			r.Window = &Window{MaxItems: float64(maxItems), InFlight: InFlightKeep, EvictBatch: 1}
 		}
 		v := Assemble(r)
-		sent := wire.ConvertAll(v.Items, dialects.Chat)
-		if errs := wiretest.Check(dialects.Chat, sent); errs != nil {
+		sent := wire.ConvertAll(v.Items, to)
+		if errs := wiretest.Check(to, sent); errs != nil {
 			t.Fatalf("%s: %s\n%v", notation(all), notation(sent), errs)
 		}
 		count := func(items []wire.Item) (calls, results int) {
@@ -162,11 +171,24 @@ func FuzzOtherDialect(f *testing.F) {
 			t.Fatalf("%s: %s has %d calls and %d results, and %s has %d and %d", notation(all), notation(v.Items), calls, results, notation(sent), c, r)
 		}
 		for i := 1; i < len(sent); i++ {
-			if sent[i].HasCalls() && sent[i-1].Role == wire.Assistant {
+			if chat && sent[i].HasCalls() && sent[i-1].Role == wire.Assistant {
 				t.Fatalf("%s: two messages of one answer: %s", notation(all), notation(sent))
 			}
 		}
 	})
+}
+
+// withLegacyCalls makes calls of legacy functions, of which there are two, of some calls that stand alone in a message.
+func withLegacyCalls(t *testing.T, all []wire.Item) {
+	legacy := func(call wire.Call) bool { return len(call.ID) > 1 && call.ID[len(call.ID)-1]%3 == 0 }
+	for i, it := range all {
+		switch {
+		case it.Kind == wire.ToolResult && legacy(it.Answers()):
+			all[i] = wiretest.Parse(t, dialects.Chat, fmt.Sprintf(`{"role":"function","name":"f%d","content":"ok"}`, it.Answers().ID[1]%2))
+		case len(it.Parts) == 1 && it.HasCalls() && legacy(it.Parts[0].Call):
+			all[i] = wiretest.Parse(t, dialects.Chat, fmt.Sprintf(`{"role":"assistant","content":null,"function_call":{"name":"f%d","arguments":"{}"}}`, it.Parts[0].Call.ID[1]%2))
+		}
+	}
 }
 
 // crossed reports whether a group may reach across from: a call before it has no result between the two, or one behind it, too.

@@ -263,7 +263,7 @@ func (m *Messages) As(f Form) Sent {
 		return Sent{Items: items}
 	}
 
-	s := &shaping{m: m, form: f, blocks: blocks}
+	s := &shaping{m: m, form: f, blocks: blocks, convert: wire.NewConverter(m.Dialect)}
 	s.add(m.Before, true)
 	s.system()
 	s.body()
@@ -289,6 +289,7 @@ type shaping struct {
 	m            *Messages
 	form         Form
 	blocks       placed
+	convert      *wire.Converter
 	list         []sentItem
 	instructions []byte
 	gone         int // items of the client's that became part of another place
@@ -392,7 +393,7 @@ func (s *shaping) body() {
 
 // add appends items of the history, or added ones.
 func (s *shaping) add(items []wire.Item, added bool) {
-	for _, it := range wire.ConvertAll(items, s.m.Dialect) {
+	for _, it := range s.convert.Next(items) {
 		e := sentItem{Item: it, added: true}
 		if !added {
 			e = s.ofHistory(it)

@@ -286,6 +286,24 @@ func TestFormsOfResponses(t *testing.T) {
 	}
 }
 
+// TestBlockBetweenLegacyCalls: calls of legacy functions get ids in Responses, which differ although a block parts equal ones.
+func TestBlockBetweenLegacyCalls(t *testing.T) {
+	var items []wire.Item
+	for range 2 {
+		items = append(items, wiretest.Parse(t, dialects.Chat, `{"role":"assistant","content":null,"function_call":{"name":"f","arguments":"{}"}}`),
+			wiretest.Parse(t, dialects.Chat, `{"role":"function","name":"f","content":"ok"}`))
+	}
+	m := view.Messages{Dialect: dialects.Responses, Items: items, Blocks: []view.Block{{Place: view.Inside(2), Role: wire.Developer, Texts: []string{"b"}}}}
+	for form := view.AsIs; form <= view.NoSystem; form++ {
+		sent := wire.ConvertAll(m.As(form).Items, dialects.Responses)
+		first := slices.IndexFunc(sent, wire.Item.HasCalls)
+		last := len(sent) - 2
+		if first < 0 || sent[first].Parts[0].Call.ID == sent[last].Parts[0].Call.ID || wiretest.Check(dialects.Responses, sent) != nil {
+			t.Errorf("%s: %s", form, notation(sent))
+		}
+	}
+}
+
 // TestFormsHold draws conversations: servers accept their form, no text is lost, calls keep their results, and a view
 // that has a form already keeps its bytes.
 func TestFormsHold(t *testing.T) {

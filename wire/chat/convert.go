@@ -53,9 +53,6 @@ func ownFile(file []byte) (own []byte, ok bool) {
 
 func (converter) ReadCalls(it wire.Item) []wire.SaidCall {
 	var calls []wire.SaidCall
-	if hasLegacyCall(it) {
-		calls = append(calls, wire.SaidCall{Call: it.Parts[len(it.Parts)-1].Call, Alone: true})
-	}
 	for p := range wire.Children(wire.Member(it.Raw, "tool_calls")) {
 		id := wire.Member(p.Value, "id")
 		call := wire.SaidCall{Call: wire.Call{ID: wire.Text(id), Family: wire.FamilyFunction}, CallID: id}
@@ -67,6 +64,12 @@ func (converter) ReadCalls(it wire.Item) []wire.SaidCall {
 		call.Custom, call.Alone = custom, tool == nil
 		call.ToolName, call.Input = wire.Member(tool, "name"), wire.StringArguments(wire.Member(tool, input))
 		calls = append(calls, call)
+	}
+	if hasLegacyCall(it) {
+		function := wire.Member(it.Raw, "function_call")
+		calls = append(calls, wire.SaidCall{
+			Call: it.Parts[len(it.Parts)-1].Call, ToolName: wire.Member(function, "name"), Input: wire.StringArguments(wire.Member(function, "arguments")),
+		})
 	}
 	return calls
 }

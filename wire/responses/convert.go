@@ -13,8 +13,8 @@ func (converter) ReadPart(raw []byte) (wire.ContentPart, bool) {
 		return wire.ContentPart{Kind: wire.PartAlike, Value: raw}, true
 	case "input_image":
 		url := wire.Member(raw, "image_url")
-		if _, ok := wire.Inside(url); !ok {
-			return wire.ContentPart{}, false
+		if _, ok := wire.Inside(url); !ok { // no other dialect has images of an account
+			return wire.ContentPart{Kind: wire.PartImage}.InWords(), wire.StoredFile(raw)
 		}
 		return wire.ContentPart{Kind: wire.PartImage, Value: url, Detail: wire.Member(raw, "detail")}, true
 	case "input_file":
