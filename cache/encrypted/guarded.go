@@ -33,7 +33,7 @@ func otherKey(id string) error {
 		"again, or give the new secret another id, and put it first", path, id))
 }
 
-// Guarded is a store whose keys are checked before it is used, and again every minute: it may be emptied, and begun again by a process
+// Guarded is a store whose keys are checked before it is used, and again every 10 seconds: it may be emptied, and begun again by a process
 // with other keys.
 type Guarded struct {
 	cache.Store
@@ -50,9 +50,9 @@ type Guarded struct {
 }
 
 // checkEvery is how often the keys are checked.
-const checkEvery = time.Minute
+const checkEvery = 10 * time.Second
 
-// Check compares the keys with those that the store was written with. Its error wraps [ErrMismatch] if they differ. For a minute after a
+// Check compares the keys with those that the store was written with. Its error wraps [ErrMismatch] if they differ. For 10 seconds after a
 // success it takes no round trip.
 func (g *Guarded) Check(ctx context.Context) error {
 	now := time.Now().UnixNano() //nolint:forbidigo // a late check does no harm
