@@ -26,6 +26,7 @@ type customer struct {
 	sure   bool     // its habit shows in what it has sent so far
 	turn   int
 	moved  bool     // its latest request is of the conversation, and not of a line that stands alone yet
+	broken bool     // the answer to it broke off
 	latest []string // what it sent last
 }
 
@@ -34,6 +35,9 @@ func (c *customer) word(who string) string {
 	c.turn++
 	return fmt.Sprintf("%s:%d", who, c.turn)
 }
+
+// question is what a user asks once.
+func (c *customer) question() string { return c.word("u") + "_is_a_question_that_is_not_asked_twice" }
 
 // system returns the messages before the client's items: a date that changes, or an agent that took over, with its
 // options.
@@ -63,6 +67,9 @@ func (c *customer) send(what []string, handOff bool) {
 	reply := c.word("a")
 	if rapid.IntRange(0, 2).Draw(c.rt, "calls") == 0 {
 		reply = c.word("c")
+	}
+	if c.broken = reply[0] == 'a' && rapid.IntRange(0, 3).Draw(c.rt, "breaks off") == 0; c.broken {
+		options = "cut=" + rapid.SampledFrom([]string{"client", "upstream"}).Draw(c.rt, "cut") + " " + options
 	}
 	view, record := c.l.ask(c.d, fmt.Sprintf("%s %s %s -> %s", options, system, strings.Join(what, " "), reply))
 
@@ -107,6 +114,18 @@ func (c *customer) aside() {
 	}
 }
 
+// apart plays a request of another agent, which gets nothing of the conversation and changes nothing.
+func (c *customer) apart(spelled string) {
+	before, _ := c.l.conversation(c.d)
+	view, record := c.l.ask(c.d, spelled+" -> "+c.word("a"))
+	if _, words, _ := strings.Cut(spelled, "| "); view != words || !record.Alone && record.Side == "" {
+		c.rt.Fatalf("turn %d, %s (%s): %s", c.turn, spelled, placeOf(&record), view)
+	}
+	if after, _ := c.l.conversation(c.d); after != before {
+		c.rt.Fatalf("%s has moved the conversation from %s to %s", spelled, before, after)
+	}
+}
+
 // conversation is the line of the head.
 func (l *lab) conversation(d wire.Dialect) (string, error) {
 	var items []wire.Item
@@ -126,6 +145,17 @@ func (c *customer) step() {
 	switch {
 	case op == 0 && (len(c.line) > 0 || c.turn == 0): // two titles and nothing else would be somebody who sells titles
 		c.aside()
+	case op == 5 && c.open != "" && c.moved: // an agent that is a tool, asked in words of its own
+		c.apart(rapid.SampledFrom([]string{"tools=search |", "tools=search model=small |"}).Draw(c.rt, "agent") + " s:research " + c.question())
+	case op == 6 && c.moved && strings.HasPrefix(c.line[len(c.line)-1], "a:"): // a guard of answers
+		c.apart("format=json_schema | s:judge u:" + strings.TrimPrefix(c.line[len(c.line)-1], "a:"))
+	case op == 7 && c.resends && c.tools != "": // a classifier before a turn
+		if ask := "| s:intent " + c.question(); c.sure {
+			c.apart(ask)
+		} else {
+			c.l.ask(c.d, ask) // it may be taken for a client that sends only what is new
+			c.resend(op)
+		}
 	case c.resends:
 		c.resend(op)
 	default:
@@ -140,7 +170,7 @@ func (c *customer) resend(op int) {
 	case op == 1 && len(c.latest) > 0: // a retry
 		next = c.latest
 	case op == 2 && c.sure: // compaction
-		next = []string{c.word("u")}
+		next = []string{c.question()}
 	case op == 3 && c.sure && len(next) > 2: // an edit, of the first message too
 		var users []int
 		for i, word := range next {
@@ -148,11 +178,11 @@ func (c *customer) resend(op int) {
 				users = append(users, i)
 			}
 		}
-		next = append(next[:rapid.SampledFrom(users).Draw(c.rt, "edit")], c.word("u"))
+		next = append(next[:rapid.SampledFrom(users).Draw(c.rt, "edit")], c.question())
 	case c.open != "":
 		next = append(next, "r:"+c.open)
 	default:
-		next = append(next, c.word("u"))
+		next = append(next, c.question())
 	}
 	c.send(next, op == 4)
 	c.sure = c.sure || slices.ContainsFunc(next, func(w string) bool { return strings.HasPrefix(w, "a:") })
@@ -167,8 +197,10 @@ func (c *customer) resend(op int) {
 
 // sendNew is a step of a client that sends only new items.
 func (c *customer) sendNew(op int) {
-	next := []string{c.word("u")}
+	next := []string{c.question()}
 	switch {
+	case (op == 1 || op == 8) && c.broken: // a retry of a question or of results whose answer broke off
+		c.line, next = c.line[:len(c.line)-1-len(c.latest)], c.latest
 	case op == 1 && c.open == "" && len(c.latest) > 0 && strings.HasPrefix(c.latest[0], "r:"): // a retry of results
 		c.line, next = c.line[:len(c.line)-1-len(c.latest)], c.latest
 	case c.open != "" && (op != 2 || !c.sure): // else it has forgotten its call
@@ -184,7 +216,7 @@ func (c *customer) sendNew(op int) {
 
 // Clients of both habits mix requests of all kinds with their conversation, on two replicas: one that resends its
 // history gets nothing that it did not send, one that sends only new items gets its whole history, nothing is sent or
-// stored twice, and no helper's request moves the conversation.
+// stored twice, also after an answer that broke off, and no request of a helper, a guard or another agent moves the conversation.
 func TestHabitsAreKept(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		l := newLab(t, memory.Options{})

@@ -43,6 +43,11 @@ func (hs habits) of(d wire.Dialect, client uint64) evidence {
 	return found
 }
 
+// have reports whether a kind of client has shown a habit of its own.
+func (hs habits) have(d wire.Dialect, client uint64) bool {
+	return slices.ContainsFunc(hs, func(k habit) bool { return k.Dialect == d && k.Client == client })
+}
+
 // learn returns the habits with a request's evidence.
 func (hs habits) learn(d wire.Dialect, client uint64, e evidence) habits {
 	now := habit{Dialect: d, Client: client, Resends: e == resends}

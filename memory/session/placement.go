@@ -369,18 +369,25 @@ func (q *placement) results() plan {
 	return p
 }
 
-// works places the first request of another agent that is a tool of the conversation's: it asks in the words of a call that is
-// open, with other tools.
+// works places the first request of another agent that is a tool of the conversation's. It has other tools, and asks in the words of a
+// call that is open, or has other instructions while the latest answer waits for results: a hand-off would follow them. An agent that
+// was the conversation's before may be so again, although a call got no result.
 func (q *placement) works(ctx context.Context) (plan, error) {
-	h := q.head
-	if len(h.Open) == 0 || q.offer().Client == h.Offer.Client || !q.mayPrecede() || q.in.anyMadeByModel(q.in.items) {
+	h, client := q.head, q.offer().Client
+	if len(h.Open) == 0 || client == h.Offer.Client || !q.mayPrecede() || q.in.anyMadeByModel(q.in.items) {
 		return plan{}, nil
 	}
-	asks, err := q.merge.asksInWordsOfCall(ctx)
-	if err != nil || !asks {
+	waits, asks, err := q.merge.openCall(ctx)
+	switch {
+	case err != nil:
 		return plan{}, err
+	case asks:
+		return q.apart(ruleWorks, Alone), nil
+	case !waits, h.Offer.demandsCall(), q.in.systemPrompt == h.SystemPrompt, q.habit() != onlyNew, h.Habits.have(q.call.Request.Dialect, client):
+		return plan{}, nil
+	default:
+		return q.apart(ruleWaits, Alone), nil
 	}
-	return q.apart(ruleWorks, Alone), nil
 }
 
 // onlyNew places requests of a client that is known to send only new items.

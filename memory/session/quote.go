@@ -117,39 +117,40 @@ func wraps(message, text string) bool {
 	return !unicode.IsLetter(last) && !unicode.IsLetter(next)
 }
 
-// asksInWordsOfCall reports whether a user message of the request is a text from the arguments of an open call, or contains one
-// that is long.
-func (m *merger) asksInWordsOfCall(ctx context.Context) (bool, error) {
+// openCall reports whether the latest answer of the conversation has an open call, and whether a user message of the request is a text
+// from the arguments of such a call, or contains one that is long.
+func (m *merger) openCall(ctx context.Context) (waits, asks bool, err error) {
 	var asked []string
 	for i := range m.in.items {
 		if it := &m.in.items[i]; it.Role == wire.User {
 			text := it.Text()
-			asked = append(asked, strings.TrimSpace(text[:min(len(text), quotedBytes)]))
+			asked = append(asked, text[:min(len(text), quotedBytes)])
 		}
 	}
 	says := func(argument string) bool {
-		argument = strings.TrimSpace(argument)
-		return argument != "" && slices.ContainsFunc(asked, func(text string) bool {
-			return text == argument || utf8.RuneCountInString(argument) >= argumentRunes && strings.Contains(text, argument)
-		})
+		return slices.ContainsFunc(asked, func(text string) bool { return repeats(text, argument) })
 	}
 
 	left := quotedItems
 	for at, err := range m.stored.back(ctx, m.head.Pos.Seq) {
 		if err != nil {
-			return false, err
+			return false, false, err
 		}
 		it, err := wire.ParseItem(at.Dialect, at.Raw)
 		if left--; left < 0 || err != nil || landmark(it) {
-			return false, nil
+			return waits, false, nil
 		}
 		for i, call := range it.Calls() {
-			if input := it.Input(i); m.head.Open.has(call) && (says(input) || anyText([]byte(input), argumentDepth, says)) {
-				return true, nil
+			if !m.head.Open.has(call) {
+				continue
+			}
+			waits = true
+			if input := it.Input(i); says(input) || anyText([]byte(input), argumentDepth, says) {
+				return true, true, nil
 			}
 		}
 	}
-	return false, nil
+	return waits, false, nil
 }
 
 // asksAboutAnswer reports whether the request is one user message with the text of the conversation's latest answer.
