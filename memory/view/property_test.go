@@ -180,6 +180,7 @@ func FuzzOtherDialect(f *testing.F) {
 
 // withLegacyCalls makes calls of legacy functions, of which there are two, of some calls that stand alone in a message.
 func withLegacyCalls(t *testing.T, all []wire.Item) {
+	t.Helper()
 	legacy := func(call wire.Call) bool { return len(call.ID) > 1 && call.ID[len(call.ID)-1]%3 == 0 }
 	for i, it := range all {
 		switch {

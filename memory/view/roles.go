@@ -430,7 +430,8 @@ func (s *shaping) alternate() {
 			add(sentItem{Item: wire.MessageOf(m.Dialect, wire.User, []byte(goOn)), added: true})
 		}
 		if e.Kind == wire.Message && e.HasCalls() && turn == wire.Assistant && last == len(s.list)-1 {
-			s.list[last] = e.saying(s.list[last])
+			e.beginWith(s.list[last])
+			s.list[last] = e
 			turn, last = turnBefore, lastBefore
 			continue
 		}
@@ -463,13 +464,12 @@ func (to *sentItem) merge(e sentItem) {
 	to.own, to.added, to.changed = to.own+e.own, to.added && e.added, true
 }
 
-// saying returns a message with calls that begins with an answer's text.
-func (e sentItem) saying(text sentItem) sentItem {
-	if content := joinContents(e.Item, saidIn(text.Item), wire.Member(e.Raw, "content")); content != nil {
-		e.Item = withMember(e.Item, "content", content)
+// beginWith puts an answer's text before what a message with calls says.
+func (to *sentItem) beginWith(e sentItem) {
+	if content := joinContents(to.Item, saidIn(e.Item), wire.Member(to.Raw, "content")); content != nil {
+		to.Item = withMember(to.Item, "content", content)
 	}
-	e.own, e.added, e.changed = e.own+text.own, e.added && text.added, true
-	return e
+	to.own, to.added, to.changed = to.own+e.own, to.added && e.added, true
 }
 
 // saidIn returns the content of a message that becomes part of another one, or its refusal as a text.
