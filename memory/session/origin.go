@@ -80,8 +80,8 @@ func (a *adapter) adaptWith(made Origin, items []wire.Item, reach wire.Reach, me
 	readable := reach == wire.Unnamed && (!slices.ContainsFunc(items, isReasoning) || !made.Kept && slices.ContainsFunc(items, isSealed))
 	for i, it := range items {
 		reach := reach
-		if readable && !IsLookedUp(it) {
-			reach = wire.Near
+		if readable && !IsLookedUp(it) || it.IsImage() && it.Dialect != call.Request.Dialect {
+			reach = wire.Near // an image of another dialect becomes words, whoever made it
 		}
 		to, ok := it.AsInput(func(sound wire.Audio) bool {
 			here := it.Dialect == call.Request.Dialect && made.Provider != "" && made.Provider == call.Provider
