@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"remora/cache"
-	"remora/cache/spool"
 	"remora/memory"
 	"remora/memory/layer"
 	"remora/memory/pipeline"
@@ -201,26 +200,33 @@ func asking(t *testing.T, words string) *wire.Request {
 	return r
 }
 
-// holed is a spool whose disk has damaged its first record.
-type holed struct{ queue }
-
-func (q *holed) Read(ref spool.Ref) ([]byte, error) {
-	if ref == 1 {
-		return nil, cache.ErrUnreadable
-	}
-	return q.queue.Read(ref)
+// holed is a spool whose disk loses a record that is moved.
+type holed struct {
+	queue
+	lose bool // the next record
 }
 
-// TestLostRecordHoldsUpNobody: the turns of a session behind one of its own that is damaged do not wait for it.
+func (q *holed) Move(rec []byte) error {
+	if q.lose {
+		q.lose = false
+		return nil
+	}
+	return q.queue.Move(rec)
+}
+
+// TestLostRecordHoldsUpNobody: the turns of a session that were put behind one of its own that is not there any more do
+// not wait for it.
 func TestLostRecordHoldsUpNobody(t *testing.T) {
 	withSluggish(t, func(l *lab, store *sluggish, log *journal) {
 		l.m.Close()
-		l.m = memory.New(store, &holed{}, memory.Options{Log: slog.New(slog.NewTextHandler(log, nil))})
+		spool := &holed{}
+		l.m = memory.New(store, spool, memory.Options{Log: slog.New(slog.NewTextHandler(log, nil))})
 		for i := range 3 {
 			l.lateTurn(named("slow"), fmt.Sprint("u:", i), fmt.Sprint("a:", i))
 			time.Sleep(time.Millisecond) // ids of turns sort by their time
 		}
 		l.lateTurn(named("also slow"), "u:0", "a:0") // a session that goes first
+		spool.lose = true
 		store.set(false, "slow")
 		time.Sleep(time.Minute)
 		store.set(false, "")

@@ -246,12 +246,11 @@ func (o *outage) Ping(ctx context.Context) error {
 type queue struct {
 	mu    sync.Mutex
 	recs  [][]byte
-	refs  []spool.Ref // of recs; those that were there at first get them from Adopt
-	last  spool.Ref
-	aside [][]byte // what was quarantined
+	aside [][]byte // what could not be read
 
-	full  bool // it takes nothing
-	taken int  // records so far
+	adopted bool // it was told of what was there at first
+	full    bool // it takes nothing
+	taken   int  // records so far
 }
 
 // appended returns how many records the spool has taken.
@@ -274,64 +273,59 @@ func (q *queue) copied() [][]byte {
 	return slices.Clone(q.recs)
 }
 
-// restart has the records adopted by the next process.
-func (q *queue) restart() { q.refs = nil }
+func (q *queue) Append(rec []byte) error {
+	q.mu.Lock()
+	full := q.full
+	q.mu.Unlock()
+	if full {
+		return spool.ErrFull
+	}
+	return q.Move(rec)
+}
 
-func (q *queue) Append(rec []byte) (spool.Ref, error) {
+func (q *queue) Move(rec []byte) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.full {
-		return 0, spool.ErrFull
-	}
 	q.recs = append(q.recs, rec)
 	q.taken++
-	return q.refer(), nil
+	return nil
 }
 
-// refer gives the first record without a Ref one.
-func (q *queue) refer() spool.Ref {
-	q.last++
-	q.refs = append(q.refs, q.last)
-	return q.last
-}
-
-func (q *queue) Adopt(f func(spool.Ref, []byte) error) (spool.Adopted, error) {
+func (q *queue) Adopt(f func(rec []byte)) (spool.Adopted, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for at := len(q.refs); at < len(q.recs); {
-		if err := f(q.refer(), q.recs[at]); err != nil {
-			q.aside = append(q.aside, q.remove(q.last))
-		} else {
-			at++
+	if !q.adopted {
+		for _, rec := range q.recs {
+			f(rec)
 		}
 	}
+	q.adopted = true
 	return spool.Adopted{}, nil
 }
 
-func (q *queue) Read(ref spool.Ref) ([]byte, error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.recs[slices.Index(q.refs, ref)], nil
-}
-
-func (q *queue) Remove(ref spool.Ref) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.remove(ref)
-}
-
-func (q *queue) remove(ref spool.Ref) []byte {
-	at := slices.Index(q.refs, ref)
-	rec := q.recs[at]
-	q.recs, q.refs = slices.Delete(q.recs, at, at+1), slices.Delete(q.refs, at, at+1)
-	return rec
-}
-
-func (q *queue) Quarantine(ref spool.Ref, _ error) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.aside = append(q.aside, q.remove(ref))
-	return nil
+func (q *queue) Drain(_ context.Context, f func([][]byte) (int, error)) error {
+	for {
+		q.mu.Lock()
+		if len(q.recs) == 0 {
+			q.mu.Unlock()
+			return nil
+		}
+		recs := slices.Clone(q.recs)
+		q.mu.Unlock()
+		done, err := f(recs)
+		unreadable := errors.Is(err, cache.ErrUnreadable)
+		q.mu.Lock()
+		if done > 0 {
+			q.recs = q.recs[done:]
+		}
+		if unreadable {
+			q.aside, q.recs = append(q.aside, q.recs[0]), q.recs[1:]
+		}
+		q.mu.Unlock()
+		if err != nil && !unreadable {
+			return err
+		}
+	}
 }
 
 func (q *queue) Len() (records int, size int64) {

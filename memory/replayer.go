@@ -4,13 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/errgroup"
-	"golang.org/x/sync/semaphore"
 
 	"remora/cache"
 	"remora/memory/replicas"
@@ -18,33 +14,34 @@ import (
 	"remora/memory/turnqueue"
 )
 
-// replayer writes spooled turns into the store: those of a session in order, those of different sessions at the same time, since a spool
-// that is emptied one turn after the other takes longer than its sessions take to add new turns.
+// replayer writes spooled turns into the store, those of a session in order. Its methods are not safe for concurrent use.
 type replayer struct {
 	m     *Memory
 	queue *turnqueue.Queue
 	seen  *spooledSeen
-	bytes *semaphore.Weighted // of the records that are in memory
 
-	waits  atomic.Bool // for other processes, until a session has waited in vain in this drain
-	inVain int         // drains in which one did, since the spool was empty
+	slowed map[cache.Group]bool // sessions that had others go first since the store does not take their records
+	tries  map[string]int       // how often the store has refused a record for its session's keys
+	// Since the spool was empty: sessions whose earlier turns in other processes were waited for in vain, and how much longer turns may
+	// wait in vain.
+	waited   map[cache.Group]bool
+	patience time.Duration
+	// In this drain: the turns whose records came up, and the records that were moved behind all others.
+	met       map[string]bool
+	movedBack map[string]bool
 }
 
 const (
-	// replaySessions is the number of sessions whose turns are written at the same time.
-	replaySessions = 64
-	// replayBytes bounds the records that are in memory at the same time. A larger one is alone there.
-	replayBytes = 8 << 20
 	// spoolTries is the number of attempts for a session under whose key another program has stored something: it may be put back.
 	spoolTries = 3
 	// spoolRest is how long a turn that began without the store waits in the spool for announcements of earlier turns by other
 	// processes.
 	spoolRest = 2 * replicas.Beat
-	// othersWait is how long a turn waits in the spool while another process has to write an earlier one first, othersLook how often
-	// the other is looked at, and othersDrains in how many drains turns do so in vain until the spool is empty.
-	othersWait   = 2 * time.Second
-	othersLook   = 20 * time.Millisecond
-	othersDrains = 2
+	// othersWait is how long a turn waits in the spool while another process has to write an earlier one first, othersPatience how long
+	// turns do so in vain until the spool is empty, and othersLook how often the other is looked at.
+	othersWait     = 2 * time.Second
+	othersPatience = 2 * othersWait
+	othersLook     = 20 * time.Millisecond
 	// spoolMiBWait is the time that a replay may take per MiB of the record, which is written in portions, on top of ten times
 	// Options.CommitWait.
 	spoolMiBWait = 2 * time.Second
@@ -56,118 +53,168 @@ func (m *Memory) replayWait(size int) time.Duration {
 }
 
 var (
-	// errSpool says that the spool itself fails, not the store.
-	errSpool = errors.New("spool fails")
-	errFresh = errors.New("other processes have to say first what they hold")
+	errFresh   = errors.New("other processes have to say first what they hold")
+	errFollows = errors.New("an earlier turn of the session has to be written first")
 )
 
 func newReplayer(m *Memory, queue *turnqueue.Queue, seen *spooledSeen) *replayer {
-	return &replayer{m: m, queue: queue, seen: seen, bytes: semaphore.NewWeighted(replayBytes)}
+	return &replayer{
+		m: m, queue: queue, seen: seen, slowed: make(map[cache.Group]bool), tries: make(map[string]int),
+		met: make(map[string]bool), movedBack: make(map[string]bool), waited: make(map[cache.Group]bool), patience: othersPatience,
+	}
 }
 
-// drain writes the turns of all sessions that wait. It returns why some of them still wait: errSpool, or else any reason.
-func (r *replayer) drain(ctx context.Context) error {
-	var sessions errgroup.Group
-	sessions.SetLimit(replaySessions)
-	var mu sync.Mutex
-	var reason error
-	r.waits.Store(r.inVain < othersDrains)
-	for _, g := range r.queue.Groups() {
-		sessions.Go(func() error {
-			err := r.drainSession(ctx, g)
-			mu.Lock()
-			defer mu.Unlock()
-			if reason == nil || errors.Is(err, errSpool) && !errors.Is(reason, errSpool) {
-				reason = err
-			}
-			return nil
-		})
-	}
-	_ = sessions.Wait() // see reason
-	if !r.waits.Load() {
-		r.inVain++
-	}
-	if n, _ := r.queue.Len(); n == 0 {
-		r.inVain = 0
-	}
-	return reason
+// begin begins a drain of the spool.
+func (r *replayer) begin() {
+	clear(r.met)
+	clear(r.movedBack)
 }
 
-// drainSession writes the turns of a session, until one cannot be written now.
-func (r *replayer) drainSession(ctx context.Context, g cache.Group) error {
-	for e := r.queue.First(g); e != nil; e = r.queue.First(g) {
-		if err := r.m.outages.available(g); err != nil {
-			return err
-		}
-		size := min(int64(e.Bytes), replayBytes)
-		if err := r.bytes.Acquire(ctx, size); err != nil {
-			return err
-		}
-		err := r.replay(ctx, e)
-		r.bytes.Release(size)
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+// renewPatience is called when the spool is empty.
+func (r *replayer) renewPatience() {
+	clear(r.waited)
+	r.patience = othersPatience
 }
 
 // replayedTurn is a turn from the spool.
 type replayedTurn struct {
-	*turnqueue.Entry
 	rec    *spooled
+	at     turnqueue.Record
+	data   []byte
 	writer *turnWriter
 	answer *Answer
+
+	// superseded: it is the input of a turn that waits with its answer, too, and is not written.
+	superseded bool
+
+	late bool // the store did not take it in time
+	err  error
 }
 
-// replay writes a turn into the store, and removes it from the spool. If the turn or its session cannot be read, it is quarantined.
-func (r *replayer) replay(ctx context.Context, e *turnqueue.Entry) error {
-	if turn, isInput := strings.CutSuffix(e.Name, inputSuffix); isInput && r.queue.Has(e.Group, turn) {
-		r.queue.Remove(e) // it waits with its answer, too
-		return nil
+func (r *replayer) decode(data []byte) (*replayedTurn, error) {
+	t := &replayedTurn{data: data}
+	var err error
+	if t.rec, err = decodeSpooled(data); err != nil {
+		return t, fmt.Errorf("%w: %w", cache.ErrUnreadable, err)
 	}
-	t, err := r.read(e)
-	switch {
-	case errors.Is(err, cache.ErrUnreadable):
-		return r.quarantine(e, err)
-	case err != nil:
-		return fmt.Errorf("%w: %w", errSpool, err)
-	case r.isFresh(t.rec):
-		return errFresh
+	t.at = t.rec.waits()
+	if t.superseded = t.rec.Answer == nil && r.queue.Has(t.at.Group, nameOfRecord(t.rec.Turn, true)); t.superseded {
+		return t, nil
 	}
-
-	r.awaitOthers(ctx, t)
-	own, cancel := context.WithTimeout(ctx, r.m.replayWait(e.Bytes))
-	defer cancel()
-	err = t.writer.store(own, t.answer)
-	if err == nil {
-		r.m.outages.answered(e.Group)
-		r.wrote(t)
-		return nil
-	}
-	return r.refused(ctx, t, err, own.Err() != nil)
-}
-
-func (r *replayer) read(e *turnqueue.Entry) (*replayedTurn, error) {
-	data, err := r.queue.Read(e)
-	if err != nil {
-		return nil, err
-	}
-	t := &replayedTurn{Entry: e}
-	if t.rec, err = decodeSpooled(data); err == nil {
-		t.writer, t.answer, err = resumeTurn(r.m, t.rec, r.seen.values(t.rec))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", cache.ErrUnreadable, err)
+	if t.writer, t.answer, err = resumeTurn(r.m, t.rec, r.seen.values(t.rec)); err != nil {
+		return t, fmt.Errorf("%w: %w", cache.ErrUnreadable, err)
 	}
 	return t, nil
 }
 
-func (r *replayer) quarantine(e *turnqueue.Entry, cause error) error {
-	if err := r.queue.Quarantine(e, cause); err != nil {
-		return fmt.Errorf("%w: %w", errSpool, err)
+// replay writes spooled turns of different sessions into the store, at least the first one: they are written at the same time, since
+// a spool that is emptied one turn after the other takes longer than its sessions take to add new turns. It returns which ones it has
+// written or moved, and the error for the next one. If a record or its session cannot be read, the error wraps cache.ErrUnreadable,
+// the record is returned as the last one, and the disk quarantines it. A record for which the store is too slow moves behind the
+// others. Neither delays the records after it.
+func (r *replayer) replay(ctx context.Context, data [][]byte) (written []turnqueue.Record, err error) {
+	first, err := r.decode(data[0])
+	ready := false
+	if err == nil {
+		ready, err = r.isReady(first)
 	}
-	return nil
+	if !ready {
+		if err != nil && !errors.Is(err, cache.ErrUnreadable) {
+			return nil, err
+		}
+		return []turnqueue.Record{first.at}, err
+	}
+
+	turns := r.together(first, data[1:])
+	r.awaitOthers(ctx, turns)
+	var stores sync.WaitGroup
+	for _, t := range turns {
+		if t.superseded {
+			continue
+		}
+		stores.Go(func() {
+			own, cancel := context.WithTimeout(ctx, r.m.replayWait(len(t.data)))
+			defer cancel()
+			t.err = t.writer.store(own, t.answer)
+			t.late = own.Err() != nil
+		})
+	}
+	stores.Wait()
+	for _, t := range turns {
+		r.met[t.at.Name] = true
+		err := r.stored(ctx, t)
+		if err == nil || errors.Is(err, cache.ErrUnreadable) {
+			written = append(written, t.at)
+		}
+		if err != nil {
+			return written, err // those after it, which the store may have, come again
+		}
+	}
+	return written, nil
+}
+
+// together returns first and the turns after it that can be written at the same time. The list ends before a turn whose session is
+// in it, and before one for which isReady would do more than look.
+func (r *replayer) together(first *replayedTurn, data [][]byte) []*replayedTurn {
+	turns := []*replayedTurn{first}
+	sessions := map[cache.Group]bool{first.at.Group: true}
+	for _, b := range data {
+		t, err := r.decode(b)
+		if err != nil || !t.superseded && (r.isFresh(t.rec) || sessions[t.at.Group] || r.queue.First(t.at.Group).Name != t.at.Name ||
+			r.m.outages.available(t.at.Group) != nil) {
+			break
+		}
+		sessions[t.at.Group] = sessions[t.at.Group] || !t.superseded
+		turns = append(turns, t)
+	}
+	return turns
+}
+
+// awaitOthers waits for earlier turns of the same sessions that other processes hold: a turn that is not the next one would be stored
+// twice, first among those that wait (see turnWriter.park). Where that does not help, as with a process that cannot write its turns,
+// later turns do not wait.
+func (r *replayer) awaitOthers(ctx context.Context, turns []*replayedTurn) {
+	wait := min(othersWait, r.patience)
+	if wait == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	follow := slices.Clone(turns)
+	for {
+		follow = slices.DeleteFunc(follow, func(t *replayedTurn) bool {
+			return t.answer == nil || r.waited[t.at.Group] || !r.m.peers.MayHoldEarlier(ctx, t.at.Group, t.rec.Turn, true)
+		})
+		if len(follow) == 0 {
+			return
+		}
+		if !sleep(ctx, othersLook) {
+			break
+		}
+	}
+	r.patience -= wait
+	for _, t := range follow {
+		r.waited[t.at.Group] = true
+	}
+}
+
+// isReady reports whether a turn can be written now. If it was moved behind the others, it returns neither true nor an error.
+func (r *replayer) isReady(t *replayedTurn) (bool, error) {
+	r.met[t.at.Name] = true
+	switch {
+	case t.superseded:
+		return true, nil
+	case r.m.outages.available(t.at.Group) != nil:
+		return false, r.passOver(t, errLeftAlone)
+	case r.isFresh(t.rec):
+		return false, errFresh
+	case !r.follows(t.at):
+		return true, nil
+	case r.movedBack[t.at.Name]:
+		return false, errFollows // all others have had their turn
+	}
+	// If there is no room to move it, a turn out of order is better than a stuck spool.
+	return r.moveBack(t) != nil, nil
 }
 
 // isFresh reports whether other processes may not have announced yet which turns precede this one: see spoolRest. A turn of a process
@@ -176,62 +223,107 @@ func (r *replayer) isFresh(rec *spooled) bool {
 	return rec.Unread && r.m.o.Now().Sub(rec.Time).Abs() < spoolRest && r.m.peers.Any()
 }
 
-// awaitOthers waits for earlier turns of the session that other processes hold: a turn that is not the next one would be stored
-// twice, first among those that wait (see turnWriter.park). Where that does not help, as with a process that cannot write its turns,
-// later turns do not wait.
-func (r *replayer) awaitOthers(ctx context.Context, t *replayedTurn) {
-	if t.answer == nil || !r.waits.Load() {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, othersWait)
-	defer cancel()
-	for r.m.peers.MayHoldEarlier(ctx, t.Group, t.rec.Turn, true) {
-		if !sleep(ctx, othersLook) {
-			r.waits.Store(false)
-			return
-		}
-	}
-}
-
-// refused handles the error of a turn that the store did not take, maybe since it was late.
-func (r *replayer) refused(ctx context.Context, t *replayedTurn, err error, late bool) error {
-	fault, _ := faultOf(err)
+// stored handles the result of writing a turn.
+func (r *replayer) stored(ctx context.Context, t *replayedTurn) error {
+	fault, _ := faultOf(t.err)
 	switch {
-	case errors.Is(err, session.ErrNoRoom), ctx.Err() != nil: // the store is not to blame
-		return err
+	case t.superseded:
+		return nil
+	case t.err == nil:
+		r.m.outages.answered(t.at.Group)
+		r.wrote(t)
+		return nil
+	case errors.Is(t.err, session.ErrNoRoom):
+		return r.passOver(t, t.err)
+	case ctx.Err() != nil:
+		return t.err // this process ends; the store is not to blame
 	case fault == cache.FaultCorrupt: // the session's data: waiting does not help
-		return r.giveUp(t, err)
-	case fault == cache.FaultKey && !errors.Is(err, cache.ErrDenied) && !errors.Is(err, cache.ErrUnserved): // nor what another program has put in its place
-		if t.Tries++; t.Tries < spoolTries {
-			return err
+		return r.giveUp(t)
+	case fault == cache.FaultKey && !errors.Is(t.err, cache.ErrDenied) && !errors.Is(t.err, cache.ErrUnserved): // nor what another program has put in its place
+		if r.tries[t.at.Name]++; r.tries[t.at.Name] < spoolTries {
+			return r.passOver(t, t.err)
 		}
-		return r.giveUp(t, err)
-	case !late && (fault == cache.FaultShard || fault == cache.FaultStore):
-		r.m.outages.failed(err)
+		return r.giveUp(t)
+	case t.late:
+		return r.postpone(ctx, t)
+	case fault == cache.FaultShard:
+		r.m.outages.failed(t.err)
+		return r.passOver(t, t.err)
+	case fault == cache.FaultStore:
+		r.m.outages.failed(t.err)
+		return t.err
+	}
+	return r.postpone(ctx, t) // it is the session's own trouble
+}
+
+// giveUp quarantines a record whose session cannot be written. Such records would fill the spool, so that other sessions lose
+// turns.
+func (r *replayer) giveUp(t *replayedTurn) error {
+	delete(r.tries, t.at.Name)
+	r.seen.put(t.rec.Turn, nil)
+	r.m.outages.failed(t.err)
+	return fmt.Errorf("%w: %w", cache.ErrUnreadable, t.err)
+}
+
+// passOver moves a record whose session cannot be written now behind the records of other sessions, once per drain. If
+// no other session can be written, the drain ends with err.
+func (r *replayer) passOver(t *replayedTurn, err error) error {
+	others := r.queue.Any(func(g cache.Group) bool { return g != t.at.Group && r.m.outages.available(g) == nil })
+	if r.movedBack[t.at.Name] || !others || r.moveBack(t) != nil {
 		return err
 	}
-	if r.m.outages.check(ctx) == nil && r.m.outages.available(t.Group) == nil { // it is the session's own trouble, or the turn is too large
-		if t.Tries++; t.Tries == 1 {
-			r.m.o.Log.Warn("store does not take a spooled turn; other sessions go first", "turn", t.rec.Turn, "bytes", t.Bytes)
-		}
+	return nil
+}
+
+// postpone passes over a record that the store did not take in time, although it answers.
+func (r *replayer) postpone(ctx context.Context, t *replayedTurn) error {
+	if r.m.outages.check(ctx) != nil {
+		return t.err
 	}
-	return err
+	if err := r.passOver(t, t.err); err != nil {
+		return err
+	}
+	if r.m.outages.available(t.at.Group) == nil && !r.slowed[t.at.Group] {
+		r.slowed[t.at.Group] = true
+		r.m.o.Log.Warn("store does not take a spooled turn; other sessions go first", "turn", t.rec.Turn, "bytes", len(t.data))
+	}
+	return nil
 }
 
-// giveUp quarantines a turn whose session cannot be written. Such turns would fill the spool, so that other sessions lose turns.
-func (r *replayer) giveUp(t *replayedTurn, err error) error {
-	r.seen.put(t.rec.Turn, nil)
-	r.m.outages.failed(err)
-	return r.quarantine(t.Entry, err)
-}
-
-// wrote removes a turn that is in the store now.
+// wrote forgets what is known of a record that is in the store now.
 func (r *replayer) wrote(t *replayedTurn) {
-	r.queue.Remove(t.Entry)
-	if t.answer != nil {
+	delete(r.slowed, t.at.Group)
+	delete(r.tries, t.at.Name)
+	if t.rec.Answer != nil {
 		r.seen.put(t.rec.Turn, nil)
 	}
-	if t.answer != nil || !r.queue.Has(t.Group, t.rec.Turn) {
-		r.m.heartbeat.RemoveTurn(t.Group, t.rec.Turn)
+	if t.rec.Answer != nil || !r.queue.Has(t.at.Group, nameOfRecord(t.rec.Turn, true)) {
+		r.m.heartbeat.RemoveTurn(t.at.Group, t.rec.Turn)
 	}
+}
+
+// follows reports whether an earlier record of the same session is in the spool: they are written in order.
+//
+// What comes up twice in a drain has seen all others come up in between. One that did not is not there any more: it could not
+// be read, and was set aside.
+func (r *replayer) follows(at turnqueue.Record) bool {
+	for {
+		first := r.queue.First(at.Group)
+		if first.Name == "" || first.Name == at.Name {
+			return false
+		}
+		if !r.movedBack[at.Name] || r.met[first.Name] {
+			return true
+		}
+		r.queue.Gone(first)
+	}
+}
+
+// moveBack puts the record at the head of the spool behind all others.
+func (r *replayer) moveBack(t *replayedTurn) error {
+	if err := r.queue.Move(t.at, t.data); err != nil {
+		return fmt.Errorf("move spooled record %s: %w", t.at.Name, err)
+	}
+	r.movedBack[t.at.Name] = true
+	return nil
 }

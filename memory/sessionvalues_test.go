@@ -170,7 +170,6 @@ func TestSeenEvictionsAreNotKeptWithoutTheirLayers(t *testing.T) {
 					store.set(true, "")
 					l.m.Close()
 					store.set(false, "")
-					disk.restart()
 					l.m = memory.New(store, disk, o)
 				}
 			}

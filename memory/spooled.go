@@ -56,17 +56,17 @@ func (r *spooled) scope() Scope {
 	}
 }
 
-// inputSuffix is behind the turn in the name of a record in the spool that has only its input: a turn may have one of these, and one for
-// the whole turn.
-const inputSuffix = " input"
-
-// waits describes the record while it is in the spool.
-func (r *spooled) waits() turnqueue.Record {
-	name := r.Turn
-	if r.Answer == nil {
-		name += inputSuffix
+// nameOfRecord returns a record's name: a turn may have one for its input and one for the whole turn.
+func nameOfRecord(turn string, answered bool) string {
+	if !answered {
+		return turn + " input"
 	}
-	return turnqueue.Record{Group: r.scope().Group(), Name: name, Began: turnrecord.BeganAt(r.Turn)}
+	return turn
+}
+
+// waits identifies the record while it is in the spool.
+func (r *spooled) waits() turnqueue.Record {
+	return turnqueue.Record{Group: r.scope().Group(), Name: nameOfRecord(r.Turn, r.Answer != nil), Began: turnrecord.BeganAt(r.Turn)}
 }
 
 // newSpooled returns the record of a turn that is not in the transcript, and the evictions seen with it.

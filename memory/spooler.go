@@ -12,7 +12,7 @@ import (
 	"remora/memory/turnqueue"
 )
 
-// Spool keeps records on local disk: see spool.Files.
+// Spool is a durable local queue: see spool.Queue.
 type Spool = turnqueue.Disk
 
 // errBacklog says that earlier turns of the session wait in the spool of this process. The store is not to blame.
@@ -133,14 +133,14 @@ func (s *spooler) adopt() {
 		owner uint64
 	}
 	var taken []turn
-	found, err := s.queue.Adopt(func(b []byte) (turnqueue.Record, error) {
+	found, err := s.queue.Adopt(func(b []byte) (turnqueue.Record, bool) {
 		rec, err := decodeSpooled(b)
 		if err != nil {
-			return turnqueue.Record{}, err
+			return turnqueue.Record{}, false
 		}
 		at := rec.waits()
 		taken = append(taken, turn{at.Group, rec.Turn, rec.Owner})
-		return at, nil
+		return at, true
 	})
 	for _, t := range taken { // once the queue counts them: a heartbeat forgets turns that it does not
 		s.m.heartbeat.AddTurn(t.group, t.id, false)
@@ -173,17 +173,25 @@ func (s *spooler) adopt() {
 	s.broken = trouble
 }
 
-// drain writes spooled turns into the store, as far as it takes them.
+// drain writes spooled turns into the store until it refuses one.
 func (s *spooler) drain(ctx context.Context) {
-	err := s.m.outages.check(ctx) // in any case: it alone calls a store that has failed
+	store := s.m.outages.check(ctx) // in any case: it alone calls a store that has failed
+	if store == nil && s.m.peers.AreUnknown() {
+		return // the others have to say first what they hold, for the order of a session's turns
+	}
+	s.replays.begin()
+	err := store
 	if err == nil {
-		if s.m.peers.AreUnknown() {
-			return // the others have to say first what they hold, for the order of a session's turns
-		}
-		err = s.replays.drain(ctx)
+		err = s.queue.Drain(ctx, func(data [][]byte) (written []turnqueue.Record, _ error) {
+			written, store = s.replays.replay(ctx, data)
+			return written, store
+		})
+	}
+	if err == nil {
+		s.replays.renewPatience()
 	}
 	if ctx.Err() == nil {
-		s.logTrouble(err)
+		s.logTrouble(err, store)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -192,12 +200,13 @@ func (s *spooler) drain(ctx context.Context) {
 	s.m.heartbeat.BeatNow()
 }
 
-// logTrouble logs that the spool could not be emptied, once per fault of its own: the store's are logged elsewhere.
-func (s *spooler) logTrouble(err error) {
+// logTrouble logs that the spool could not be emptied, once per fault of its own. store is the store's last error,
+// which is logged elsewhere.
+func (s *spooler) logTrouble(err, store error) {
 	switch {
 	case err == nil:
 		s.trouble = ""
-	case !errors.Is(err, errSpool):
+	case errors.Is(err, store): // the very same
 		s.m.o.Log.Debug("spool waits for the store", "error", err.Error())
 	case s.trouble != err.Error():
 		s.trouble = err.Error()

@@ -79,10 +79,12 @@ func TestRecordSetAsideDoesNotBlockItsSession(t *testing.T) {
 	}
 }
 
-// keyless is a store that cannot read one session.
+// keyless is a store that cannot read one session, and a spool that cannot read its first records.
 type keyless struct {
 	cache.Store
+	queue   // the spool
 	session string
+	bad     int
 }
 
 func (k *keyless) Read(ctx context.Context, q []cache.Query) ([]cache.Result, error) {
@@ -94,6 +96,19 @@ func (k *keyless) Read(ctx context.Context, q []cache.Query) ([]cache.Result, er
 	return k.Store.Read(ctx, q)
 }
 
+func (k *keyless) Drain(ctx context.Context, f func([][]byte) (int, error)) error {
+	return k.queue.Drain(ctx, func(recs [][]byte) (int, error) {
+		if k.bad > 0 {
+			k.bad--
+			return 0, cache.ErrUnreadable
+		}
+		return f(recs)
+	})
+}
+
+// Len returns the length of the spool.
+func (k *keyless) Len() (records int, size int64) { return k.queue.Len() }
+
 // TestUnreadableRecordsHoldUpNobody: neither records that an earlier process wrote under another key, nor turns of a
 // session that cannot be read, keep other sessions from their memory. The log names the session, not its content.
 func TestUnreadableRecordsHoldUpNobody(t *testing.T) {
@@ -103,9 +118,9 @@ func TestUnreadableRecordsHoldUpNobody(t *testing.T) {
 			t.Fatal(err)
 		}
 		log := &journal{}
-		k, disk := &keyless{Store: mem}, &queue{recs: [][]byte{[]byte("sealed 1"), []byte("sealed 2")}}
+		k := &keyless{Store: mem, bad: 2, queue: queue{recs: [][]byte{[]byte("sealed 1"), []byte("sealed 2")}}}
 		store := &sluggish{Store: k}
-		l := &lab{t: t, store: store, m: memory.New(store, disk, memory.Options{Log: slog.New(slog.NewTextHandler(log, nil))})}
+		l := &lab{t: t, store: store, m: memory.New(store, k, memory.Options{Log: slog.New(slog.NewTextHandler(log, nil))})}
 		l.wantView(l.turnOf(memory.Call{Scope: named("lost")}, "u:1", "a:1"), "u:1")
 		l.wantView(l.turnOf(memory.Call{Scope: named("good")}, "u:2", "a:2"), "u:2")
 		k.session = "lost"
@@ -116,8 +131,8 @@ func TestUnreadableRecordsHoldUpNobody(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		l.wantLine(named("good"), "u:2 a:2 u:4 a:4")
-		if n, _ := disk.Len(); n > 0 || len(disk.aside) < 3 {
-			t.Errorf("%d records wait, and %d are set aside, want 0 and 3", n, len(disk.aside))
+		if n, _ := k.Len(); n > 0 || len(k.aside) < 3 {
+			t.Errorf("%d records wait, and %d are set aside, want 0 and 3", n, len(k.aside))
 		}
 		if !strings.Contains(log.String(), "level=WARN msg=\"a session cannot be read") || strings.Contains(log.String(), "lost") {
 			t.Errorf("log:\n%s", log)
@@ -129,24 +144,28 @@ func TestUnreadableRecordsHoldUpNobody(t *testing.T) {
 	})
 }
 
-// jammed is a spool whose disk cannot be read.
+// jammed is a spool whose disk cannot quarantine records.
 type jammed struct{ queue }
 
-func (q *jammed) Read(spool.Ref) ([]byte, error) { return nil, errOutage }
+func (q *jammed) Drain(context.Context, func([][]byte) (int, error)) error { return errOutage }
 
 // TestSpoolThatFailsIsTold: what keeps the spool from being emptied is said once, where it is not the store.
 func TestSpoolThatFailsIsTold(t *testing.T) {
-	withSluggish(t, func(l *lab, store *sluggish, log *journal) {
-		l.m.Close()
-		l.m = memory.New(store, &jammed{}, memory.Options{Log: slog.New(slog.NewTextHandler(log, nil))})
-		for i := range 3 {
-			l.lateTurn(named(fmt.Sprint(i)), "u:1", "a:1")
+	synctest.Test(t, func(t *testing.T) {
+		mem, err := stores.Open("memory:", cache.Options{})
+		if err != nil {
+			t.Fatal(err)
 		}
-		store.set(false, "")
+		log := &journal{}
+		m := memory.New(mem, &jammed{queue{recs: [][]byte{[]byte("x")}}}, memory.Options{Log: slog.New(slog.NewTextHandler(log, nil))})
 		time.Sleep(time.Minute)
 		synctest.Wait()
+		m.Close()
 		if n := strings.Count(log.String(), "level=WARN msg=\"spool cannot be emptied"); n != 1 {
 			t.Errorf("%d lines:\n%s", n, log)
+		}
+		if err := mem.Close(); err != nil {
+			t.Error(err)
 		}
 	})
 }
@@ -363,13 +382,55 @@ func TestSlowRecordsKeepTheirOrder(t *testing.T) {
 	}
 }
 
+// tight is a spool of a bounded size.
+type tight struct {
+	queue
+	room int64
+}
+
+func (q *tight) Append(rec []byte) error {
+	if _, n := q.Len(); n+int64(len(rec)) > q.room {
+		return spool.ErrFull
+	}
+	return q.queue.Append(rec)
+}
+
+// TestFullSpoolIsEmptied: turns that there is no room to move behind a slow one of their session do not stay for ever.
+func TestFullSpoolIsEmptied(t *testing.T) {
+	withSluggish(t, func(l *lab, store *sluggish, log *journal) {
+		l.m.Close()
+		spool := &tight{room: 1 << 20}
+		l.m = memory.New(store, spool, memory.Options{Log: slog.New(slog.NewTextHandler(log, nil))})
+		l.lateTurn(named("slow"), "u:1", "a:1")
+		_, first := spool.Len()
+		time.Sleep(time.Second) // ids of turns sort by their time
+		l.lateTurn(named("slow"), "u:1 a:1 u:2", "a:2")
+		l.lateTurn(named("also slow"), "u:1", "a:1") // a session that goes first
+		_, all := spool.Len()
+		spool.room = all + first // the second one is longer
+		store.set(false, "slow")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if !strings.Contains(log.String(), "other sessions go first") {
+			l.t.Fatalf("the first turn was not moved:\n%s", log)
+		}
+		store.set(false, "")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n, _ := spool.Len(); n > 0 {
+			l.t.Fatalf("%d turns stay in the spool:\n%s", n, log)
+		}
+		l.wantLine(named("slow"), "u:1 a:1 u:2 a:2")
+	})
+}
+
 // hung is a spool whose disk does not answer before it is told to.
 type hung struct {
 	queue
 	answers chan struct{}
 }
 
-func (q *hung) Append(rec []byte) (spool.Ref, error) {
+func (q *hung) Append(rec []byte) error {
 	<-q.answers
 	return q.queue.Append(rec)
 }
@@ -388,7 +449,7 @@ func TestAHungDiskHoldsNoClient(t *testing.T) {
 				l.t.Errorf("turn %d: the client's end came after %s", i, time.Since(begun))
 			}
 		}
-		if n := strings.Count(log.String(), "spool's disk fails"); n != 1 || strings.Contains(log.String(), "turn lost") {
+		if n := strings.Count(log.String(), "spool's disk hangs"); n != 1 || strings.Contains(log.String(), "turn lost") {
 			l.t.Errorf("log:\n%s", log)
 		}
 		close(spool.answers)
@@ -406,7 +467,7 @@ type crowded struct {
 	inside, most atomic.Int64
 }
 
-func (q *crowded) Append(rec []byte) (spool.Ref, error) {
+func (q *crowded) Append(rec []byte) error {
 	q.most.Store(max(q.most.Load(), q.inside.Add(1)))
 	time.Sleep(time.Millisecond)
 	q.inside.Add(-1)
@@ -439,45 +500,6 @@ func TestLargeTurnsAreSpooledAFewAtATime(t *testing.T) {
 			})
 		})
 	}
-}
-
-// weighed is a spool that measures the records which were read and are not removed yet.
-type weighed struct {
-	queue
-	read, most atomic.Int64
-}
-
-func (q *weighed) Read(ref spool.Ref) ([]byte, error) {
-	rec, err := q.queue.Read(ref)
-	q.most.Store(max(q.most.Load(), q.read.Add(int64(len(rec)))))
-	return rec, err
-}
-
-func (q *weighed) Remove(ref spool.Ref) {
-	rec, _ := q.queue.Read(ref)
-	q.read.Add(int64(-len(rec)))
-	q.queue.Remove(ref)
-}
-
-// TestLargeTurnsAreReplayedAFewAtATime: the spool of many sessions is not in memory at once, and a turn that is larger than the bound is
-// replayed, too.
-func TestLargeTurnsAreReplayedAFewAtATime(t *testing.T) {
-	withSluggish(t, func(l *lab, store *sluggish, log *journal) {
-		l.m.Close()
-		disk := &weighed{}
-		l.m = memory.New(store, disk, memory.Options{Log: slog.New(slog.NewTextHandler(log, nil))})
-		for i := range 12 {
-			l.lateTurn(named(fmt.Sprint(i, "-slow")), "u:"+strings.Repeat("x", 3<<20), "a:1")
-		}
-		l.lateTurn(named("large"), "u:"+strings.Repeat("x", 9<<20), "a:1")
-		store.pace = 100 * time.Millisecond
-		store.set(false, "-slow")
-		time.Sleep(10 * time.Second)
-		synctest.Wait()
-		if n, _ := disk.Len(); n > 0 || disk.most.Load() > 10<<20 || disk.most.Load() < 6<<20 {
-			t.Errorf("%d turns wait, and up to %d MiB were read at the same time", n, disk.most.Load()>>20)
-		}
-	})
 }
 
 // TestCloseEndsReplay: a store that answers and does not take a spooled turn does not keep a process from its end.
@@ -530,7 +552,7 @@ func TestBacklogIsItsSessionsOwn(t *testing.T) {
 		l.lateTurn(named("late"), "u:2", "a:2")
 		l.m.Close()
 
-		spool.restart()
+		spool.adopted = false
 		store.set(false, "late") // its turn stays in the spool
 		l = start()
 		l.wantView(l.turnOf(memory.Call{Scope: named("other")}, "u:3", "a:3"), "u:1 a:1 u:3")

@@ -29,11 +29,11 @@ func (d *faultyDisk) set(fault error) {
 	d.fault = fault
 }
 
-func (d *faultyDisk) Append(rec []byte) (spool.Ref, error) {
+func (d *faultyDisk) Append(rec []byte) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.fault != nil {
-		return 0, d.fault
+		return d.fault
 	}
 	return d.queue.Append(rec)
 }

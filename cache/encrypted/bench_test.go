@@ -46,16 +46,15 @@ func BenchmarkValue(b *testing.B) {
 	for _, size := range []int{64, 1 << 10, 16 << 10, 1 << 20} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			var inner last
-			q := sealer(b, options(key("2026-01", 1))).Spool(&inner)
+			q := sealer(b, options(key("2026-01", 1))).Queue(&inner)
 			rec := make([]byte, size)
 			b.SetBytes(int64(size))
 			b.ReportAllocs()
 			for b.Loop() {
-				ref, err := q.Append(rec)
-				if err != nil {
+				if err := q.Append(rec); err != nil {
 					b.Fatal(err)
 				}
-				if _, err := q.Read(ref); err != nil {
+				if err := q.Drain(b.Context(), func(recs [][]byte) (int, error) { return len(recs), nil }); err != nil {
 					b.Fatal(err)
 				}
 			}

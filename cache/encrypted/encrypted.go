@@ -6,10 +6,7 @@
 // older value of the same name, but cannot change or forge a value, or move it to another name, group or owner.
 package encrypted
 
-import (
-	"remora/cache"
-	"remora/cache/spool"
-)
+import "remora/cache"
 
 // Sealer encrypts stores and spools. A nil Sealer encrypts nothing. It is safe for concurrent use.
 type Sealer struct {
@@ -46,18 +43,18 @@ func (s *Sealer) Store(inner cache.Store) cache.Store {
 	return &store{Sealer: s, inner: inner}
 }
 
-// Spool returns a spool whose records are encrypted in inner, or nil if inner is nil. A nil Sealer encrypts none.
+// Queue returns a queue that encrypts every record and appends it to inner, or nil if inner is nil. A nil Sealer encrypts none.
 //
-// If a record cannot be decrypted, Read fails with an error that wraps [ErrUnreadable], and Adopt quarantines it: it can still be read
-// with the right keys. A nil Sealer does so for encrypted records.
-func (s *Sealer) Spool(inner spool.Records) spool.Records {
+// If a record cannot be decrypted, inner quarantines it, for an error that wraps [ErrUnreadable]: it can still be read with the
+// right keys. A nil Sealer does so for encrypted records.
+func (s *Sealer) Queue(inner Queue) Queue {
 	switch {
 	case inner == nil:
 		return nil
 	case s == nil:
-		return &records{inner, plain, plain}
+		return &queue{inner, plain, plain}
 	}
-	return &records{inner, s.sealRecord, s.openRecord}
+	return &queue{inner, s.sealRecord, s.openRecord}
 }
 
 // Guard returns a store that no call reaches before a Check has succeeded. Until then each call checks first, and returns the

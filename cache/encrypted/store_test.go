@@ -138,7 +138,7 @@ func TestNothingReadableReachesTheDisk(t *testing.T) {
 				Puts:    []cache.Put{{Name: "name " + canary, Data: []byte("value " + canary)}},
 				Deletes: []string{"deleted " + canary},
 			})
-			if _, err := s.Spool(queue).Append([]byte("record " + canary)); err != nil {
+			if err := s.Queue(queue).Append([]byte("record " + canary)); err != nil {
 				t.Fatal(err)
 			}
 			for _, w := range []string{"value ", "name ", "group ", "owner ", "record "} {
@@ -546,19 +546,11 @@ func TestSealedSpool(t *testing.T) {
 		t.Fatal(err)
 	}
 	first, second := key("k1", 1), key("k2", 2)
-	if _, err := queue.Append([]byte("plain")); err != nil {
+	if err := queue.Append([]byte("plain")); err != nil {
 		t.Fatal(err)
 	}
-	sealed := sealer(t, options(first)).Spool(queue)
-	ref, err := sealed.Append([]byte("sealed"))
-	if err != nil {
+	if err := sealer(t, options(first)).Queue(queue).Append([]byte("sealed")); err != nil {
 		t.Fatal(err)
-	}
-	if rec, err := sealed.Read(ref); err != nil || string(rec) != "sealed" {
-		t.Fatalf("read %q, %v", rec, err)
-	}
-	if _, err := sealer(t, options(second)).Spool(queue).Read(ref); !errors.Is(err, cache.ErrUnreadable) {
-		t.Fatalf("read with another key: %v", err)
 	}
 	if err := queue.Close(); err != nil {
 		t.Fatal(err)
@@ -580,11 +572,12 @@ func TestSealedSpool(t *testing.T) {
 		}
 		var got, aside []string
 		queue.OnQuarantine = func(a spool.Quarantined) { aside = append(aside, a.Cause.Error()) }
-		q := sealer(t, c.o).Spool(queue)
-		if _, err := q.Adopt(func(ref spool.Ref, rec []byte) error {
-			got = append(got, string(rec))
-			q.Remove(ref)
-			return nil
+		q := sealer(t, c.o).Queue(queue)
+		if err := q.Drain(t.Context(), func(recs [][]byte) (int, error) {
+			for _, rec := range recs {
+				got = append(got, string(rec))
+			}
+			return len(recs), nil
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -595,7 +588,7 @@ func TestSealedSpool(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if q := sealer(t, options(first)).Spool(nil); q != nil {
+	if q := sealer(t, options(first)).Queue(nil); q != nil {
 		t.Errorf("no spool became one: %v", q)
 	}
 }
@@ -605,22 +598,36 @@ func TestPlaintextInSealedSpool(t *testing.T) {
 	for _, accept := range []bool{false, true} {
 		o := options(key("k1", 1))
 		o.AcceptPlaintext = accept
-		got, err := sealer(t, o).Spool(&last{rec: []byte("plain")}).Read(1)
-		if accept && (err != nil || string(got) != "plain") || !accept && (!errors.Is(err, cache.ErrUnreadable) || !strings.Contains(err.Error(), "accept_plaintext")) {
+		inner := &last{rec: []byte("plain")}
+		got := ""
+		err := sealer(t, o).Queue(inner).Drain(t.Context(), func(recs [][]byte) (int, error) {
+			got = string(recs[0])
+			return 1, nil
+		})
+		if accept && (err != nil || got != "plain") || !accept && (!errors.Is(err, cache.ErrUnreadable) || !strings.Contains(err.Error(), "accept_plaintext")) {
 			t.Errorf("accepted %v: %q, %v", accept, got, err)
 		}
 	}
 }
 
-// last is a spool of one record.
-type last struct {
-	spool.Records
-	rec []byte
-}
+// last is a queue of one record.
+type last struct{ rec []byte }
 
-func (l *last) Append(rec []byte) (spool.Ref, error) {
+func (l *last) Append(rec []byte) error {
 	l.rec = rec
-	return 1, nil
+	return nil
 }
 
-func (l *last) Read(spool.Ref) ([]byte, error) { return l.rec, nil }
+func (l *last) Move(rec []byte) error { return l.Append(rec) }
+
+func (l *last) Drain(_ context.Context, f func([][]byte) (int, error)) error {
+	_, err := f([][]byte{l.rec})
+	return err
+}
+
+func (l *last) Adopt(f func(rec []byte)) (spool.Adopted, error) {
+	f(l.rec)
+	return spool.Adopted{Records: 1}, nil
+}
+
+func (l *last) Len() (records int, bytes int64) { return 1, int64(len(l.rec)) }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // Adopted describes the records and files of dead processes that a spool took over.
@@ -27,13 +28,12 @@ type Adopted struct {
 	Remade bool
 }
 
-// adoption is the report of an Adopt, with the directories, segments and records that the queue takes over.
+// adoption is the report of an Adopt, with the directories and segments that the queue takes over.
 type adoption struct {
 	Adopted
 
 	dirs     []*lockedDir
-	segments []*segment
-	places   []place // of the records, oldest first
+	segments []*segment // oldest first
 }
 
 // adoptDirs takes over the sub-directories whose processes have died, oldest first. If quarantined is true, those with
@@ -43,7 +43,11 @@ func adoptDirs(root string, quarantined bool) (a adoption, err error) {
 	if err != nil {
 		return a, err
 	}
-	var all []contents
+	type found struct {
+		segments []*segment
+		since    int64 // Unix nanoseconds of the last write to the oldest segment
+	}
+	var all []found
 	var errs []error
 	for _, e := range entries {
 		isQuarantined := strings.HasPrefix(e.Name(), quarantinePrefix)
@@ -65,9 +69,9 @@ func adoptDirs(root string, quarantined bool) (a adoption, err error) {
 			continue
 		}
 
-		c, err := a.dir(d)
+		segments, since, err := a.dir(d)
 		if err != nil {
-			for _, seg := range c.segments {
+			for _, seg := range segments {
 				errs = append(errs, seg.close())
 			}
 			errs = append(errs, err, d.unlock())
@@ -75,63 +79,58 @@ func adoptDirs(root string, quarantined bool) (a adoption, err error) {
 		}
 		a.dirs = append(a.dirs, d)
 		if isQuarantined {
-			c.since = math.MinInt64 // before all waiting records
+			since = math.MinInt64 // before all waiting records
 		}
-		all = append(all, c)
+		all = append(all, found{segments, since})
 	}
 
-	slices.SortStableFunc(all, func(a, b contents) int { return cmp.Compare(a.since, b.since) })
-	for _, c := range all {
-		a.segments = append(a.segments, c.segments...)
-		a.places = append(a.places, c.places...)
+	slices.SortStableFunc(all, func(a, b found) int { return cmp.Compare(a.since, b.since) })
+	for _, f := range all {
+		a.segments = append(a.segments, f.segments...)
 	}
-	a.Records = len(a.places)
-	for _, p := range a.places {
-		a.Bytes += p.length
+	for _, seg := range a.segments {
+		a.Records += seg.records
+		a.Bytes += seg.end - seg.head
 	}
 	return a, errors.Join(errs...)
 }
 
-// contents are the segments and records of a directory.
-type contents struct {
-	segments []*segment
-	places   []place
-	since    int64 // Unix nanoseconds of the last write to the oldest segment
-}
-
-// dir opens the segments of a directory, and finds their records. With an error it returns what it has opened.
-func (a *adoption) dir(d *lockedDir) (c contents, err error) {
+// dir opens the segments of a directory. With an error it returns those that it has opened.
+func (a *adoption) dir(d *lockedDir) (segments []*segment, since int64, err error) {
 	entries, err := os.ReadDir(d.path) // sorted by name, which is by number
 	if err != nil {
-		return c, err
+		return nil, 0, err
 	}
 	for _, e := range entries {
 		if !isOwnFile(e.Name()) || !e.Type().IsRegular() {
 			a.Foreign = append(a.Foreign, filepath.Join(d.path, e.Name()))
 			continue
 		}
-		if !isSegment(e.Name()) {
+		if !isNumbered(e.Name(), segmentSuffix) {
 			continue
 		}
 
 		seg, err := openSegment(d, e.Name(), noFollow)
-		if err != nil {
-			return c, err
+		if errors.Is(err, syscall.ELOOP) { // its head is a link
+			a.Foreign = append(a.Foreign, filepath.Join(d.path, e.Name()))
+			continue
 		}
-		c.segments = append(c.segments, seg)
-		if info, err := seg.file.Stat(); err == nil && len(c.segments) == 1 {
-			c.since = info.ModTime().UnixNano()
+		if err != nil {
+			return segments, since, err
+		}
+		segments = append(segments, seg)
+		if info, err := seg.file.Stat(); err == nil && len(segments) == 1 {
+			since = info.ModTime().UnixNano()
 		}
 
-		found, cut, err := seg.recover()
+		cut, err := seg.recover()
 		if err != nil {
-			return c, fmt.Errorf("recover %s: %w", seg.file.Name(), err)
+			return segments, since, fmt.Errorf("recover %s: %w", seg.file.Name(), err)
 		}
-		c.places = append(c.places, found...)
 		if cut > 0 {
 			a.Cut++
 			a.CutBytes += cut
 		}
 	}
-	return c, nil
+	return segments, since, nil
 }

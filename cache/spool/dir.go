@@ -96,9 +96,11 @@ func ignoreMissing(err error) error {
 }
 
 // isOwnFile reports whether the spool creates files of this name.
-func isOwnFile(name string) bool { return name == lockName || isSegment(name) }
+func isOwnFile(name string) bool {
+	return name == lockName || isNumbered(name, segmentSuffix) || isNumbered(name, headSuffix)
+}
 
-func isSegment(name string) bool {
-	digits, ok := strings.CutSuffix(name, segmentSuffix)
+func isNumbered(name, suffix string) bool {
+	digits, ok := strings.CutSuffix(name, suffix)
 	return ok && len(digits) >= 8 && strings.Trim(digits, "0123456789") == ""
 }

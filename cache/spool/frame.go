@@ -31,36 +31,27 @@ func appendFrame(dst, rec []byte) []byte {
 	return append(dst, rec...)
 }
 
-// parseHead returns the length of the record of a frame. removed: it was removed, for which the first byte of the frame was inverted,
-// since a single flipped bit must not remove a record.
-func parseHead(head [frameHead]byte) (length int64, removed bool) {
-	if removed = head[0] >= 0x80; removed { // more than maxRecord
-		head[0] = ^head[0]
-	}
-	return int64(binary.BigEndian.Uint32(head[:4])), removed
-}
-
 // readFrame reads the frame at offset of a file that ends at end. It returns errTorn if there is no whole one.
-func readFrame(r io.ReaderAt, offset, end int64) (rec []byte, removed bool, err error) {
+func readFrame(r io.ReaderAt, offset, end int64) ([]byte, error) {
 	if end-offset < frameHead {
-		return nil, false, errTorn
+		return nil, errTorn
 	}
 	var head [frameHead]byte
 	if _, err := r.ReadAt(head[:], offset); err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	n, removed := parseHead(head)
+	n := int64(binary.BigEndian.Uint32(head[:4]))
 	if n > maxRecord || n > end-offset-frameHead {
-		return nil, false, errTorn
+		return nil, errTorn
 	}
-	rec = make([]byte, n)
+	rec := make([]byte, n)
 	if _, err := r.ReadAt(rec, offset+frameHead); err != nil && n > 0 {
-		return nil, false, err
+		return nil, err
 	}
-	if checksum(binary.BigEndian.AppendUint32(nil, uint32(n)), rec) != binary.BigEndian.Uint32(head[4:]) { //nolint:gosec // G115: at most maxRecord
-		return nil, false, errTorn
+	if checksum(head[:4], rec) != binary.BigEndian.Uint32(head[4:]) {
+		return nil, errTorn
 	}
-	return rec, removed, nil
+	return rec, nil
 }
 
 // isTorn reports whether the incomplete frame at offset is an interrupted write: its end is missing, or the file has
@@ -97,9 +88,9 @@ func nextFrame(r io.ReaderAt, offset, end int64) (int64, error) {
 		return 0, err
 	}
 	// Records are never empty, and zeros on the disk must not look like empty records.
-	length := func(i int64) int64 { n, _ := parseHead([frameHead]byte(window[i:])); return n }
+	length := func(i int64) int64 { return int64(binary.BigEndian.Uint32(window[i:])) }
 	if at := offset + frameHead + length(0); at < end {
-		if rec, _, err := readFrame(r, at, end); !errors.Is(err, errTorn) && (err != nil || len(rec) > 0) {
+		if rec, err := readFrame(r, at, end); !errors.Is(err, errTorn) && (err != nil || len(rec) > 0) {
 			return at, err
 		}
 	}
@@ -110,7 +101,7 @@ func nextFrame(r io.ReaderAt, offset, end int64) (int64, error) {
 			continue
 		}
 		work -= searchTry + n
-		if _, _, err := readFrame(r, offset+i, end); !errors.Is(err, errTorn) {
+		if _, err := readFrame(r, offset+i, end); !errors.Is(err, errTorn) {
 			return offset + i, err
 		}
 	}

@@ -2,85 +2,60 @@ package spool
 
 import (
 	"errors"
-	"fmt"
-	"slices"
-
-	"remora/cache"
 )
 
-// Quarantined describes records that were quarantined for the same cause.
-type Quarantined struct {
-	File    string // the file of the last one
-	Records int
-	// Lost is the number of records that were dropped for lack of room.
-	Lost  int
-	Cause error
+// quarantineDir is the directory of quarantined records. It is created when it is first needed.
+type quarantineDir struct {
+	dir  *lockedDir
+	seg  *segment
+	next int
 }
 
-// quarantineShare: quarantined records may take 1/quarantineShare of maxBytes.
-const quarantineShare = 4
-
-// Quarantine implements [Records].
-func (s *Files) Quarantine(ref Ref, cause error) error {
-	if err := s.gate.Enter(); err != nil {
-		return err
+// add writes a record to disk, and returns the name of its file.
+func (a *quarantineDir) add(root string, rec []byte) (file string, err error) {
+	if a.dir != nil && a.dir.gone() {
+		*a = quarantineDir{} // what was in it is lost
 	}
-	defer s.gate.Leave()
-	if err := s.setAside(ref, cause); err != nil {
-		// cause is not wrapped: the error would count as an ErrUnreadable.
-		return fmt.Errorf("quarantine spooled record (%s): %w", cause.Error(), err)
-	}
-	s.Remove(ref)
-	return nil
-}
-
-// setAside copies a record to the directory of quarantined ones, if these have room for it. It is removed next.
-func (s *Files) setAside(ref Ref, cause error) error {
-	s.writing.Lock()
-	defer s.writing.Unlock()
-	p := s.place(ref)
-	rec, err := p.read()
-	damaged := errors.Is(err, cache.ErrUnreadable)
-	if damaged {
-		rec, err = p.raw()
-	}
-	if err != nil {
-		return err
-	}
-
-	at := slices.IndexFunc(s.quarantined, func(q Quarantined) bool { return q.Cause.Error() == cause.Error() })
-	if at < 0 {
-		at, s.quarantined = len(s.quarantined), append(s.quarantined, Quarantined{Cause: cause})
-	}
-	q := &s.quarantined[at]
-	frame := appendFrame(nil, rec)
-	if size := s.asideBytes + int64(len(frame)); size > s.max/quarantineShare {
-		q.Lost++
-	} else {
-		seg, _, err := s.writeSegment(&s.aside, frame)
+	if a.dir == nil {
+		unlock, err := lockRoot(root)
 		if err != nil {
-			return err
+			return "", err
 		}
-		s.mu.Lock()
-		seg.records, seg.bytes = seg.records+1, seg.bytes+int64(len(frame))
-		s.mu.Unlock()
-		s.asideBytes, q.File = size, seg.file.Name()
+		defer unlock()
+		if a.dir, err = newDir(root, quarantinePrefix); err != nil {
+			return "", err
+		}
 	}
-	q.Records++
-	if damaged {
-		p.mend(rec)
+	if a.seg == nil || a.seg.end >= segmentBytes {
+		seg, err := newSegment(a.dir, a.next)
+		if err != nil {
+			return "", err
+		}
+		if a.seg != nil {
+			err = a.seg.close()
+		}
+		if a.next, a.seg = a.next+1, seg; err != nil {
+			return "", err
+		}
 	}
-	return nil
+	frame := appendFrame(nil, rec)
+	if err := a.seg.write(frame); err != nil {
+		return "", err // the end is unchanged: the next record overwrites the failed one
+	}
+	a.seg.end += int64(len(frame))
+	return a.seg.file.Name(), nil
 }
 
-func (s *Files) reportQuarantined() {
-	s.writing.Lock()
-	all := s.quarantined
-	s.quarantined = nil
-	s.writing.Unlock()
-	for _, q := range all {
-		if s.OnQuarantine != nil && q.Records > 0 {
-			s.OnQuarantine(q)
-		}
+// close leaves the directory to the next Open, or removes it if it is empty.
+func (a *quarantineDir) close() error {
+	if a.dir == nil {
+		return nil
 	}
+	if a.seg == nil || a.next == 1 && a.seg.end == 0 {
+		if a.seg != nil {
+			_ = a.seg.close() // with its directory
+		}
+		return a.dir.remove()
+	}
+	return errors.Join(a.seg.close(), a.dir.unlock())
 }

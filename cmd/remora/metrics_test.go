@@ -107,7 +107,7 @@ func TestMetricOfQuarantinedTurns(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, rec := range []string{"damaged", "no turn", "no turn either"} {
-		if _, err := queue.Append([]byte(rec)); err != nil {
+		if err := queue.Append([]byte(rec)); err != nil {
 			t.Fatal(err)
 		}
 	}

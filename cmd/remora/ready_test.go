@@ -18,13 +18,13 @@ type pinged struct {
 
 func (p pinged) Ping(context.Context) error { return p.err }
 
-// filled is a spool of a size.
-type filled struct {
-	spool.Records
-	bytes int64
-}
+type filled struct{ bytes int64 }
 
-func (f filled) Len() (records int, bytes int64) { return 1, f.bytes }
+func (filled) Append([]byte) error                                      { return nil }
+func (filled) Move([]byte) error                                        { return nil }
+func (filled) Drain(context.Context, func([][]byte) (int, error)) error { return nil }
+func (filled) Adopt(func([]byte)) (spool.Adopted, error)                { return spool.Adopted{}, nil }
+func (f filled) Len() (records int, bytes int64)                        { return 1, f.bytes }
 
 // TestReady: a process is ready while it can store or spool turns; with memory.on_store_error closed, while the store answers.
 func TestReady(t *testing.T) {
@@ -53,7 +53,7 @@ func TestReady(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			o := &adminAPI{storage: &storage{Store: pinged{err: c.store}}, closed: c.closed, spool: spoolOptions{MaxBytes: most}}
 			if c.spool >= 0 {
-				o.storage.queue = filled{bytes: c.spool}
+				o.storage.queue = filled{c.spool}
 			}
 			have := ""
 			if err := o.ready(); err != nil {

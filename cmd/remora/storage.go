@@ -29,7 +29,7 @@ type storage struct {
 	guarded *encrypted.Guarded // checks the keys
 	raw     cache.Store        // without encryption
 	queue   memory.Spool       // nil without a spool
-	spool   *spool.Files
+	spool   *spool.Queue
 	tel     *telemetry.Telemetry // nil without metrics
 	log     *slog.Logger
 	noTLS   bool // a server is spoken to without TLS
@@ -78,7 +78,7 @@ func openStorage(o storeOptions, log *slog.Logger) (*storage, error) {
 			s.tel.Lost(a.Lost)
 			s.tel.Quarantined(a.Records - a.Lost)
 		}
-		s.queue = sealer.Spool(s.spool)
+		s.queue = sealer.Queue(s.spool)
 	}
 
 	guarded.OnBegin = func(again bool) {

@@ -1,9 +1,9 @@
-// Package turnqueue holds the turns that wait for the store, those of each session in order: on local disk, and in memory while that
-// disk fails.
+// Package turnqueue holds the turns that wait for the store: in a spool on local disk, and in memory while that disk fails. It
+// knows which sessions they belong to.
 package turnqueue
 
 import (
-	"cmp"
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -17,29 +17,18 @@ import (
 // maxBytes is how much a process keeps of what its spool's disk does not take.
 const maxBytes = 64 << 20
 
-// Disk keeps records on local disk.
+// Disk is a durable local queue.
 type Disk = spool.Records
 
-// Record describes a record of a Queue: its group, its name, and when its turn began, in any unit.
+// Record identifies a record of a Queue: its group, its name, and when its turn began, in any unit.
 type Record struct {
 	Group cache.Group
 	Name  string
 	Began uint64
 }
 
-// Entry is a record that waits. Its data is on disk or in memory.
-type Entry struct {
-	Record
-	Bytes int
-	Tries int // how often it was refused, as far as the reader of the queue counts that
-
-	ref     spool.Ref
-	data    []byte // nil once it is on disk
-	writing bool   // to the disk: data and ref may change
-}
-
-// Queue holds records on disk, in the order in which they came for their group. What the disk has no room for, or fails to write, it
-// keeps in memory until the disk takes it: that does not outlive the process, but a store that is back before its end gets all of it.
+// Queue holds records on disk, and knows which groups have any. What the disk has no room for, or fails to write, it keeps in
+// memory until the disk takes it: that does not outlive the process, but a store that is back before its end gets all of it.
 // Beyond its bound turns are lost, and so they are where the operator's own bound (store.spool.max_bytes) is reached. A nil Queue
 // is always empty, and takes nothing.
 type Queue struct {
@@ -47,104 +36,130 @@ type Queue struct {
 	log  *slog.Logger
 
 	mu      sync.Mutex
-	waiting map[cache.Group][]*Entry
-	held    []*Entry       // those in memory that the disk refused or has not taken in time, oldest first; new records follow them
-	bytes   int64          // of these
-	fault   error          // why the disk did not take the first of them
-	writes  sync.WaitGroup // calls of the disk
+	waiting map[cache.Group][]Record // of each group, as they came, which may differ from their present order
+	adding  int                      // records that are counted in waiting, but may be nowhere yet
+	held    [][]byte                 // in memory, oldest first; while there are any, new records go behind them
+	overdue int                      // records that the disk has neither taken nor refused in time; new records are held meanwhile
+	bytes   int64                    // of the held and the overdue ones
+	fault   error                    // why the disk did not take the first of them
+	writes  sync.WaitGroup           // calls of the disk
 }
 
 // New returns the queue over a disk.
 func New(disk Disk, log *slog.Logger) *Queue {
-	return &Queue{disk: disk, log: log, waiting: make(map[cache.Group][]*Entry)}
+	return &Queue{disk: disk, log: log, waiting: make(map[cache.Group][]Record)}
 }
 
-// ErrFull says that neither the disk nor the memory has room for a record.
-var ErrFull = errors.New("the spool's disk fails, and no more is kept in memory")
-
-// errHangs is the fault of a disk that has not answered in time.
-var errHangs = errors.New("the disk does not answer")
-
-// Append puts a record behind those of its group: on disk if that takes it. If ctx ends before, the disk hangs: then the record counts
-// as one in memory until the disk takes it, and those after it are kept in memory. It fails with what the disk says where that is
-// closed or holds as much as it may (cache.ErrClosed, spool.ErrFull), and with ErrFull.
+// Append puts a record at the end: on disk if that takes it. If ctx ends before, the disk hangs: then the record counts as one in
+// memory until the disk takes or refuses it, and those after it are kept in memory. It is counted for its group before anyone can
+// see it there. It fails with what the disk says where that is closed or holds as much as it may (cache.ErrClosed, spool.ErrFull),
+// and with ErrFull.
 func (q *Queue) Append(ctx context.Context, r Record, data []byte) error {
-	e := &Entry{Record: r, Bytes: len(data), data: data}
-	q.mu.Lock()
-	q.waiting[r.Group] = append(q.waiting[r.Group], e)
-	if len(q.held) > 0 {
-		defer q.mu.Unlock()
-		return q.hold(e, q.fault)
-	}
-	e.writing = true
-	q.mu.Unlock()
-
-	done := make(chan error, 1)
-	q.writes.Go(func() { done <- q.write(e) })
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if !e.writing { // just in time
-		return <-done
-	}
-	return q.hold(e, errHangs)
+	return q.add(ctx.Done(), r, data, q.disk.Append)
 }
 
-// write writes an entry to the disk. If the disk refuses it, it stays in memory.
-func (q *Queue) write(e *Entry) error {
-	ref, err := q.disk.Append(e.data)
+// Move is Append for the record that the function of Drain was given, to have the others first. A disk that is full takes it, too, and
+// it keeps its place among those of its group. It waits for the disk.
+func (q *Queue) Move(r Record, data []byte) error {
+	return q.add(nil, r, data, q.disk.Move)
+}
+
+func (q *Queue) add(late <-chan struct{}, r Record, data []byte, write func(rec []byte) error) error {
+	q.mu.Lock()
+	q.waiting[r.Group] = append(q.waiting[r.Group], r)
+	q.adding++
+	q.mu.Unlock()
+	err := q.put(late, data, write)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	e.writing = false
-	held := slices.Contains(q.held, e)
-	switch {
-	case err == nil:
-		q.release(e)
-		e.ref, e.data = ref, nil
-	case held:
-		q.fault = err
-	case errors.Is(err, spool.ErrFull) || errors.Is(err, cache.ErrClosed):
-		q.leave(e)
-	default:
-		return q.hold(e, err)
+	if q.adding--; err != nil {
+		q.uncount(r)
 	}
 	return err
 }
 
-// hold keeps an entry in memory that the disk did not take. The caller holds the lock.
-func (q *Queue) hold(e *Entry, fault error) error {
-	if q.bytes+int64(e.Bytes) > maxBytes && !e.writing {
-		q.leave(e)
-		return errors.Join(ErrFull, fault)
+func (q *Queue) put(late <-chan struct{}, rec []byte, write func(rec []byte) error) error {
+	var refused error
+	if q.takesMore() {
+		var hangs bool
+		refused, hangs = q.write(late, rec, write)
+		if hangs || refused == nil || errors.Is(refused, spool.ErrFull) || errors.Is(refused, cache.ErrClosed) {
+			return refused
+		}
 	}
-	if len(q.held) == 0 {
-		q.fault = fault
-		q.log.Error("spool's disk fails; turns are kept in memory until it takes them", "error", fault.Error())
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.bytes+int64(len(rec)) > maxBytes {
+		return errors.Join(ErrFull, refused)
 	}
-	q.held = append(q.held, e)
-	q.bytes += int64(e.Bytes)
+	if len(q.held) == 0 && refused != nil { // else what was held has gone just now
+		q.fault = refused
+		q.log.Error("spool's disk fails; turns are kept in memory until it takes them", "error", refused.Error())
+	}
+	q.held = append(q.held, rec)
+	q.bytes += int64(len(rec))
 	return nil
 }
 
-// release is for an entry that need not be kept in memory any more. The caller holds the lock.
-func (q *Queue) release(e *Entry) {
-	if at := slices.Index(q.held, e); at >= 0 {
-		q.held = slices.Delete(q.held, at, at+1)
-		q.bytes -= int64(e.Bytes)
-	}
+// takesMore reports whether a record goes to the disk, and not behind others in memory.
+func (q *Queue) takesMore() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.held)+q.overdue == 0
 }
 
-// leave takes an entry out of the queue. The caller holds the lock.
-func (q *Queue) leave(e *Entry) {
-	q.release(e)
-	entries := q.waiting[e.Group]
-	at := slices.Index(entries, e)
-	if q.waiting[e.Group] = slices.Delete(entries, at, at+1); len(entries) == 1 {
-		delete(q.waiting, e.Group)
+// errHangs is the fault of a disk that has not answered in time.
+var errHangs = errors.New("the disk does not answer")
+
+// write writes a record to the disk, or reports that the disk has not answered when late is closed: then the write goes on.
+func (q *Queue) write(late <-chan struct{}, rec []byte, write func(rec []byte) error) (refused error, hangs bool) {
+	done, overdue := make(chan error, 1), false // the lock guards both
+	q.writes.Go(func() {
+		err := write(rec)
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if !overdue {
+			done <- err
+			return
+		}
+		if q.overdue--; err == nil {
+			q.bytes -= int64(len(rec))
+			return
+		}
+		q.held, q.fault = slices.Insert(q.held, 0, rec), err // the others came later
+	})
+	select {
+	case err := <-done:
+		return err, false
+	case <-late:
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	select {
+	case err := <-done: // just in time
+		return err, false
+	default:
+	}
+	overdue = true
+	if q.overdue++; q.overdue == 1 && len(q.held) == 0 {
+		q.fault = errHangs
+		q.log.Error("spool's disk hangs; turns are kept in memory until it takes them", "error", errHangs.Error())
+	}
+	q.bytes += int64(len(rec))
+	return nil, true
+}
+
+// uncount takes a record away, the later one if it was moved. The caller holds the lock.
+func (q *Queue) uncount(r Record) {
+	records := q.waiting[r.Group]
+	for at, o := range slices.Backward(records) {
+		if o.Name != r.Name {
+			continue
+		}
+		if q.waiting[r.Group] = slices.Delete(records, at, at+1); len(records) == 1 {
+			delete(q.waiting, r.Group)
+		}
+		return
 	}
 }
 
@@ -155,42 +170,32 @@ func (q *Queue) Fault() error {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.held) == 0 {
+	if len(q.held)+q.overdue == 0 {
 		return nil
 	}
 	return q.fault
 }
 
-// Adopt adopts the records that dead processes have left on disk. read says which record is which, or why it is none: then it is
-// quarantined. A record comes before those of its group that began later.
-func (q *Queue) Adopt(read func(data []byte) (Record, error)) (spool.Adopted, error) {
-	return q.disk.Adopt(func(ref spool.Ref, data []byte) error {
-		r, err := read(data)
-		if err != nil {
-			return err
+// ErrFull says that neither the disk nor the memory has room for a record.
+var ErrFull = errors.New("the spool's disk fails, and no more is kept in memory")
+
+// Adopt adopts the records that dead processes have left on disk. known says which record is which; those that it does not know
+// are quarantined when their turn comes. A record counts before records that began later: the other process may have moved it.
+func (q *Queue) Adopt(known func(data []byte) (r Record, ok bool)) (spool.Adopted, error) {
+	return q.disk.Adopt(func(data []byte) {
+		r, ok := known(data)
+		if !ok {
+			return
 		}
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		entries := q.waiting[r.Group]
-		at := slices.IndexFunc(entries, func(o *Entry) bool { return o.Began > r.Began })
+		records := q.waiting[r.Group]
+		at := slices.IndexFunc(records, func(o Record) bool { return o.Began > r.Began })
 		if at < 0 {
-			at = len(entries)
+			at = len(records)
 		}
-		q.waiting[r.Group] = slices.Insert(entries, at, &Entry{Record: r, Bytes: len(data), ref: ref})
-		return nil
+		q.waiting[r.Group] = slices.Insert(records, at, r)
 	})
-}
-
-// Groups returns the groups of the records that wait, in the order in which their first ones began.
-func (q *Queue) Groups() []cache.Group {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	groups := make([]cache.Group, 0, len(q.waiting))
-	for g := range q.waiting {
-		groups = append(groups, g)
-	}
-	slices.SortFunc(groups, func(a, b cache.Group) int { return cmp.Compare(q.waiting[a][0].Began, q.waiting[b][0].Began) })
-	return groups
 }
 
 // Holds reports whether records of the group may wait.
@@ -203,80 +208,155 @@ func (q *Queue) Holds(group cache.Group) bool {
 	return len(q.waiting[group]) > 0
 }
 
-// First returns the first record of the group, nil for none, and while that is being written to the disk.
-func (q *Queue) First(group cache.Group) *Entry {
+// First returns the record of the group that came first, a zero one for none.
+func (q *Queue) First(group cache.Group) Record {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if entries := q.waiting[group]; len(entries) > 0 && !entries[0].writing {
-		return entries[0]
+	if records := q.waiting[group]; len(records) > 0 {
+		return records[0]
 	}
-	return nil
+	return Record{}
 }
 
 // Has reports whether a record of the group with a name waits.
 func (q *Queue) Has(group cache.Group, name string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return slices.ContainsFunc(q.waiting[group], func(e *Entry) bool { return e.Name == name })
+	return slices.ContainsFunc(q.waiting[group], func(r Record) bool { return r.Name == name })
 }
 
-// Read returns the data of a record that First has returned. Its error wraps cache.ErrUnreadable if the record itself is the reason.
-func (q *Queue) Read(e *Entry) ([]byte, error) {
-	if e.data != nil {
-		return e.data, nil
-	}
-	return q.disk.Read(e.ref)
-}
-
-// Remove removes a record that First has returned.
-func (q *Queue) Remove(e *Entry) {
-	if e.data == nil {
-		q.disk.Remove(e.ref)
-	}
+// Any reports whether a record of a group for which f holds may wait.
+func (q *Queue) Any(f func(cache.Group) bool) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.leave(e)
-}
-
-// Quarantine quarantines a record that First has returned. One in memory must reach the disk for that.
-func (q *Queue) Quarantine(e *Entry, cause error) error {
-	inMemory := e.data != nil
-	q.mu.Lock()
-	e.writing = inMemory
-	q.mu.Unlock()
-	if inMemory {
-		if err := q.write(e); err != nil {
-			return err
+	for g := range q.waiting {
+		if f(g) {
+			return true
 		}
 	}
-	if err := q.disk.Quarantine(e.ref, cause); err != nil {
-		return err
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.leave(e)
-	return nil
+	return false
 }
 
-// Settle writes the records held in memory to disk, until the disk refuses one. It is not called while others read or remove records.
-func (q *Queue) Settle() error {
-	for e := q.settling(); e != nil; e = q.settling() {
-		if err := q.write(e); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// settling returns the first record that is held in memory, to be written to the disk; nil for none, and while it is being written.
-func (q *Queue) settling() *Entry {
+// Gone says that a record turned out to be no longer there: it could not be read, and was quarantined.
+func (q *Queue) Gone(r Record) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.held) == 0 || q.held[0].writing {
+	q.uncount(r)
+}
+
+// first returns the first record in memory, nil for none, and while an earlier one is overdue.
+func (q *Queue) first() []byte {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.held) == 0 || q.overdue > 0 {
 		return nil
 	}
-	q.held[0].writing = true
 	return q.held[0]
+}
+
+// remove removes a record in memory once it is stored elsewhere: until then the records after it wait. It was the first; one that was
+// overdue may have been refused since.
+func (q *Queue) remove(rec []byte) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.bytes -= int64(len(rec))
+	at := slices.IndexFunc(q.held, func(o []byte) bool { return &o[0] == &rec[0] })
+	if q.held = slices.Delete(q.held, at, at+1); len(q.held) == 0 {
+		q.held = nil
+	}
+}
+
+// Settle writes the records held in memory to disk, until the disk refuses one. It and Drain are for one caller at a
+// time.
+func (q *Queue) Settle() error {
+	for rec := q.first(); rec != nil; rec = q.first() {
+		if err := q.disk.Append(rec); err != nil {
+			return err
+		}
+		q.remove(rec)
+	}
+	return nil
+}
+
+// Drain passes the records on disk to f, and then those in memory, until f fails. f gets one or more, and returns those that it has
+// taken, or has moved, from the first on: they are removed. Its error concerns the next record. If it wraps
+// cache.ErrUnreadable, that record is quarantined, and the drain goes on; then the last of those that f returns is that record, as
+// far as it can tell. A record in memory must reach the disk for that, and goes behind the others.
+func (q *Queue) Drain(ctx context.Context, f func(data [][]byte) ([]Record, error)) error {
+	var unreadable *Record // the last record, if it is about to be quarantined
+	left := func() {
+		if unreadable != nil {
+			q.Gone(*unreadable)
+		}
+		unreadable = nil
+	}
+	err := q.drain(ctx, func(data [][]byte) (int, error) {
+		left()
+		records, err := f(data)
+		if errors.Is(err, cache.ErrUnreadable) {
+			last := len(records) - 1
+			unreadable, records = &records[last], records[:last]
+		}
+		for _, r := range records {
+			q.Gone(r)
+		}
+		return len(records), err
+	})
+	if err == nil {
+		left()
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if n, _ := q.disk.Len(); n+len(q.held)+q.overdue+q.adding == 0 {
+		clear(q.waiting) // a record that was damaged after it was counted was quarantined, of a group that is not known
+	}
+	return err
+}
+
+func (q *Queue) drain(ctx context.Context, f func(data [][]byte) (int, error)) error {
+	if err := q.disk.Drain(ctx, f); err != nil {
+		return err
+	}
+	refused := 0
+	for q.count() > refused {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		rec := q.first()
+		if rec == nil {
+			return errHangs
+		}
+		_, err := f([][]byte{rec})
+		if err != nil && !errors.Is(err, cache.ErrUnreadable) {
+			return err
+		}
+		if err != nil {
+			q.moveBack(rec)
+			refused++
+		}
+		q.remove(rec)
+	}
+	if refused > 0 {
+		return errHeld
+	}
+	return nil
+}
+
+// errHeld says that something could not be read, and waits in memory for the disk to take it.
+var errHeld = errors.New("turns that cannot be read are kept in memory until the spool's disk takes them")
+
+// moveBack puts a copy of a record behind all others.
+func (q *Queue) moveBack(rec []byte) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.held = append(q.held, bytes.Clone(rec))
+	q.bytes += int64(len(rec))
+}
+
+func (q *Queue) count() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.held)
 }
 
 // Close waits for the disk, writes the records in memory to it, and logs those that the disk refuses: they are lost, and counted by lost
@@ -306,5 +386,5 @@ func (q *Queue) Len() (records int, bytes int64) {
 	records, bytes = q.disk.Len()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return records + len(q.held), bytes + q.bytes
+	return records + len(q.held) + q.overdue, bytes + q.bytes
 }

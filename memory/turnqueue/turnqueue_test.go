@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"strings"
 	"testing"
 
@@ -16,49 +15,48 @@ import (
 	"remora/memory/turnqueue"
 )
 
-// disk is a spool that refuses records while it has a fault.
+// disk is a queue that refuses records while it has a fault.
 type disk struct {
-	recs  []string // "" for one that was removed; a Ref is its index
-	left  int      // how many of the first ones dead processes have left
+	recs  []string
 	aside []string
 	fault error
 }
 
-func (d *disk) Append(rec []byte) (spool.Ref, error) {
-	if d.fault != nil {
-		return 0, d.fault
+func (d *disk) Append(rec []byte) error {
+	if d.fault == nil {
+		d.recs = append(d.recs, string(rec))
 	}
-	d.recs = append(d.recs, string(rec))
-	return spool.Ref(len(d.recs) - 1), nil
+	return d.fault
 }
 
-func (d *disk) Read(ref spool.Ref) ([]byte, error) { return []byte(d.recs[ref]), nil }
-func (d *disk) Remove(ref spool.Ref)               { d.recs[ref] = "" }
+func (d *disk) Move(rec []byte) error { return d.Append(rec) }
 
-func (d *disk) Quarantine(ref spool.Ref, _ error) error {
-	d.aside = append(d.aside, d.recs[ref])
-	d.Remove(ref)
+func (d *disk) Drain(_ context.Context, f func([][]byte) (int, error)) error {
+	for len(d.recs) > 0 {
+		_, err := f([][]byte{[]byte(d.recs[0])})
+		if err != nil && !errors.Is(err, cache.ErrUnreadable) {
+			return err
+		}
+		if err != nil {
+			d.aside = append(d.aside, d.recs[0])
+		}
+		d.recs = d.recs[1:]
+	}
 	return nil
 }
 
-func (d *disk) Adopt(f func(ref spool.Ref, rec []byte) error) (spool.Adopted, error) {
-	for i, r := range d.recs[:d.left] {
-		if err := f(spool.Ref(i), []byte(r)); err != nil {
-			_ = d.Quarantine(spool.Ref(i), err)
-		}
+func (d *disk) Adopt(f func(rec []byte)) (spool.Adopted, error) {
+	for _, r := range d.recs {
+		f([]byte(r))
 	}
-	return spool.Adopted{Records: d.left}, nil
-}
-
-func (d *disk) present() []string {
-	return slices.DeleteFunc(slices.Clone(d.recs), func(r string) bool { return r == "" })
+	return spool.Adopted{Records: len(d.recs)}, nil
 }
 
 func (d *disk) Len() (records int, bytes int64) {
-	for _, r := range d.present() {
-		records, bytes = records+1, bytes+int64(len(r))
+	for _, r := range d.recs {
+		bytes += int64(len(r))
 	}
-	return records, bytes
+	return len(d.recs), bytes
 }
 
 var errNoRoom = errors.New("no space left on device")
@@ -78,31 +76,15 @@ func play(t *testing.T, words string) (*turnqueue.Queue, *disk, *bytes.Buffer) {
 	return s, d, log
 }
 
-// drain reads and removes the records of a group, up to most.
-func drain(t *testing.T, s *turnqueue.Queue, g cache.Group, most int) (got []string) {
-	t.Helper()
-	for e := s.First(g); e != nil && len(got) < most; e = s.First(g) {
-		data, err := s.Read(e)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got = append(got, string(data))
-		s.Remove(e)
-	}
-	return got
-}
-
-const all = 1000
-
 // hanging is a disk whose calls wait for an outcome.
 type hanging struct {
 	disk
 	outcomes chan error
 }
 
-func (h *hanging) Append(rec []byte) (spool.Ref, error) {
+func (h *hanging) Append(rec []byte) error {
 	if err := <-h.outcomes; err != nil {
-		return 0, err
+		return err
 	}
 	return h.disk.Append(rec)
 }
@@ -120,29 +102,37 @@ func TestADiskThatHangs(t *testing.T) {
 			if i > 0 {
 				ctx = t.Context() // without a limit: these do not ask the disk
 			}
-			if err := s.Append(ctx, turnqueue.Record{Name: w}, []byte(w)); err != nil {
+			if err := s.Append(ctx, named([]byte(w)), []byte(w)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if n, size := s.Len(); n != 3 || size != 3 || s.Fault() == nil || !s.Holds(cache.Group{}) || strings.Count(log.String(), "does not answer") != 1 {
+		if n, size := s.Len(); n != 3 || size != 3 || s.Fault() == nil || !s.Holds(cache.Group{}) || strings.Count(log.String(), "hangs") != 1 {
 			t.Errorf("%d records of %d bytes, fault %v, log: %s", n, size, s.Fault(), &log)
 		}
-		if e := s.First(cache.Group{}); e != nil {
-			t.Error("a record passes the one that the disk has not taken yet")
+		if err := s.Drain(t.Context(), one(func([]byte) (turnqueue.Record, error) { panic("a later record") })); err == nil {
+			t.Error("a drain passed the record that the disk has not taken yet")
 		}
 
 		d.outcomes <- outcome
 		close(d.outcomes)
 		s.Close(nil)
-		got := drain(t, s, cache.Group{}, all)
-		if n, size := s.Len(); strings.Join(got, " ") != "1 2 3" || n != 0 || size != 0 || s.Fault() != nil {
-			t.Errorf("after %v: drained %q; %d records of %d bytes are left", outcome, got, n, size)
+		var got []string
+		err := s.Drain(t.Context(), one(func(rec []byte) (turnqueue.Record, error) {
+			got = append(got, string(rec))
+			return named(rec), nil
+		}))
+		if n, size := s.Len(); err != nil || strings.Join(got, " ") != "1 2 3" || n != 0 || size != 0 || s.Fault() != nil {
+			t.Errorf("after %v: drained %q, %v; %d records of %d bytes are left", outcome, got, err, n, size)
 		}
 	}
 }
 
+// named is the record with this name, of no group.
+func named(data []byte) turnqueue.Record { return turnqueue.Record{Name: string(data)} }
+
 // TestOrder: records come in the order in which they went in, wherever they are, and each once.
 func TestOrder(t *testing.T) {
+	errStop := errors.New("store is down")
 	for _, c := range []struct {
 		name   string
 		do     func(s *turnqueue.Queue, d *disk) error
@@ -161,27 +151,35 @@ func TestOrder(t *testing.T) {
 			return s.Append(t.Context(), turnqueue.Record{Name: "5"}, []byte("5"))
 		}, nil, []string{"1", "2"}, "1 2 3 4 5"},
 		{"a drain that is broken off", func(s *turnqueue.Queue, _ *disk) error {
-			drain(t, s, cache.Group{}, 3)
-			return nil
-		}, nil, []string{}, "4"},
+			return s.Drain(context.Background(), one(func(rec []byte) (turnqueue.Record, error) {
+				if string(rec) == "4" {
+					return named(rec), errStop
+				}
+				return named(rec), nil
+			}))
+		}, errStop, nil, "4"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s, d, _ := play(t, "1 2 | 3 4")
 			if err := c.do(s, d); !errors.Is(err, c.err) {
 				t.Fatalf("got %v, want %v", err, c.err)
 			}
-			if diff := cmp.Diff(c.onDisk, d.present()); diff != "" {
+			if diff := cmp.Diff(c.onDisk, append([]string(nil), d.recs...)); diff != "" {
 				t.Errorf("on disk, want- have+:\n%s", diff)
 			}
 			records, size := s.Len()
-			got := drain(t, s, cache.Group{}, all)
-			if line := strings.Join(got, " "); line != c.drain {
-				t.Errorf("drained %q; want %q", line, c.drain)
+			var got []string
+			err := s.Drain(context.Background(), one(func(rec []byte) (turnqueue.Record, error) {
+				got = append(got, string(rec))
+				return named(rec), nil
+			}))
+			if line := strings.Join(got, " "); err != nil || line != c.drain {
+				t.Errorf("drained %q, %v; want %q", line, err, c.drain)
 			}
 			if records != len(got) || size != int64(len(got)) {
 				t.Errorf("%d records of %d bytes counted, want %d", records, size, len(got))
 			}
-			if n, size := s.Len(); n != 0 || size != 0 || s.Holds(cache.Group{}) {
+			if n, size := s.Len(); n != 0 || size != 0 {
 				t.Errorf("%d records of %d bytes are left", n, size)
 			}
 		})
@@ -229,66 +227,106 @@ func TestClose(t *testing.T) {
 	(*turnqueue.Queue)(nil).Close(nil) // there is no spool
 }
 
-// TestQuarantineOfWhatIsInMemory: it waits for the disk.
-func TestQuarantineOfWhatIsInMemory(t *testing.T) {
-	s, d, _ := play(t, "1 | bad 3")
-	drain(t, s, cache.Group{}, 1)
-	e := s.First(cache.Group{})
-	if err := s.Quarantine(e, cache.ErrUnreadable); !errors.Is(err, errNoRoom) || s.First(cache.Group{}) != e {
-		t.Fatalf("without room on the disk: %v", err)
+// TestUnreadableIsKept: what cannot be read is set aside on disk, and until that takes it holds up nothing else.
+func TestUnreadableIsKept(t *testing.T) {
+	s, d, _ := play(t, "bad1 2 | bad3 4")
+	var got []string
+	read := func(rec []byte) (turnqueue.Record, error) {
+		if bytes.HasPrefix(rec, []byte("bad")) {
+			return turnqueue.Record{}, cache.ErrUnreadable
+		}
+		got = append(got, string(rec))
+		return named(rec), nil
+	}
+	if err := s.Drain(t.Context(), one(read)); err == nil {
+		t.Error("a drain that leaves a record behind says that it is done")
 	}
 	d.fault = nil
-	if err := s.Quarantine(e, cache.ErrUnreadable); err != nil {
+	if err := s.Settle(); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"bad"}, d.aside); diff != "" {
-		t.Errorf("set aside, want- have+:\n%s", diff)
+	if err := s.Drain(t.Context(), one(read)); err != nil {
+		t.Fatal(err)
 	}
-	if got := drain(t, s, cache.Group{}, all); len(got) != 1 || got[0] != "3" {
-		t.Errorf("drained %q", got)
+	if diff := cmp.Diff([]string{"2", "4"}, got); diff != "" {
+		t.Errorf("read, want- have+:\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"bad1", "bad3"}, d.aside); diff != "" {
+		t.Errorf("set aside, want- have+:\n%s", diff)
 	}
 }
 
-// TestWaiting: any record counts for its group until it is removed or quarantined, those of ended processes too, which come before the
-// ones that began later.
+// TestWaiting: any record counts for its group until it was handed over or quarantined.
 func TestWaiting(t *testing.T) {
-	a, b, c := cache.Group{Name: "a"}, cache.Group{Name: "b"}, cache.Group{Name: "c"}
-	record := func(word string) turnqueue.Record { // such as a2, which began at 2
-		return turnqueue.Record{Group: cache.Group{Name: word[:1]}, Name: word, Began: uint64(word[1])}
+	a, b := cache.Group{Name: "a"}, cache.Group{Name: "b"}
+	for _, c := range []struct {
+		name   string
+		before string // of an earlier process
+		script string // of each record: + is written, - stops the drain, r is of a group but refused, k is of no known group, m goes behind
+		a, b   bool
+	}{
+		{"all written", "", "+++", false, false},
+		{"stopped at once", "", "-", true, true},
+		{"stopped at the second of a", "", "+-", true, true},
+		{"stopped behind those of a", "", "++-", false, true},
+		{"stopped behind those of a, which were refused", "", "rr-", false, true},
+		{"stopped behind one of b from an earlier process", "b", "+++-", false, true},
+		{"stopped at one of another group from an earlier process", "c", "-", true, true},
+		{"all written, earlier ones too", "b b", "+++++", false, false},
+		{"all refused, some of no known group", "b b", "kkrrr", false, false},
+		{"those of a behind the one of b, and stopped there", "", "mm+-", true, false},
+		{"one of a behind the others", "", "m+++", false, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := &disk{recs: strings.Fields(c.before)}
+			s := turnqueue.New(d, slog.New(slog.DiscardHandler))
+			of := func(rec []byte) turnqueue.Record { return turnqueue.Record{Group: cache.Group{Name: string(rec)}} }
+			if _, err := s.Adopt(func(rec []byte) (turnqueue.Record, bool) { return of(rec), true }); err != nil {
+				t.Fatal(err)
+			}
+			for name := range strings.FieldsSeq(c.before) {
+				if !s.Holds(cache.Group{Name: name}) {
+					t.Errorf("%s does not wait, of an earlier process", name)
+				}
+			}
+			for _, g := range []cache.Group{a, a, b} {
+				if err := s.Append(t.Context(), turnqueue.Record{Group: g}, []byte(g.Name)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			at := 0
+			err := s.Drain(t.Context(), one(func(rec []byte) (turnqueue.Record, error) {
+				do := c.script[at]
+				at++
+				switch do {
+				case '-':
+					return of(rec), errNoRoom
+				case 'r':
+					return of(rec), cache.ErrUnreadable
+				case 'k':
+					return turnqueue.Record{}, cache.ErrUnreadable
+				case 'm':
+					return of(rec), s.Move(of(rec), bytes.Clone(rec))
+				}
+				return of(rec), nil
+			}))
+			if stops := strings.Contains(c.script, "-"); errors.Is(err, errNoRoom) != stops || at != len(c.script) {
+				t.Errorf("after %d records: %v", at, err)
+			}
+			if s.Holds(a) != c.a || s.Holds(b) != c.b || s.Holds(cache.Group{Name: "other"}) {
+				t.Errorf("a %v, b %v, others %v", s.Holds(a), s.Holds(b), s.Holds(cache.Group{Name: "other"}))
+			}
+		})
 	}
-	d := &disk{recs: []string{"b2", "?", "c1", "a1"}, left: 4}
-	s := turnqueue.New(d, slog.New(slog.DiscardHandler))
-	for _, word := range []string{"b4", "a3", "b3"} {
-		if err := s.Append(t.Context(), record(word), []byte(word)); err != nil {
-			t.Fatal(err)
+}
+
+// one passes records to f one after the other.
+func one(f func(rec []byte) (turnqueue.Record, error)) func(recs [][]byte) ([]turnqueue.Record, error) {
+	return func(recs [][]byte) ([]turnqueue.Record, error) {
+		r, err := f(recs[0])
+		if err != nil && !errors.Is(err, cache.ErrUnreadable) {
+			return nil, err
 		}
-	}
-	if _, err := s.Adopt(func(rec []byte) (turnqueue.Record, error) {
-		if string(rec) == "?" {
-			return turnqueue.Record{}, errors.New("no turn")
-		}
-		return record(string(rec)), nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]string{"?"}, d.aside); diff != "" {
-		t.Errorf("set aside, want- have+:\n%s", diff)
-	}
-	if got := s.Groups(); len(got) != 3 || got[2] != b {
-		t.Errorf("groups %v", got)
-	}
-	if !s.Has(a, "a3") || s.Has(a, "b2") {
-		t.Error("the names of a's records are wrong")
-	}
-	for g, want := range map[cache.Group]string{a: "a1 a3", b: "b2 b4 b3", c: "c1"} {
-		if !s.Holds(g) {
-			t.Errorf("nothing of %s waits", g.Name)
-		}
-		if got := strings.Join(drain(t, s, g, all), " "); got != want || s.Holds(g) {
-			t.Errorf("drained %q, want %q; others wait: %t", got, want, s.Holds(g))
-		}
-	}
-	if n, _ := s.Len(); n > 0 || len(s.Groups()) > 0 {
-		t.Errorf("%d are left", n)
+		return []turnqueue.Record{r}, err
 	}
 }

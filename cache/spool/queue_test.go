@@ -1,11 +1,11 @@
 package spool_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -27,46 +27,38 @@ func TestMain(m *testing.M) {
 // openChild opens the spool that the child of a test writes to.
 func openChild(dir string) (write func(n int) error, err error) {
 	s, err := spool.Open(dir, 1<<30)
-	return func(n int) error {
-		_, err := s.Append(storetest.Record(n))
-		return err
-	}, err
+	return func(n int) error { return s.Append(storetest.Record(n)) }, err
 }
 
-// queue is a spool, and the records that it is known to have.
-type queue struct {
-	*spool.Files
-	refs []spool.Ref
-}
-
-func openSpool(t *testing.T, dir string, maxBytes int64) *queue {
+func openSpool(t *testing.T, dir string, maxBytes int64) *spool.Queue {
 	t.Helper()
 	s, err := spool.Open(dir, maxBytes)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &queue{Files: s}
+	return s
 }
 
-func appendAll(t *testing.T, s *queue, recs ...string) {
+func appendAll(t *testing.T, s *spool.Queue, recs ...string) {
 	t.Helper()
 	for _, r := range recs {
-		ref, err := s.Append([]byte(r))
-		if err != nil {
+		if err := s.Append([]byte(r)); err != nil {
 			t.Fatal(err)
 		}
-		s.refs = append(s.refs, ref)
 	}
 }
 
-// drained adopts what is to be adopted, and returns and removes all records, adopted ones first.
-func drained(t *testing.T, s *queue) []string {
+// drained returns all records, oldest first.
+func drained(t *testing.T, s *spool.Queue) []string {
 	t.Helper()
-	read, _ := picky(t, s)
-	return read
+	var got []string
+	if err := s.Drain(t.Context(), one(func(rec []byte) error { got = append(got, string(rec)); return nil })); err != nil {
+		t.Fatal(err)
+	}
+	return got
 }
 
-func closeSpool(t *testing.T, s *queue) {
+func closeSpool(t *testing.T, s *spool.Queue) {
 	t.Helper()
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -80,14 +72,14 @@ func wantRecords(t *testing.T, got []string, want ...string) {
 	}
 }
 
-func wantLen(t *testing.T, s *queue, records int, bytes int64) {
+func wantLen(t *testing.T, s *spool.Queue, records int, bytes int64) {
 	t.Helper()
 	if r, b := s.Len(); r != records || b != bytes {
 		t.Fatalf("%d records of %d bytes wait, want %d of %d", r, b, records, bytes)
 	}
 }
 
-func TestRecordsComeAndGo(t *testing.T) {
+func TestQueueIsFirstInFirstOut(t *testing.T) {
 	s := openSpool(t, t.TempDir(), 1<<20)
 	defer closeSpool(t, s)
 	wantRecords(t, drained(t, s))
@@ -99,19 +91,52 @@ func TestRecordsComeAndGo(t *testing.T) {
 	wantRecords(t, drained(t, s), "d")
 }
 
-// TestAnyRecordCanBeRemoved: the next process gets those that were not, in their order.
-func TestAnyRecordCanBeRemoved(t *testing.T) {
+func TestQueueDrainStopsAtFirstError(t *testing.T) {
+	s := openSpool(t, t.TempDir(), 1<<20)
+	defer closeSpool(t, s)
+	appendAll(t, s, "a", "b", "c")
+	down := errors.New("store is down")
+	var seen []string
+	err := s.Drain(t.Context(), one(func(rec []byte) error {
+		if seen = append(seen, string(rec)); len(seen) == 2 {
+			return down
+		}
+		return nil
+	}))
+	if !errors.Is(err, down) {
+		t.Fatalf("drain: %v", err)
+	}
+	wantRecords(t, seen, "a", "b")
+	wantRecords(t, drained(t, s), "b", "c")
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Drain(ended, one(func([]byte) error { return nil })); !errors.Is(err, context.Canceled) {
+		t.Fatalf("drain with an ended context: %v", err)
+	}
+	appendAll(t, s, "d", "e")
+	ending, cancel := context.WithCancel(t.Context())
+	if err := s.Drain(ending, one(func([]byte) error { cancel(); return nil })); !errors.Is(err, context.Canceled) {
+		t.Fatalf("drain with a context that ends: %v", err)
+	}
+	wantRecords(t, drained(t, s), "e")
+}
+
+func TestQueueRemembersWhatWasDrained(t *testing.T) {
 	dir := t.TempDir()
 	s := openSpool(t, dir, 1<<20)
-	appendAll(t, s, "a", "b", "c", "d")
-	s.Remove(s.refs[3])
-	s.Remove(s.refs[1])
-	wantLen(t, s, 2, 2+2*8)
+	appendAll(t, s, "a", "b", "c")
+	n := 0
+	_ = s.Drain(t.Context(), one(func([]byte) error { // drains one
+		if n++; n == 2 {
+			return errors.New("enough")
+		}
+		return nil
+	}))
 	closeSpool(t, s)
 	s = openSpool(t, dir, 1<<20)
 	wantLen(t, s, 2, 2+2*8)
-	appendAll(t, s, "e")
-	wantRecords(t, drained(t, s), "a", "c", "e")
+	appendAll(t, s, "d")
+	wantRecords(t, drained(t, s), "b", "c", "d")
 	closeSpool(t, s)
 	left, err := filepath.Glob(filepath.Join(dir, "spool-*"))
 	if err != nil || len(left) != 0 {
@@ -119,59 +144,30 @@ func TestAnyRecordCanBeRemoved(t *testing.T) {
 	}
 }
 
-func TestSpoolIsBounded(t *testing.T) {
+func TestQueueIsBounded(t *testing.T) {
 	s := openSpool(t, t.TempDir(), 100)
 	defer closeSpool(t, s)
 	appendAll(t, s, strings.Repeat("a", 42), strings.Repeat("b", 40))
 	wantLen(t, s, 2, 98)
-	if _, err := s.Append([]byte("c")); !errors.Is(err, spool.ErrFull) {
+	if err := s.Append([]byte("c")); !errors.Is(err, spool.ErrFull) {
 		t.Fatalf("append beyond the limit: %v", err)
 	}
-	drained(t, s)
+	var got []string
+	err := s.Drain(t.Context(), func(recs [][]byte) (int, error) {
+		got = append(got, string(recs[0][:1]))
+		if len(got) == 1 {
+			return 1, s.Move(recs[0]) // the others go first
+		}
+		return 1, nil
+	})
+	if err != nil || strings.Join(got, "") != "aba" {
+		t.Errorf("drained %q, %v", got, err)
+	}
+	wantLen(t, s, 0, 0)
 	appendAll(t, s, strings.Repeat("d", 92))
 }
 
-// TestRoomOfRemovedRecordsIsFreed: one record that stays does not keep the room of those that were around it.
-func TestRoomOfRemovedRecordsIsFreed(t *testing.T) {
-	dir := t.TempDir()
-	s := openSpool(t, dir, 1<<30)
-	var want []string
-	var stay []spool.Ref
-	for i := range 32 { // a file has four
-		appendAll(t, s, fmt.Sprint(i, strings.Repeat("x", 1<<20)))
-		if ref := s.refs[i]; i%4 == 1 {
-			stay, want = append(stay, ref), append(want, fmt.Sprint(i, strings.Repeat("x", 1<<20)))
-		} else {
-			s.Remove(ref)
-		}
-	}
-	s.refs = stay
-	for range stay {
-		adopted(t, s)
-	}
-	var size int64
-	for _, file := range files(t, dir) {
-		info, err := os.Stat(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		size += info.Size()
-	}
-	if size > 13<<20 { // and the last file
-		t.Errorf("8 MiB take %d MiB", size>>20)
-	}
-	closeSpool(t, s)
-	s = openSpool(t, dir, 1<<30)
-	got := drained(t, s)
-	slices.Sort(got)
-	slices.Sort(want)
-	if !cmp.Equal(got, want) {
-		t.Errorf("%d records are left, want %d", len(got), len(want))
-	}
-	closeSpool(t, s)
-}
-
-func TestSpoolRotatesAndRemovesFiles(t *testing.T) {
+func TestQueueRotatesAndRemovesFiles(t *testing.T) {
 	dir := t.TempDir()
 	s := openSpool(t, dir, 1<<30)
 	defer closeSpool(t, s)
@@ -198,7 +194,7 @@ func TestSpoolRotatesAndRemovesFiles(t *testing.T) {
 	}
 }
 
-func TestRecordsAreReadAndRemovedWhileOthersAreAdded(t *testing.T) {
+func TestQueueDrainsWhileAppending(t *testing.T) {
 	const writers, each = 8, 100
 	s := openSpool(t, t.TempDir(), 1<<30)
 	defer closeSpool(t, s)
@@ -206,19 +202,41 @@ func TestRecordsAreReadAndRemovedWhileOthersAreAdded(t *testing.T) {
 	for w := range writers {
 		wg.Go(func() {
 			for i := range each {
-				want := fmt.Sprint(w, " ", i)
-				ref, err := s.Append([]byte(want))
-				if err != nil {
+				if err := s.Append(fmt.Appendf(nil, "%d %d", w, i)); err != nil {
 					t.Error(err)
 				}
-				if got, err := s.Read(ref); err != nil || string(got) != want {
-					t.Errorf("read %q, %v, want %q", got, err, want)
-				}
-				s.Remove(ref)
 			}
 		})
 	}
-	wg.Wait()
+	next := [writers]int{}
+	take := func(rec []byte) error {
+		var w, i int
+		if _, err := fmt.Sscanf(string(rec), "%d %d", &w, &i); err != nil {
+			return err
+		}
+		if i != next[w] {
+			return fmt.Errorf("writer %d: record %d came when %d was due", w, i, next[w])
+		}
+		next[w]++
+		return nil
+	}
+	written := make(chan struct{})
+	go func() { wg.Wait(); close(written) }()
+	for last := false; !last; {
+		select {
+		case <-written:
+			last = true
+		default:
+		}
+		if err := s.Drain(t.Context(), one(take)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for w, n := range next {
+		if n != each {
+			t.Errorf("%d records of writer %d came, want %d", n, w, each)
+		}
+	}
 	wantLen(t, s, 0, 0)
 }
 
@@ -238,7 +256,7 @@ func TestDirectoryOfALivingProcessIsLeftAlone(t *testing.T) {
 	closeSpool(t, c)
 }
 
-func TestSpoolCutsTornTail(t *testing.T) {
+func TestQueueCutsTornTail(t *testing.T) {
 	whole := int64(3 * (8 + 3))
 	for _, c := range []struct {
 		name string
@@ -302,13 +320,12 @@ func TestClosedSpool(t *testing.T) {
 	appendAll(t, s, "a")
 	closeSpool(t, s)
 	closeSpool(t, s)
-	if _, err := s.Append([]byte("b")); !errors.Is(err, cache.ErrClosed) {
+	if err := s.Append([]byte("b")); !errors.Is(err, cache.ErrClosed) {
 		t.Fatalf("append: %v", err)
 	}
-	if _, err := s.Read(s.refs[0]); !errors.Is(err, cache.ErrClosed) {
-		t.Fatalf("read: %v", err)
+	if err := s.Drain(t.Context(), one(func([]byte) error { return nil })); !errors.Is(err, cache.ErrClosed) {
+		t.Fatalf("drain: %v", err)
 	}
-	s.Remove(s.refs[0])
 }
 
 // openFiles counts the descriptors of this process that are open on files below dir.
@@ -340,12 +357,22 @@ func TestFullDiskLeavesNothingBehind(t *testing.T) {
 			if err := os.Symlink("/dev/full", filepath.Join(dirs[0], fmt.Sprintf("%08d.log", i))); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := s.Append([]byte("lost")); err == nil {
+			if err := s.Append([]byte("lost")); err == nil {
 				t.Fatal("append to a full disk succeeded")
 			}
 		}
 	}
 	full(0, 5)
+	headless := filepath.Join(dirs[0], "00000005.head")
+	if err := os.Mkdir(headless, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Append([]byte("lost")); err == nil {
+		t.Fatal("append to a segment without a head succeeded")
+	}
+	if err := os.Remove(headless); err != nil {
+		t.Fatal(err)
+	}
 	left, err := filepath.Glob(filepath.Join(dirs[0], "0*"))
 	if err != nil || len(left) != 0 {
 		t.Errorf("left behind: %v, %v", left, err)
@@ -357,7 +384,24 @@ func TestFullDiskLeavesNothingBehind(t *testing.T) {
 	wantRecords(t, drained(t, s), "a", "b")
 }
 
-func TestSpoolRemovesEmptyLeftovers(t *testing.T) {
+// TestQueueDrainsFullDisk: Drain removes records even if the disk has no room to save its position.
+func TestQueueDrainsFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	s := openSpool(t, dir, 1<<20)
+	defer closeSpool(t, s)
+	dirs, err := filepath.Glob(filepath.Join(dir, "spool-*"))
+	if err != nil || len(dirs) != 1 {
+		t.Fatalf("spool has directories %v, %v", dirs, err)
+	}
+	if err := os.Symlink("/dev/full", filepath.Join(dirs[0], "00000000.head")); err != nil {
+		t.Fatal(err)
+	}
+	appendAll(t, s, "a", "b", "c")
+	wantRecords(t, drained(t, s), "a", "b", "c")
+	wantLen(t, s, 0, 0)
+}
+
+func TestQueueRemovesEmptyLeftovers(t *testing.T) {
 	root := t.TempDir()
 	s := openSpool(t, root, 1<<20)
 	appendAll(t, s, "a")
@@ -380,4 +424,42 @@ func TestSpoolRemovesEmptyLeftovers(t *testing.T) {
 	}
 	wantLen(t, s, 1, 9)
 	wantRecords(t, drained(t, s), "a")
+}
+
+// one passes records to f one after the other.
+func one(f func(rec []byte) error) func(recs [][]byte) (int, error) {
+	return func(recs [][]byte) (int, error) {
+		if err := f(recs[0]); err != nil {
+			return 0, err
+		}
+		return 1, nil
+	}
+}
+
+// TestDrainOfSeveral: f gets several records, and what it says of the first ones and of the next one holds; the others come again.
+func TestDrainOfSeveral(t *testing.T) {
+	s := openSpool(t, t.TempDir(), 1<<20)
+	appendAll(t, s, "a", "b", "bad", "c", "d", "e")
+	down := errors.New("store is down")
+	var aside int
+	s.OnQuarantine = func(a spool.Quarantined) { aside += a.Records }
+	var got []string
+	err := s.Drain(t.Context(), func(recs [][]byte) (int, error) {
+		for i, rec := range recs {
+			switch string(rec) {
+			case "bad":
+				return i, cache.ErrUnreadable
+			case "e":
+				return i, down
+			}
+			got = append(got, string(rec))
+		}
+		return len(recs), nil
+	})
+	if !errors.Is(err, down) || aside != 1 {
+		t.Errorf("drain: %v; %d were quarantined", err, aside)
+	}
+	wantRecords(t, got, "a", "b", "c", "d")
+	wantLen(t, s, 1, 1+8)
+	wantRecords(t, drained(t, s), "e")
 }
