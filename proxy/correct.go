@@ -62,6 +62,13 @@ type correction struct {
 	last   bool   // no third try follows
 }
 
+func newCorrection(was, is view.Shape, r *refusal, head *providers.Head) *correction {
+	c := &correction{was: was, is: is, refusal: r}
+	c.roles, c.tools = r.asksFor()
+	c.head.Copy(head)
+	return c
+}
+
 // correct prepares a try in another shape, if upstream may have refused the present one. It returns nil if there is none.
 func (a *attempt) correct(head *providers.Head) (*correction, error) {
 	status := head.Status()
@@ -89,9 +96,7 @@ func (a *attempt) correct(head *providers.Head) (*correction, error) {
 		return nil, nil
 	}
 
-	c := &correction{was: a.out.shape, is: next, refusal: r}
-	c.roles, c.tools = r.asksFor()
-	c.head.Copy(head)
+	c := newCorrection(a.out.shape, next, r, head)
 	a.corrected = true
 	a.status = status
 	a.req.trace.answered(a, status, &wire.Reply{})
@@ -118,9 +123,7 @@ func (a *attempt) correctRound(head *providers.Head, body []byte, err error) *co
 	if !ok {
 		return nil
 	}
-	c := &correction{was: a.out.shape, is: next, refusal: r}
-	c.roles, c.tools = r.asksFor()
-	c.head.Copy(head)
+	c := newCorrection(a.out.shape, next, r, head)
 	a.corrected, a.out.shape = true, next
 	a.req.trace.answered(a, head.Status(), &wire.Reply{})
 	return c
@@ -158,8 +161,8 @@ func (c *correction) further(a *attempt, head *providers.Head, err error) *corre
 	}
 
 	roles, tools := second.asksFor()
-	also := &correction{was: c.was, is: next[0], refusal: c.refusal, roles: c.roles || roles, tools: c.tools || tools, last: true}
-	also.head.Copy(&c.head)
+	also := newCorrection(c.was, next[0], c.refusal, &c.head)
+	also.roles, also.tools, also.last = also.roles || roles, also.tools || tools, true
 	a.req.trace.answered(a, head.Status(), &wire.Reply{})
 	a.upstream.Close()
 	a.out.encode(also.is)

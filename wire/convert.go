@@ -90,9 +90,9 @@ func (c *Converter) Next(items []Item) []Item {
 	return c.settle(out)
 }
 
-// answer is what a model has said in one answer, in the dialect that it is converted to, and its calls.
+// answer collects the items of one answer of a model.
 type answer struct {
-	said  []Item
+	said  []Item // its messages, converted
 	calls []SaidCall
 	drawn bool // it has an image that was left out
 }

@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"slices"
+	"strings"
 )
 
 // Dialect is the format of a body's conversation. Dialects are compared with ==. The zero value is unknown: its items
@@ -117,22 +118,34 @@ func (d Dialect) JoinContents(role Role, contents ...[]byte) []byte {
 	case 1:
 		return contents[0]
 	}
-	list := slices.ContainsFunc(contents, func(c []byte) bool { return c[0] == '[' })
+	var texts []string
 	var parts [][]byte
 	for _, c := range contents {
-		switch {
-		case !list:
-			parts = append(parts, c[1:len(c)-1])
-		case c[0] == '"':
-			parts = append(parts, d.TextPart(role, c))
-		default:
-			for p := range Children(c) {
-				parts = append(parts, p.Value)
-			}
+		if c[0] == '"' {
+			texts, parts = append(texts, string(c)), append(parts, d.TextPart(role, c))
+			continue
+		}
+		for p := range Children(c) {
+			parts = append(parts, p.Value)
 		}
 	}
-	if list {
-		return slices.Concat([]byte{'['}, bytes.Join(parts, []byte{','}), []byte{']'})
+	if len(texts) == len(contents) {
+		return []byte(JoinStrings(texts...))
 	}
-	return slices.Concat([]byte{'"'}, bytes.Join(parts, []byte(`\n\n`)), []byte{'"'})
+	return slices.Concat([]byte{'['}, bytes.Join(parts, []byte{','}), []byte{']'})
+}
+
+// JoinStrings joins JSON strings with an empty line between them, without reading them: what they spell oddly stays. It is empty if
+// they are.
+func JoinStrings(list ...string) string {
+	var inner []string
+	for _, s := range list {
+		if len(s) > len(`""`) {
+			inner = append(inner, s[1:len(s)-1])
+		}
+	}
+	if inner == nil {
+		return ""
+	}
+	return `"` + strings.Join(inner, `\n\n`) + `"`
 }

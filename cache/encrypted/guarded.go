@@ -56,9 +56,9 @@ const checkEvery = 10 * time.Second
 // success it takes no round trip.
 func (g *Guarded) Check(ctx context.Context) error {
 	now := time.Now().UnixNano() //nolint:forbidigo // a late check does no harm
-	last := g.next.Load()
-	again := last != 0
-	if again && (now < last || !g.next.CompareAndSwap(last, now+int64(checkEvery))) {
+	due := g.next.Load()
+	again := due != 0
+	if again && (now < due || !g.next.CompareAndSwap(due, now+int64(checkEvery))) {
 		return nil
 	}
 	begins, err := g.sealer.check(ctx, g.Store)
@@ -74,7 +74,7 @@ func (g *Guarded) Check(ctx context.Context) error {
 			g.OnMismatch(err)
 		}
 	default:
-		g.next.Store(last) // the next call checks
+		g.next.Store(due) // the next call checks
 	}
 	return unusable(err)
 }

@@ -13,8 +13,8 @@ import (
 type entry struct {
 	*wire.Part     // the item's own: a copy would be most of an entry's size
 	item       int // index in the list of items
-	// message is the item with which the message ends that the entry is sent in: its own, or, where a dialect has one item for each
-	// answer, the last one of an answer of another dialect (see wire.ConvertAll).
+	// message is the last item of the message that the entry is sent in. That is its own item, unless wire.ConvertAll joins the items of
+	// an answer of another dialect.
 	message int
 	role    wire.Role
 	// hidden: the client does not see it. It counts as zero units, so that cuts do not move.

@@ -346,7 +346,7 @@ func (s *shaping) system() {
 			texts = append(texts, quoted(it.Text()))
 			s.gone += s.ofHistory(it).own
 		}
-		all := joinStrings(append(texts, blocks)...)
+		all := wire.JoinStrings(append(texts, blocks)...)
 		switch {
 		case s.form == NoSystem:
 			if all != "" {
@@ -412,8 +412,8 @@ const (
 )
 
 // alternate makes user and assistant alternate, the user first, also before a call or reasoning that a window begins with. Other
-// calls and results do not count, and what is said directly before a message with calls becomes a part of it: some servers count
-// that as an answer, and some do not.
+// calls and results do not count. An answer directly before a message with calls becomes a part of that message, since some servers
+// count it as a turn of its own, and some do not.
 func (s *shaping) alternate() {
 	m := s.m
 	in := s.list
@@ -458,15 +458,17 @@ func (to *sentItem) merge(e sentItem) {
 		*to = e
 		return
 	}
-	if content := joinContents(to.Item, wire.Member(to.Raw, "content"), saidIn(e.Item)); content != nil {
-		to.Item = withMember(to.Item, "content", content)
-	}
-	to.own, to.added, to.changed = to.own+e.own, to.added && e.added, true
+	to.say(wire.Member(to.Raw, "content"), saidIn(e.Item), e)
 }
 
 // beginWith puts an answer's text before what a message with calls says.
 func (to *sentItem) beginWith(e sentItem) {
-	if content := joinContents(to.Item, saidIn(e.Item), wire.Member(to.Raw, "content")); content != nil {
+	to.say(saidIn(e.Item), wire.Member(to.Raw, "content"), e)
+}
+
+// say makes two contents the message's own; one of them is e's, which becomes a part of it.
+func (to *sentItem) say(first, second []byte, e sentItem) {
+	if content := joinContents(to.Item, first, second); content != nil {
 		to.Item = withMember(to.Item, "content", content)
 	}
 	to.own, to.added, to.changed = to.own+e.own, to.added && e.added, true
@@ -510,21 +512,7 @@ func joinTexts(items []wire.Item) string {
 	for _, it := range items {
 		texts = append(texts, quoted(it.Text()))
 	}
-	return joinStrings(texts...)
-}
-
-// joinStrings joins JSON strings with an empty line between them, without reading them: what they spell oddly stays.
-func joinStrings(list ...string) string {
-	var inner []string
-	for _, s := range list {
-		if len(s) > len(`""`) {
-			inner = append(inner, s[1:len(s)-1])
-		}
-	}
-	if inner == nil {
-		return ""
-	}
-	return `"` + strings.Join(inner, `\n\n`) + `"`
+	return wire.JoinStrings(texts...)
 }
 
 // withMember returns the item with another value of one member; all other bytes stay.
