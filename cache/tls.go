@@ -8,6 +8,9 @@ import (
 	"os"
 )
 
+// ErrNoTLS is returned for a store with a TLS that its URL has no use for.
+var ErrNoTLS = errors.New("has no TLS, so store.tls has no use: begin it with rediss, or leave store.tls out")
+
 // TLS configures the certificates of this process and of the servers of store.url, for the schemes rediss, rediss+sentinel
 // and rediss+cluster.
 type TLS struct {

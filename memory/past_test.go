@@ -242,15 +242,21 @@ func TestRecallStaysBehindTheQuestion(t *testing.T) {
 	}
 }
 
+// sharedRecall returns a store in which sessions live for an hour, and the options of the processes that share it and recall.
+func sharedRecall(t *testing.T) (cache.Store, memory.Options) {
+	t.Helper()
+	store, err := stores.Open("memory:", cache.Options{Now: time.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store, memory.Options{SessionTTL: time.Hour, Now: time.Now, Shared: true, Shape: memory.Shape{Layers: layersOf(t, recaller(t))}}
+}
+
 // TestRecallForgets: what was deleted, what has expired and what an edit has replaced is not told, by no process.
 func TestRecallForgets(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store, err := stores.Open("memory:", cache.Options{Now: time.Now})
-		if err != nil {
-			t.Fatal(err)
-		}
-		o := memory.Options{SessionTTL: time.Hour, Now: time.Now, Shared: true, Shape: memory.Shape{Layers: layersOf(t, recaller(t))}}
+		store, o := sharedRecall(t)
 		m, other := memory.New(store, nil, patient(o)), memory.New(store, nil, patient(o))
 		l, l2 := &lab{t: t, m: m, store: store}, &lab{t: t, m: other, store: store}
 		asks := 0
@@ -297,11 +303,7 @@ func TestRecallForgets(t *testing.T) {
 func TestRecallOfASessionThatIsBegunAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store, err := stores.Open("memory:", cache.Options{Now: time.Now})
-		if err != nil {
-			t.Fatal(err)
-		}
-		o := memory.Options{SessionTTL: time.Hour, Now: time.Now, Shared: true, Shape: memory.Shape{Layers: layersOf(t, recaller(t))}}
+		store, o := sharedRecall(t)
 		m, command := memory.New(store, nil, patient(o)), memory.New(store, nil, patient(memory.Options{Now: time.Now, Shared: true}))
 		l, asks := &lab{t: t, m: m, store: store}, 0
 		ask := func(fact string, want bool) {

@@ -116,7 +116,7 @@ func parseURL(scheme, rest string, o cache.Options) (target, error) {
 	}
 
 	if t.node.TLSConfig == nil && o.TLS != (cache.TLS{}) {
-		return t, errors.New("has no TLS, so store.tls has no use: begin it with rediss, or leave store.tls out")
+		return t, cache.ErrNoTLS
 	}
 	if t.node.TLSConfig != nil {
 		if mode != "" {

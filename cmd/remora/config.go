@@ -319,7 +319,7 @@ func (o storeOptions) validate() error {
 func checkStoreURL(raw string, t cache.TLS) error {
 	if stores.File(raw) != "" {
 		if t != (cache.TLS{}) {
-			return errors.New("store.url: has no TLS, so store.tls has no use: begin it with rediss, or leave store.tls out")
+			return fmt.Errorf("store.url: %w", cache.ErrNoTLS)
 		}
 		return nil
 	}
