@@ -764,6 +764,20 @@ func StoredFile(part []byte) bool {
 	return !slices.ContainsFunc(inline[:], func(name string) bool { return Text(Member(part, name)) != "" })
 }
 
+// StoredInWords returns a content of the item, or the output of a call, with text in place of files that only the account of its
+// provider has.
+func (it Item) StoredInWords(content []byte) []byte {
+	if len(content) == 0 || content[0] != '[' {
+		return content
+	}
+	return Edit(content, func(_ int, p Child) ([]byte, bool) {
+		if !StoredFile(p.Value) && !StoredFile(Member(p.Value, "file")) { // in Chat one level down
+			return p.Value, true
+		}
+		return it.Dialect.TextPart(it.Role, AppendString(nil, inWords(Text(Member(p.Value, "type"))))), true
+	})
+}
+
 // WithoutElements leaves out elements of a list. It returns false where it leaves out all of them.
 func WithoutElements(list []byte, drop func(part []byte) bool) ([]byte, bool) {
 	if len(list) == 0 || list[0] != '[' {

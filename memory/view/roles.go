@@ -128,16 +128,15 @@ func (m *Messages) Reshape(s Shape) (repaired int) {
 
 func (m *Messages) own(it wire.Item) bool { return m.Own == nil || m.Own(it) }
 
-// portable returns a stored item in portable form, and false if nothing remains. Results stay.
+// portable returns a stored item in portable form, and false if nothing remains.
 func portable(it wire.Item) (wire.Item, bool) {
-	if it.Kind == wire.ToolResult {
-		return it, true
+	if it.Kind != wire.ToolResult {
+		var ok bool
+		if it, ok = it.AsInput(func(wire.Audio) bool { return false }); !ok {
+			return it, false
+		}
 	}
-	out, ok := it.AsInput(func(wire.Audio) bool { return false })
-	if ok {
-		out, ok = out.Portable(wire.OtherProvider)
-	}
-	return out, ok
+	return it.Portable(wire.OtherProvider)
 }
 
 // portableOwn returns an item of the client's in portable form, and false if nothing remains. It leaves alone what the client has

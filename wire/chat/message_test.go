@@ -121,6 +121,10 @@ func TestPortable(t *testing.T) {
 		{"members that say nothing", `{"role":"assistant","content":"x","refusal":null,"annotations":[],"name":null}`, `{"role":"assistant","content":"x"}`},
 		{"a refusal", `{"role":"assistant","content":null,"refusal":"no"}`, `{"role":"assistant","content":"no"}`},
 		{"a user", `{"role":"user","content":"x","name":null}`, `{"role":"user","content":"x","name":null}`},
+		{
+			"a file of the account", `{"role":"user","content":[{"type":"file","file":{"file_id":"file-1"}},{"type":"text","text":"x"}]}`,
+			`{"role":"user","content":[{"type":"text","text":"(a file)"},{"type":"text","text":"x"}]}`,
+		},
 		{"a call", call(`" {\"a\":1}"`), call(`" {\"a\":1}"`)},
 		{"a call that was cut", call(`"{\"a\":"`), call(`"{}"`)},
 		{"a call with a list", call(`"[1]"`), call(`"{}"`)},

@@ -29,11 +29,14 @@ func (messages) Portable(it wire.Item, r wire.Reach) (wire.Item, bool) {
 			if refused { // servers that do not know the member take it as text
 				return append(head, refusal...), true
 			}
-			if elsewhere || it.Role == wire.Assistant {
-				value, left := withoutSigned(p.Value, elsewhere)
-				said = left
-				return append(head, value...), true
+			value := p.Value
+			if elsewhere {
+				value = it.StoredInWords(value)
 			}
+			if elsewhere || it.Role == wire.Assistant {
+				value, said = withoutThoughts(value)
+			}
+			return append(head, value...), true
 		case "tool_calls":
 			return append(head, wire.Edit(p.Value, func(_ int, call wire.Child) ([]byte, bool) { return portableCall(call.Value, elsewhere), true })...), true
 		}
@@ -67,16 +70,10 @@ func portableCall(call []byte, elsewhere bool) []byte {
 	})
 }
 
-// withoutSigned leaves out the parts of a Chat content that are signed thoughts or, for another provider, files that the
-// account has stored. It returns false where it leaves out all of them.
-func withoutSigned(content []byte, files bool) ([]byte, bool) {
+// withoutThoughts leaves out the parts of a Chat content that are signed thoughts. It returns false where it leaves out all of them.
+func withoutThoughts(content []byte) ([]byte, bool) {
 	return wire.WithoutElements(content, func(p []byte) bool {
-		switch wire.Text(wire.Member(p, "type")) {
-		case "thinking", "redacted_thinking":
-			return true
-		case "file":
-			return files && wire.StoredFile(wire.Member(p, "file"))
-		}
-		return false
+		typ := wire.Text(wire.Member(p, "type"))
+		return typ == "thinking" || typ == "redacted_thinking"
 	})
 }

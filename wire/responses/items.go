@@ -18,7 +18,6 @@ func (items) Portable(it wire.Item, r wire.Reach) (wire.Item, bool) {
 
 	// A local_shell_call without call_id is paired by its id.
 	pairs := it.Kind != wire.Message && wire.Member(it.Raw, "call_id") == nil
-	empty := false
 	raw := wire.Edit(it.Raw, func(_ int, p wire.Child) ([]byte, bool) {
 		whole := it.Raw[p.Start:p.End]
 		switch string(p.Name) {
@@ -32,16 +31,11 @@ func (items) Portable(it wire.Item, r wire.Reach) (wire.Item, bool) {
 			}
 		case "content", "output":
 			if r == wire.OtherProvider {
-				value, left := withoutBelongings(p.Value)
-				empty = !left
-				return append(whole[:len(whole)-len(p.Value):len(whole)-len(p.Value)], value...), true
+				return wire.WithValue(it.Raw, p, withoutBelongings(it, p.Value)), true
 			}
 		}
 		return whole, true
 	})
-	if empty {
-		return wire.Item{}, false
-	}
 	return it.Rewritten(raw), true
 }
 
@@ -50,19 +44,19 @@ func isFunction(it wire.Item) bool {
 	return it.Kind == wire.ToolCall && it.Parts[0].Call.Family == wire.FamilyFunction
 }
 
-// withoutBelongings leaves out the parts of a Responses content or output that are files stored in an account, and the
-// annotations that refer to some.
-func withoutBelongings(content []byte) ([]byte, bool) {
-	content, left := wire.WithoutElements(content, wire.StoredFile)
+// withoutBelongings puts words in place of the parts of a content or output that are files stored in an account, and leaves out
+// the annotations that refer to some.
+func withoutBelongings(it wire.Item, content []byte) []byte {
+	content = it.StoredInWords(content)
 	if len(content) == 0 || content[0] != '[' {
-		return content, left
+		return content
 	}
 	return wire.Edit(content, func(_ int, e wire.Child) ([]byte, bool) {
 		if len(e.Value) == 0 || e.Value[0] != '{' {
 			return e.Value, true
 		}
 		return wire.EditMember(e.Value, "annotations", func([]byte) []byte { return []byte("[]") }), true
-	}), left
+	})
 }
 
 func (items) WithCallIDs(it wire.Item, ids []string) []byte {

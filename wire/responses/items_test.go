@@ -24,6 +24,27 @@ func TestAsInput(t *testing.T) {
 	}
 }
 
+// TestPortableFiles: for another provider, words stand where files of an account were, those that a tool has returned as well.
+func TestPortableFiles(t *testing.T) {
+	const parts = `[{"type":"input_image","file_id":"file-1"},{"type":"input_file","file_id":"file-2"},{"type":"input_image","image_url":"https://x"}]`
+	const words = `[{"type":"input_text","text":"(an image)"},{"type":"input_text","text":"(a file)"},{"type":"input_image","image_url":"https://x"}]`
+	for _, around := range [][2]string{
+		{`{"role":"user","content":`, `}`},
+		{`{"type":"function_call_output","call_id":"c","output":`, `}`},
+	} {
+		it, err := wire.ParseItem(responses.Dialect, []byte(around[0]+parts+around[1]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, ok := it.Portable(wire.OtherProvider); !ok || string(got.Raw) != around[0]+words+around[1] {
+			t.Errorf("%s: portable %s, %v", it.Raw, got.Raw, ok)
+		}
+		if got, ok := it.Portable(wire.OtherModel); !ok || string(got.Raw) != string(it.Raw) {
+			t.Errorf("%s: for another model %s, %v", it.Raw, got.Raw, ok)
+		}
+	}
+}
+
 // TestPortableArguments: for another provider, the arguments of functions become the text of an object. Those of other calls are
 // no text.
 func TestPortableArguments(t *testing.T) {
