@@ -39,7 +39,8 @@ func Run(t *testing.T, dir string, launcher Launcher, update bool) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scenarios in %s: %v", dir, err)
 	}
-	vectors := newVectors(t, filepath.Join(dir, "vectors.txt"))
+	vectorsFile := filepath.Join(dir, "vectors.txt")
+	vectors := readVectors(t, vectorsFile)
 
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".txtar")
@@ -62,17 +63,19 @@ func Run(t *testing.T, dir string, launcher Launcher, update bool) {
 				if err := os.WriteFile(file, got, 0o600); err != nil {
 					t.Fatal(err)
 				}
-				vectors.replace(name, p.hashes)
+				vectors[name] = p.hashes
 				return
 			}
 			if diff := cmp.Diff(strings.Split(string(text), "\n"), strings.Split(string(got), "\n")); diff != "" {
 				t.Errorf("%s (-file +played; README.md says how to update it):\n%s", file, diff)
 			}
-			vectors.compare(t, name, p.hashes)
+			if diff := cmp.Diff(vectors[name], p.hashes); diff != "" {
+				t.Errorf("%s (-file +played): hashes that change lose every stored session:\n%s", vectorsFile, diff)
+			}
 		})
 	}
 	if update {
-		vectors.write(t)
+		vectors.write(t, vectorsFile)
 	}
 }
 
@@ -288,20 +291,31 @@ func (p *player) ask(request *message) (received, error) {
 	return answer, err
 }
 
-// readInterim reads the interim answer after which the client sends its body.
+// readInterim reads the interim answer after which the client sends its body, and returns its status.
 func readInterim(r *bufio.Reader) (status string, err error) {
-	for line := ""; line != "\r\n"; {
-		if line, err = r.ReadString('\n'); err != nil {
-			return "", fmt.Errorf("wait for 100 Continue: %w", err)
-		}
-		if status == "" {
-			status = strings.TrimPrefix(strings.TrimSpace(line), "HTTP/1.1 ")
-		}
+	head, err := readHead(r)
+	if err != nil {
+		return "", fmt.Errorf("wait for 100 Continue: %w", err)
 	}
-	if !strings.HasPrefix(status, "100 ") {
+	if status = strings.TrimPrefix(head[0], "HTTP/1.1 "); !strings.HasPrefix(status, "100 ") {
 		return "", fmt.Errorf("want 100 Continue, have %q", status)
 	}
 	return status, nil
+}
+
+// readHead reads the lines of a head, up to the empty line after it. It skips empty lines before it.
+func readHead(r *bufio.Reader) (lines []string, err error) {
+	for {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			return nil, fmt.Errorf("read a head: %w", err)
+		}
+		if line = strings.TrimRight(line, "\r\n"); line != "" {
+			lines = append(lines, line)
+		} else if len(lines) > 0 {
+			return lines, nil
+		}
+	}
 }
 
 // clientLeft is the end of an answer whose client disconnects.
@@ -310,23 +324,11 @@ const clientLeft = "(the client leaves here)"
 // readMessage reads a message. For an answer, method is the request's; for a request it is empty. If stopAt is not empty, it
 // stops when the body contains that text.
 func readMessage(r *bufio.Reader, method, stopAt string) (received, error) {
-	var m received
-	for m.start == "" {
-		var lines []string
-		for {
-			line, err := r.ReadString('\n')
-			if err != nil {
-				return m, fmt.Errorf("read a head: %w", err)
-			}
-			if line = strings.TrimRight(line, "\r\n"); line == "" {
-				break
-			}
-			lines = append(lines, line)
-		}
-		if len(lines) > 0 {
-			m.start, m.headers = lines[0], lines[1:]
-		}
+	head, err := readHead(r)
+	if err != nil {
+		return received{}, err
 	}
+	m := received{start: head[0], headers: head[1:]}
 
 	isAnswer := method != ""
 	var body io.Reader

@@ -67,45 +67,48 @@ func parseScenario(text []byte) (*scenario, error) {
 		return nil, fmt.Errorf("the file does not begin with a description")
 	}
 
-	var current *turn
 	for _, f := range archive.Files {
-		label, kind := "", f.Name
-		if l, k, ok := strings.Cut(f.Name, ": "); ok {
-			label, kind = l, k
+		label, kind, _ := strings.Cut(f.Name, ": ")
+		data := string(f.Data)
+		var before *turn // the step before, if it is one
+		if n := len(s.steps); n > 0 {
+			before = s.steps[n-1].turn
 		}
 
+		var next step
 		switch {
 		case f.Name == kindConfiguration:
-			data := string(f.Data)
-			s.steps, current = append(s.steps, step{configuration: &data}), nil
+			next.configuration = &data
 		case label == kindStored:
 			session, key, _ := strings.Cut(kind, " of ")
-			s.steps, current = append(s.steps, step{stored: &look{session, key}}), nil
+			next.stored = &look{session, key}
 		case label == kindFile:
-			s.steps, current = append(s.steps, step{file: &file{kind, string(f.Data)}}), nil
+			next.file = &file{kind, data}
 		case label == kindCommand:
-			s.steps, current = append(s.steps, step{command: kind}), nil
+			next.command = kind
 		case label == kindPause:
 			d, err := time.ParseDuration(kind)
 			if err != nil || d <= 0 {
 				return nil, fmt.Errorf("%s: want a duration such as 2s, have %q", kindPause, kind)
 			}
-			s.steps, current = append(s.steps, step{pause: d}), nil
-		case kind == kindSends && label != "":
+			next.pause = d
+		case kind == kindSends:
 			if slices.ContainsFunc(s.steps, func(st step) bool { return st.turn != nil && st.turn.label == label }) {
 				return nil, fmt.Errorf("two turns are called %q", label)
 			}
-			current = &turn{label: label, sends: string(f.Data)}
-			s.steps = append(s.steps, step{turn: current})
-		case current == nil || label != current.label:
+			next.turn = &turn{label: label, sends: data}
+		case before == nil || label != before.label:
 			return nil, fmt.Errorf("section %q does not belong to the turn before it", f.Name)
 		case kind == kindAnswers:
-			current.answers = append(current.answers, string(f.Data))
+			before.answers = append(before.answers, data)
+			continue
 		case kind == kindReceives, kind == kindGets: // written by the test
+			continue
 		default:
 			return nil, fmt.Errorf("section %q: want %q, %q or %q with what it is of, or the label of a turn and one of %q", f.Name,
 				kindConfiguration, kindStored, kindCommand, []string{kindSends, kindReceives, kindAnswers, kindGets})
 		}
+		s.steps = append(s.steps, next)
 	}
 	return s, nil
 }

@@ -6,14 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 // hopHeaders are headers that differ on each connection, and Date. A request's Content-Length is shown if it is 0.
@@ -221,9 +220,6 @@ func find(members []member, name string) json.RawMessage {
 
 // exportLine holds the used members of a line of `remora transcript`.
 type exportLine struct {
-	Session *struct {
-		Head uint64 `json:"head"`
-	} `json:"session"`
 	Item *struct {
 		Seq     uint64          `json:"seq"`
 		Parent  uint64          `json:"parent"`
@@ -314,7 +310,7 @@ func (p *player) showItem(b *strings.Builder, session string, line *exportLine, 
 	it := line.Item
 	n := len(numbers)
 	numbers[it.Seq] = n
-	p.hashes = append(p.hashes, fmt.Sprintf("%s %s %d content=%s chain=%s", p.name, session, n, it.Content, it.Chain))
+	p.hashes = append(p.hashes, fmt.Sprintf("%s %s %d content=%s chain=%s\n", p.name, session, n, it.Content, it.Chain))
 
 	var marks []string
 	if parent := numbers[it.Parent]; parent == 0 && n > 1 {
@@ -376,52 +372,31 @@ func showTurn(b *strings.Builder, line *exportLine) {
 	b.WriteString("\n")
 }
 
-// vectors are the hashes of all stored items, in one file: content and chain hashes must never change, or every stored session
-// is lost.
-type vectors struct {
-	file  string
-	lines []string
-}
+// vectors are the hashes of all stored items by scenario, a line each, in one file: content and chain hashes must never change, or
+// every stored session is lost.
+type vectors map[string][]string
 
-func newVectors(t *testing.T, file string) *vectors {
+func readVectors(t *testing.T, file string) vectors {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)
 	}
-	v := &vectors{file: file}
+	v := vectors{}
 	for line := range strings.Lines(string(text)) {
-		v.lines = append(v.lines, strings.TrimRight(line, "\n"))
+		scenario, _, _ := strings.Cut(line, " ")
+		v[scenario] = append(v[scenario], line)
 	}
 	return v
 }
 
-func (v *vectors) compare(t *testing.T, scenario string, got []string) {
+func (v vectors) write(t *testing.T, file string) {
 	t.Helper()
-	var want []string
-	for _, l := range v.lines {
-		if strings.HasPrefix(l, scenario+" ") {
-			want = append(want, l)
-		}
+	var text strings.Builder
+	for _, scenario := range slices.Sorted(maps.Keys(v)) {
+		text.WriteString(strings.Join(v[scenario], ""))
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s (-file +played): hashes that change lose every stored session:\n%s", v.file, diff)
-	}
-}
-
-func (v *vectors) replace(scenario string, lines []string) {
-	v.lines = slices.DeleteFunc(v.lines, func(l string) bool { return strings.HasPrefix(l, scenario+" ") })
-	v.lines = append(v.lines, lines...)
-}
-
-func (v *vectors) write(t *testing.T) {
-	t.Helper()
-	slices.SortStableFunc(v.lines, func(a, b string) int {
-		x, _, _ := strings.Cut(a, " ")
-		y, _, _ := strings.Cut(b, " ")
-		return strings.Compare(x, y)
-	})
-	if err := os.WriteFile(v.file, []byte(strings.Join(v.lines, "\n")+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
