@@ -118,7 +118,7 @@ func serveChat(k *sink, body []byte) error {
 	}
 
 	if req.Store {
-		s.chats.Load().Put(out.id.chat(), out.completion(), maxResponses)
+		s.memory.Load().chats.Put(out.id.chat(), out.completion(), maxResponses)
 	}
 	if req.Stream {
 		return out.stream()
@@ -403,4 +403,18 @@ func (o *chatAnswer) sound(choice int, a Answer) any {
 // signedDetails returns the reasoning of a Chat message in the form of gateways, with the vendor's signature.
 func (o *chatAnswer) signedDetails(choice int, text string) raw {
 	return arr(obj("type", "reasoning.text", "text", text, "signature", o.k.s.organization.own("sig_", o.id, choice), "format", "anthropic-claude-v1", "index", 0))
+}
+
+// serveStoredChat serves the paths below chat/completions.
+func serveStoredChat(k *sink, id string) error {
+	chats := &k.s.memory.Load().chats
+	completion, ok := chats.Find(id)
+	if !ok {
+		return k.fail(&apiError{status: http.StatusNotFound, message: "Chat completion with id '" + id + "' not found."})
+	}
+	if k.r.Method == http.MethodDelete {
+		chats.Drop(id)
+		return k.json(http.StatusOK, obj("id", id, "object", "chat.completion.deleted", "deleted", true))
+	}
+	return k.json(http.StatusOK, completion) // an update only changes the metadata
 }

@@ -60,12 +60,17 @@ type recorder struct {
 	keepRequests int
 
 	mu      sync.Mutex
-	changed chan struct{} // closed and replaced on every change
-	waiters int
+	changed sync.Cond // of entries
 	seq     int
 	size    int
 	entries []*Recorded
 	faults  []string
+}
+
+func newRecorder(keepRequests int) *recorder {
+	c := &recorder{keepRequests: keepRequests}
+	c.changed.L = &c.mu
+	return c
 }
 
 // add adds r. Only the recorder's methods may access it afterwards.
@@ -77,7 +82,7 @@ func (c *recorder) add(r *Recorded) {
 	c.entries = append(c.entries, r)
 	c.size += sizeOf(r)
 	c.shrink()
-	c.notify()
+	c.changed.Broadcast()
 }
 
 // shrink removes the oldest ended requests. Open ones stay: their number is bounded by the connections.
@@ -98,7 +103,7 @@ func (c *recorder) update(r *Recorded, change func(*Recorded)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	change(r)
-	c.notify()
+	c.changed.Broadcast()
 }
 
 func (c *recorder) end(r *Recorded, e End) {
@@ -109,34 +114,26 @@ func (c *recorder) end(r *Recorded, e End) {
 	})
 }
 
-// notify wakes waiters. It is called for every event, so it is cheap without waiters.
-func (c *recorder) notify() {
-	if c.waiters > 0 {
-		close(c.changed)
-		c.changed = make(chan struct{})
-	}
-}
-
-func (c *recorder) await(ctx context.Context, match func(Recorded) bool) (Recorded, error) {
+// Await waits for a recorded request that match accepts, and returns the first one. It calls match again whenever a request
+// arrives, sends an event or ends. Its error is the context's.
+func (c *recorder) Await(ctx context.Context, match func(Recorded) bool) (Recorded, error) {
+	defer context.AfterFunc(ctx, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.changed.Broadcast()
+	})()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.waiters++
-	defer func() { c.waiters-- }()
 	for {
 		for _, r := range c.entries {
 			if out := r.copy(); match(out) {
 				return out, nil
 			}
 		}
-		changed := c.changed
-		c.mu.Unlock()
-		select {
-		case <-changed:
-			c.mu.Lock()
-		case <-ctx.Done():
-			c.mu.Lock()
+		if ctx.Err() != nil {
 			return Recorded{}, ctx.Err()
 		}
+		c.changed.Wait()
 	}
 }
 
@@ -147,7 +144,8 @@ func (r *Recorded) copy() Recorded {
 	return out
 }
 
-func (c *recorder) list() []Recorded {
+// Requests returns copies of the requests so far, oldest first, running ones included.
+func (c *recorder) Requests() []Recorded {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	out := make([]Recorded, len(c.entries))
@@ -165,7 +163,8 @@ func (c *recorder) fault(line string) {
 	}
 }
 
-func (c *recorder) faultList() []string {
+// Faults returns a line for every invalid history: the endpoint and the text of the error. At most 1000 are stored.
+func (c *recorder) Faults() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.faults)
@@ -179,7 +178,7 @@ func (c *recorder) reset() {
 	for _, r := range c.entries {
 		c.size += sizeOf(r)
 	}
-	c.notify()
+	c.changed.Broadcast()
 }
 
 // teeListener returns connections that record the head of each request: net/http preserves neither the case nor the order of

@@ -149,15 +149,16 @@ func serveResponses(k *sink, body []byte) error {
 	if e != nil {
 		return k.fail(e)
 	}
-	context, done, e := s.memory.context(&req)
+	m := s.memory.Load()
+	context, done, e := m.context(&req)
 	if e != nil {
 		return k.fail(e)
 	}
 	defer done()
 
-	history, e := s.memory.resolve(&req, append(context, input...))
+	history, e := m.resolve(&req, append(context, input...))
 	if e == nil {
-		e = cmp.Or(k.kind.check(responsesDemand(&req, history, body)), checkResponses(&req, history, s), checkCaching(body))
+		e = cmp.Or(k.kind.check(responsesDemand(&req, history, body)), checkResponses(&req, history, s.organization, m), checkCaching(body))
 	}
 	if e != nil {
 		return k.fail(e)
@@ -188,7 +189,7 @@ func serveResponses(k *sink, body []byte) error {
 	// An answer can be referenced once it has ended successfully.
 	keep := func() {
 		if status != script.Failed {
-			s.memory.keep(&req, id.response(), whole, input, out.items())
+			m.keep(&req, id.response(), whole, input, out.items())
 		}
 		done() // a client with the last event may continue at once
 	}
@@ -278,17 +279,19 @@ func (it *item) seen() string {
 
 // serveStoredResponse answers GET and DELETE responses/ID and GET responses/ID/input_items.
 func serveStoredResponse(k *sink, id, sub string) error {
-	r := k.s.memory.response(id)
-	if r == nil {
+	m := k.s.memory.Load()
+	r, ok := m.responses.Find(id)
+	if !ok {
 		return k.fail(&apiError{status: http.StatusNotFound, message: "Response with id '" + id + "' not found."})
 	}
-	switch {
-	case k.r.Method == http.MethodGet && sub == "":
+	switch k.r.Method + " " + sub {
+	case "GET ":
 		return k.json(http.StatusOK, r.object)
-	case k.r.Method == http.MethodGet:
+	case "GET input_items":
 		return k.json(http.StatusOK, itemList(k, r.input))
-	case k.r.Method == http.MethodDelete && sub == "":
-		k.s.memory.forget(id)
+	case "DELETE ":
+		m.responses.Drop(id)
+		m.unindex(id, slices.Concat(r.input, r.output))
 		return k.json(http.StatusOK, obj("id", id, "object", "response", "deleted", true))
 	}
 	return k.fail(methodNotAllowed())
@@ -340,19 +343,26 @@ func serveNewConversation(k *sink, body []byte) error {
 		return k.fail(e)
 	}
 	id := "conv_" + string(k.s.ids.of("conversations", "", body)[:48])
-	k.s.memory.converse(id, items)
+	m := k.s.memory.Load()
+	m.conversations.Put(id, &storedConversation{items: items}, maxConversations)
+	m.index(id, items, nil)
 	return k.json(http.StatusOK, obj("id", id, "object", "conversation", "created_at", 1_750_000_000, "metadata", orElse(req.Metadata, "{}")))
 }
 
 // serveConversation answers DELETE conversations/ID and GET conversations/ID/items.
 func serveConversation(k *sink, id, sub string) error {
-	items, ok := k.s.memory.conversationItems(id)
+	m := k.s.memory.Load()
+	c, ok := m.conversations.Find(id)
 	if !ok {
 		return k.fail(noConversation(id))
 	}
+	m.mu.Lock()
+	items := c.items
+	m.mu.Unlock()
 	switch k.r.Method + " " + sub {
 	case "DELETE ":
-		k.s.memory.forgetConversation(id)
+		m.conversations.Drop(id)
+		m.unindex(id, items)
 		return k.json(http.StatusOK, obj("id", id, "object", "conversation.deleted", "deleted", true))
 	case "GET items":
 		return k.json(http.StatusOK, itemList(k, items))

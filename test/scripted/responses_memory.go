@@ -8,7 +8,7 @@ import (
 	"remora/memory/lru"
 )
 
-// Bounds of stored responses and conversations.
+// Bounds of stored answers and conversations.
 const (
 	maxResponses     = 10_000
 	maxConversations = 1_000
@@ -16,12 +16,14 @@ const (
 	maxHistory       = 20_000 // items in one conversation or chain of responses
 )
 
-// memory is the store of the Responses API: responses, their items, conversations.
+// memory is the store of the API: responses, their items, conversations, and completions.
 type memory struct {
-	mu            sync.Mutex
-	responses     *lru.Cache[string, *storedResponse]
-	items         *lru.Cache[string, storedItem]
-	conversations *lru.Cache[string, *storedConversation]
+	responses     lru.Cache[string, *storedResponse]
+	items         lru.Cache[string, storedItem]
+	conversations lru.Cache[string, *storedConversation]
+	chats         lru.Cache[string, raw]
+
+	mu sync.Mutex // of the members of conversations
 }
 
 // storedResponse holds its own items and a link to the previous response.
@@ -29,7 +31,6 @@ type storedResponse struct {
 	object        raw
 	parent        *storedResponse
 	input, output []item
-	length        int // items in the whole chain
 }
 
 // storedItem is an item that can be referenced.
@@ -45,34 +46,13 @@ type storedConversation struct {
 	busy  bool
 }
 
-func newMemory() *memory {
-	m := &memory{}
-	m.reset()
-	return m
-}
-
-func (m *memory) reset() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.responses = new(lru.Cache[string, *storedResponse])
-	m.items = new(lru.Cache[string, storedItem])
-	m.conversations = new(lru.Cache[string, *storedConversation])
-}
-
-func (m *memory) response(id string) *storedResponse {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	r, _ := m.responses.Find(id)
-	return r
-}
-
 // context returns the stored items before a request's input. It locks a conversation until done is called; later calls of done
 // do nothing.
 func (m *memory) context(req *responsesRequest) (items []item, done func(), e *apiError) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	done = func() {}
 	if id := req.conversationID(); id != "" {
+		m.mu.Lock()
+		defer m.mu.Unlock()
 		c, _ := m.conversations.Find(id)
 		switch {
 		case c == nil:
@@ -96,10 +76,10 @@ func (m *memory) context(req *responsesRequest) (items []item, done func(), e *a
 			return nil, done, badHistory("Previous response with id '"+id+"' not found.",
 				"previous_response_id", "previous_response_not_found")
 		}
-		if r.length > maxHistory {
+		if items = r.chain(); len(items) > maxHistory {
 			return nil, done, tooLong()
 		}
-		return remembered(r.chain()), done, nil
+		return remembered(items), done, nil
 	}
 	return nil, done, nil
 }
@@ -129,8 +109,6 @@ func remembered(items []item) []item {
 
 // resolve replaces each item_reference by the stored item, and refuses items that are incomplete without a store.
 func (m *memory) resolve(req *responsesRequest, items []item) ([]item, *apiError) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	for i, it := range items {
 		byID := it.Type == "item_reference" || it.Type == "" && it.ID != ""
 		// Without encrypted content a reasoning item is only an id.
@@ -164,29 +142,23 @@ func noItem(id, hint string) *apiError {
 
 // partner returns the id of the item that an item was produced with, "" if none is known.
 func (m *memory) partner(id string) string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	it, _ := m.items.Find(id)
 	return it.partner
 }
 
 // keep stores a response, unless the request forbids it, and always extends its conversation.
 func (m *memory) keep(req *responsesRequest, id string, object raw, input, output []item) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	if c, ok := m.conversations.Find(req.conversationID()); ok {
+		m.mu.Lock()
 		c.items = append(append(c.items, input...), output...)
+		m.mu.Unlock()
 		m.index(req.conversationID(), input, output)
 	}
 	if !req.stores() {
 		return
 	}
-	r := &storedResponse{object: object, input: input, output: output, length: len(input) + len(output)}
-	if parent, ok := m.responses.Find(req.previous()); ok {
-		r.parent = parent
-		r.length += parent.length
-	}
-	m.responses.Put(id, r, maxResponses)
+	parent, _ := m.responses.Find(req.previous())
+	m.responses.Put(id, &storedResponse{object: object, parent: parent, input: input, output: output}, maxResponses)
 	m.index(id, input, output)
 }
 
@@ -209,51 +181,11 @@ func (m *memory) index(owner string, input, output []item) {
 	}
 }
 
-func (m *memory) forget(id string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if r, ok := m.responses.Find(id); ok {
-		m.responses.Drop(id)
-		m.unindex(id, r.output)
-		m.unindex(id, r.input)
-	}
-}
-
 // unindex removes the items of owner. A later request may have sent others again.
 func (m *memory) unindex(owner string, items []item) {
 	for _, it := range items {
 		if known, _ := m.items.Find(it.ID); known.owner == owner {
 			m.items.Drop(it.ID)
 		}
-	}
-}
-
-// converse creates a conversation or extends it.
-func (m *memory) converse(id string, items []item) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	c := m.conversations.FindOrPut(id, &storedConversation{}, maxConversations)
-	if len(c.items) <= maxHistory {
-		c.items = append(c.items, items...)
-		m.index(id, items, nil)
-	}
-}
-
-func (m *memory) conversationItems(id string) ([]item, bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	c, ok := m.conversations.Find(id)
-	if !ok {
-		return nil, false
-	}
-	return slices.Clone(c.items), true
-}
-
-func (m *memory) forgetConversation(id string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if c, ok := m.conversations.Find(id); ok {
-		m.conversations.Drop(id)
-		m.unindex(id, c.items)
 	}
 }

@@ -66,7 +66,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"remora/memory/lru"
 	"remora/test/scripted/script"
 )
 
@@ -99,10 +98,11 @@ const maxBody = 128 << 20
 
 // Server is a running upstream. It is safe for concurrent use.
 type Server struct {
+	*recorder
+
 	o    Options
 	ln   net.Listener
 	http *http.Server
-	rec  *recorder
 
 	closing   chan struct{} // closed by Close: ends every wait
 	served    chan struct{} // closed when the accept loop has returned
@@ -116,8 +116,7 @@ type Server struct {
 
 	organization organization
 	ids          identities
-	memory       *memory
-	chats        atomic.Pointer[lru.Cache[string, raw]] // the completions of requests with store
+	memory       atomic.Pointer[memory]
 }
 
 // Start starts a server, which listens when Start returns. The caller must call Close.
@@ -132,18 +131,18 @@ func Start(o Options) (*Server, error) {
 		return nil, fmt.Errorf("start scripted upstream: %w", err)
 	}
 	s := &Server{
+		recorder: newRecorder(o.KeepRequests),
+
 		o:       o,
 		ln:      ln,
-		rec:     &recorder{keepRequests: o.KeepRequests, changed: make(chan struct{})},
 		closing: make(chan struct{}),
 		served:  make(chan struct{}),
 		release: make(chan struct{}),
 
 		organization: organization(o.Organization),
 		ids:          identities{organization: organization(o.Organization), seen: make(map[[16]byte]int)},
-		memory:       newMemory(),
 	}
-	s.chats.Store(new(lru.Cache[string, raw]))
+	s.memory.Store(new(memory))
 	s.http = &http.Server{
 		Handler:           http.HandlerFunc(s.serve),
 		ReadHeaderTimeout: time.Minute,
@@ -196,18 +195,6 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// Requests returns copies of the requests so far, oldest first, running ones included.
-func (s *Server) Requests() []Recorded { return s.rec.list() }
-
-// Faults returns a line for every invalid history: the endpoint and the text of the error. At most 1000 are stored.
-func (s *Server) Faults() []string { return s.rec.faultList() }
-
-// Await waits for a recorded request that match accepts, and returns the first one. It calls match again whenever a request
-// arrives, sends an event or ends. Its error is the context's.
-func (s *Server) Await(ctx context.Context, match func(Recorded) bool) (Recorded, error) {
-	return s.rec.await(ctx, match)
-}
-
 // FileID returns the id of a file uploaded to the server's organization.
 func (s *Server) FileID(name string) string { return s.organization.fileID(name) }
 
@@ -240,10 +227,9 @@ func (s *Server) Reset() {
 	s.mu.Lock()
 	s.injected = nil
 	s.mu.Unlock()
-	s.rec.reset()
+	s.recorder.reset()
 	s.ids.reset()
-	s.memory.reset()
-	s.chats.Store(new(lru.Cache[string, raw]))
+	s.memory.Store(new(memory))
 }
 
 // enter counts a running handler. It returns false once Close has begun.

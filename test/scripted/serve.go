@@ -27,19 +27,19 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		rec.RawHeader = tee.takeHead(r.Method)
 	}
 	k := &sink{s: s, w: w, r: r, rec: rec, f: noFault(), released: s.released()}
-	s.rec.add(rec)
+	s.recorder.add(rec)
 	err := s.answerHTTP(k, body, readErr)
 	if tee != nil {
 		tee.nextHead()
 	}
 	switch {
 	case err == nil || errors.Is(err, errStop):
-		s.rec.end(rec, Served)
+		s.recorder.end(rec, Served)
 	case errors.Is(err, errBroken):
-		s.rec.end(rec, Broken)
+		s.recorder.end(rec, Broken)
 		panic(http.ErrAbortHandler)
 	default:
-		s.rec.end(rec, ClientGone)
+		s.recorder.end(rec, ClientGone)
 		panic(http.ErrAbortHandler)
 	}
 }
