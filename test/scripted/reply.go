@@ -6,10 +6,10 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"remora/test/scripted/script"
@@ -32,8 +32,7 @@ func obj(kv ...any) raw {
 		if len(b) > 1 {
 			b = append(b, ',')
 		}
-		b = appendString(b, kv[i].(string))
-		b = append(b, ':')
+		b = append(appendValue(b, kv[i]), ':')
 		b = appendValue(b, kv[i+1])
 	}
 	return append(b, '}')
@@ -41,11 +40,7 @@ func obj(kv ...any) raw {
 
 // arr returns a JSON array.
 func arr(elements ...raw) raw {
-	size := 2
-	for _, e := range elements {
-		size += len(e) + 1
-	}
-	b := append(make([]byte, 0, size), '[')
+	b := raw("[")
 	for i, e := range elements {
 		if i > 0 {
 			b = append(b, ',')
@@ -55,32 +50,16 @@ func arr(elements ...raw) raw {
 	return append(b, ']')
 }
 
+// appendValue appends a value in JSON. Like the real APIs, it does not escape <, > and &. It replaces invalid UTF-8.
 func appendValue(b []byte, v any) []byte {
-	switch v := v.(type) {
-	case string:
-		return appendString(b, v)
-	case int:
-		return strconv.AppendInt(b, int64(v), 10)
-	case bool:
-		return strconv.AppendBool(b, v)
-	case raw:
-		if len(v) == 0 {
-			return append(b, "null"...)
-		}
+	if v, ok := v.(raw); ok {
 		return append(b, v...)
-	default:
-		out, err := json.Marshal(v)
-		if err != nil {
-			return append(b, "null"...)
-		}
-		return append(b, out...)
 	}
-}
-
-// appendString quotes s without escaping <, > and &, like the real APIs. It replaces invalid UTF-8.
-func appendString(b []byte, s string) []byte {
-	b, _ = jsontext.AppendQuote(b, s)
-	return b
+	out, err := jsonv2.Marshal(v, jsontext.AllowInvalidUTF8(true))
+	if err != nil {
+		panic("BUG: a value without a form in JSON: " + err.Error())
+	}
+	return append(b, out...)
 }
 
 // orElse returns v, or def if the request did not have the member.

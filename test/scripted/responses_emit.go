@@ -3,6 +3,7 @@ package scripted
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"remora/test/scripted/script"
 )
@@ -166,13 +167,18 @@ func (o *responsesAnswer) streamItems() {
 		switch it.Type {
 		case "reasoning":
 			add(obj("id", it.ID, "type", "reasoning", "summary", raw("[]")))
-			o.streamSummary(i, it.ID)
+			o.streamPart("response.reasoning_summary_part", "response.reasoning_summary_text", o.answer.Reasoning, summaryPart,
+				"item_id", it.ID, "output_index", i, "summary_index", 0)
 		case "message":
 			add(o.message(it.ID, "in_progress", raw("[]")))
 			o.streamMessage(i, it.ID)
 		case "function_call", "custom_tool_call":
 			add(o.call(calls, it.ID, "in_progress", ""))
-			o.streamCall(i, it, o.answer.Calls[calls].Arguments)
+			deltas := "response.function_call_arguments"
+			if it.Type == "custom_tool_call" {
+				deltas = "response.custom_tool_call_input"
+			}
+			o.streamText(deltas, o.answer.Calls[calls].Arguments, "item_id", it.ID, "output_index", i)
 			calls++
 		default:
 			add(it.raw)
@@ -181,75 +187,43 @@ func (o *responsesAnswer) streamItems() {
 	}
 }
 
-// part is a part of an item that is sent in deltas.
-type part struct {
-	where       []any  // members with the place of the deltas
-	added, done string // events around the deltas; empty for none
-	deltas      string // events "<deltas>.delta" and "<deltas>.done"
-	member      string // of the last event
-	text        string
-	empty, full raw
-	logprobs    bool
+func (o *responsesAnswer) streamMessage(index int, id string) {
+	content := 0
+	send := func(deltas, text string, whole func(text string) raw) {
+		o.streamPart("response.content_part", deltas, text, whole, "item_id", id, "output_index", index, "content_index", content)
+		content++
+	}
+	if o.answer.Text != "" || o.answer.Refusal == "" {
+		send("response.output_text", o.answer.Text, textPart)
+	}
+	if o.answer.Refusal != "" {
+		send("response.refusal", o.answer.Refusal, refusalPart)
+	}
 }
 
-func (o *responsesAnswer) streamPart(p part) {
-	send := func(name string, kv ...any) { o.send(name, append(slices.Clone(p.where), kv...)...) }
-	if p.added != "" {
-		send(p.added, "part", p.empty)
-	}
+// streamPart sends a part of an item: its beginning, its text in deltas, and the whole. where are members with its place.
+func (o *responsesAnswer) streamPart(part, deltas, text string, whole func(text string) raw, where ...any) {
+	o.send(part+".added", slices.Concat(where, []any{"part", whole("")})...)
+	o.streamText(deltas, text, where...)
+	o.send(part+".done", slices.Concat(where, []any{"part", whole(text)})...)
+}
+
+// streamText sends a text in events "<deltas>.delta" and "<deltas>.done". The member with the whole text is named as the last
+// word of deltas.
+func (o *responsesAnswer) streamText(deltas, text string, where ...any) {
 	var logprobs any
-	if p.logprobs {
+	if deltas == "response.output_text" {
 		logprobs = raw("[]")
 	}
-	for _, piece := range textPieces(p.text, o.k.f.piece) {
+	for _, piece := range textPieces(text, o.k.f.piece) {
 		var obfuscation any
 		if wantsObfuscation(o.req.StreamOptions) {
 			obfuscation = o.id.obfuscation(o.seq)
 		}
-		send(p.deltas+".delta", "delta", piece, "logprobs", logprobs, "obfuscation", obfuscation)
+		o.send(deltas+".delta", slices.Concat(where, []any{"delta", piece, "logprobs", logprobs, "obfuscation", obfuscation})...)
 	}
-	send(p.deltas+".done", p.member, p.text, "logprobs", logprobs)
-	if p.done != "" {
-		send(p.done, "part", p.full)
-	}
-}
-
-func (o *responsesAnswer) streamSummary(index int, id string) {
-	o.streamPart(part{
-		where: []any{"item_id", id, "output_index", index, "summary_index", 0},
-		added: "response.reasoning_summary_part.added", done: "response.reasoning_summary_part.done",
-		deltas: "response.reasoning_summary_text", member: "text", text: o.answer.Reasoning,
-		empty: summaryPart(""), full: summaryPart(o.answer.Reasoning),
-	})
-}
-
-func (o *responsesAnswer) streamMessage(index int, id string) {
-	content := 0
-	send := func(deltas, member, text string, whole func(text string) raw, logprobs bool) {
-		o.streamPart(part{
-			where: []any{"item_id", id, "output_index", index, "content_index", content},
-			added: "response.content_part.added", done: "response.content_part.done",
-			deltas: deltas, member: member, text: text, empty: whole(""), full: whole(text), logprobs: logprobs,
-		})
-		content++
-	}
-	if o.answer.Text != "" || o.answer.Refusal == "" {
-		send("response.output_text", "text", o.answer.Text, textPart, true)
-	}
-	if o.answer.Refusal != "" {
-		send("response.refusal", "refusal", o.answer.Refusal, refusalPart, false)
-	}
-}
-
-func (o *responsesAnswer) streamCall(index int, it item, arguments string) {
-	p := part{
-		where:  []any{"item_id", it.ID, "output_index", index},
-		deltas: "response.function_call_arguments", member: "arguments", text: arguments,
-	}
-	if it.Type == "custom_tool_call" {
-		p.deltas, p.member = "response.custom_tool_call_input", "input"
-	}
-	o.streamPart(p)
+	member := deltas[strings.LastIndexAny(deltas, "._")+1:]
+	o.send(deltas+".done", slices.Concat(where, []any{member, text, "logprobs", logprobs})...)
 }
 
 // inline returns the event of an error within the stream.
