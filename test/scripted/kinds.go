@@ -80,7 +80,6 @@ func (k Kind) google() bool { return k == KindGemini || k == KindGemmaHosted }
 type line struct {
 	index   int      // in messages or input; -1 for instructions
 	role    string   // system, developer, user, assistant or tool
-	dev     bool     // the role is spelled developer
 	calls   bool     // an assistant message with tool calls
 	lacking bool     // calls without reasoning_content
 	null    bool     // content is present and null
@@ -88,6 +87,8 @@ type line struct {
 	ids     []string // of its calls, or of the call that it answers
 	odd     string   // a member of other servers
 }
+
+func (l *line) isSystem() bool { return l.role == "system" || l.role == "developer" }
 
 // demand is the part of a request that a kind checks.
 type demand struct {
@@ -109,7 +110,7 @@ func chatDemand(req *chatRequest, messages []chatMessage, body []byte) *demand {
 		if role == "function" {
 			role = "tool"
 		}
-		l := line{index: i, role: role, dev: role == "developer", odd: m.odd(), calls: len(m.calls()) > 0 || !isNull(m.FunctionCall), null: string(m.Content) == "null"}
+		l := line{index: i, role: role, odd: m.odd(), calls: len(m.calls()) > 0 || !isNull(m.FunctionCall), null: string(m.Content) == "null"}
 		l.lacking = l.calls && strings.Trim(string(m.Reasoning), `"`) == "" || l.calls && isNull(m.Reasoning)
 		l.empty = len(m.Content) == 0 && !l.calls
 		for _, c := range m.calls() {
@@ -247,7 +248,7 @@ func (d *demand) checkQwen() *apiError {
 
 func (d *demand) checkGemma() *apiError {
 	for _, l := range d.lines {
-		if l.role == "system" || l.role == "developer" {
+		if l.isSystem() {
 			return template("System role not supported")
 		}
 	}
@@ -261,7 +262,7 @@ func (d *demand) checkTurns(systems int, message string) *apiError {
 	for i, l := range d.lines {
 		switch {
 		case l.role == "tool" || l.calls:
-		case i < systems && (l.role == "system" || l.role == "developer"):
+		case i < systems && l.isSystem():
 		case l.role != "user" && l.role != "assistant", (l.role == "user") != (n%2 == 0):
 			return template(message)
 		default:
@@ -309,7 +310,7 @@ func studio(message string) *apiError {
 // first is the first message behind those of the system, nil if there is none.
 func (d *demand) first() *line {
 	for i := range d.lines {
-		if l := &d.lines[i]; l.role != "system" && l.role != "developer" {
+		if l := &d.lines[i]; !l.isSystem() {
 			return l
 		}
 	}
@@ -320,7 +321,7 @@ func (d *demand) first() *line {
 func (d *demand) checkMistral() *apiError {
 	for i, l := range d.lines {
 		switch {
-		case l.dev:
+		case l.role == "developer":
 			return mistral(fmt.Sprintf("Input tag 'developer' found using 'role' does not match any of the expected tags: 'system', 'user', "+
 				"'assistant', 'tool' at messages.%d", l.index), "union_tag_invalid")
 		case l.odd != "":
@@ -342,7 +343,7 @@ func (k Kind) checkThinking(d *demand) *apiError {
 		return nil
 	}
 	for i, l := range d.lines {
-		if l.dev && k == KindDeepSeek {
+		if l.role == "developer" && k == KindDeepSeek {
 			return badHistory(fmt.Sprintf("Failed to deserialize the JSON body into the target type: messages[%d].role: unknown variant "+
 				"`developer`, expected one of `system`, `user`, `assistant`, `tool` at line 1 column 99", i), "", "invalid_request_error")
 		}
@@ -469,13 +470,13 @@ func (d *demand) checkSignatures() *apiError {
 
 // checkTools refuses tools, for kinds without tools.
 func (k Kind) checkTools(d *demand) *apiError {
-	if k == KindGemmaHosted && slices.ContainsFunc(d.lines, func(l line) bool { return l.role == "system" || l.role == "developer" }) {
+	if k == KindGemmaHosted && slices.ContainsFunc(d.lines, func(l line) bool { return l.isSystem() }) {
 		return google("Developer instruction is not enabled for models/" + d.model)
 	}
 	for _, l := range d.lines {
 		switch {
 		case k != KindGroq:
-		case l.dev:
+		case l.role == "developer":
 			return badHistory(fmt.Sprintf("'messages.%d' : discriminator property 'role' has invalid value", l.index), "", "")
 		case l.odd != "":
 			return badHistory(fmt.Sprintf("'messages.%d' : for 'role:%s' the following must be satisfied[('messages.%d' : "+
