@@ -2,7 +2,7 @@ package index
 
 // Features that score a turn for a question, each between 0 and about 1.
 const (
-	// How well words match: BM25, divided by the best of the question.
+	// How well words match: BM25, divided by the best of the question. turnMatch has these.
 	fTurn      = iota // of the turn
 	fTurnOther        // of the turn, without names of speakers
 	fWindow3          // of it and its neighbours
@@ -100,31 +100,26 @@ func flag(b bool) float32 {
 func (s *scratch) features(ix *Index, at int32, v *featureVector) {
 	*v = featureVector{}
 	q, it := &s.question, &ix.items[at]
-	m := &s.words.turns[at]
-
-	match := m.turn
-	v[fTurn], v[fTurnOther], v[fWindow3], v[fWindow5], v[fWindow5Other] = m.turn, m.other, m.window3, m.window5, m.window5Other
-	v[fPairs], v[fNear], v[fCover], v[fCover5], v[fTurnSquare] = m.pairs, m.near, m.cover, m.cover5, m.turn*m.turn
-
-	v[fRelated], v[fRelated3] = m.related, m.related3
+	copy(v[:], s.words.turns[at][:])
+	match := v[fTurn]
 
 	se := &s.words.sessions[it.session]
 	v[fSession], v[fSessionOther], v[fSessionCover], v[fSessionBest], v[fSessionSum] = se.match, se.other, se.cover, se.best, se.sum
 
 	if it.next >= 0 {
-		v[fNext] = s.words.turns[it.next].turn
+		v[fNext] = s.words.turns[it.next][fTurn]
 		if next := ix.items[it.next].next; next >= 0 {
-			v[fNext2] = s.words.turns[next].turn
+			v[fNext2] = s.words.turns[next][fTurn]
 		}
 	} else {
 		v[fLast] = 1
 	}
 	if it.prev >= 0 {
-		before := s.words.turns[it.prev].turn
+		before := s.words.turns[it.prev][fTurn]
 		v[fBefore] = before
 		v[fAnswers] = flag(ix.items[it.prev].traits&asks != 0) * before
 		if prev := ix.items[it.prev].prev; prev >= 0 {
-			before := s.words.turns[prev].turn
+			before := s.words.turns[prev][fTurn]
 			v[fBefore2] = before
 			v[fAnswers2] = flag(ix.items[prev].traits&asks != 0) * before
 		}

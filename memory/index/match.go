@@ -11,6 +11,7 @@ const (
 // wordMatches is how well the words of each turn and session match those of a question.
 type wordMatches struct {
 	turns    []turnMatch
+	strange  []float32 // by turn: the share of the question's words that were never said in that form
 	sessions []sessionMatch
 
 	// Buffers: how often the current term stands in the window of three or five turns around each turn, and in each session.
@@ -39,11 +40,8 @@ func (t *tally) clear() {
 	t.at = t.at[:0]
 }
 
-// turnMatch is how well the words of a turn match.
-type turnMatch struct {
-	turn, other, window3, window5, window5Other, pairs, near, cover, cover5, related, related3 float32
-	strange                                                                                    float32 // the share of words that were never said in that form
-}
+// turnMatch is how well the words of a turn match: its features from fTurn to fRelated3.
+type turnMatch [fRelated3 + 1]float32
 
 // sessionMatch is how well those of a session do.
 type sessionMatch struct {
@@ -54,7 +52,7 @@ type sessionMatch struct {
 // date, which needs none.
 func (w *wordMatches) match(ix *Index, question *question) bool {
 	n := len(ix.items)
-	w.turns, w.sessions = grown(w.turns, n), grown(w.sessions, len(ix.sessions))
+	w.turns, w.strange, w.sessions = grown(w.turns, n), grown(w.strange, n), grown(w.sessions, len(ix.sessions))
 	w.in3.count, w.in5.count, w.inSession.count = grown(w.in3.count, n), grown(w.in5.count, n), grown(w.inSession.count, len(ix.sessions))
 	if len(question.terms)+len(question.unknown) == 0 {
 		return question.byDate
@@ -92,10 +90,10 @@ func (w *wordMatches) matchTerm(ix *Index, question *question, t queryTerm) {
 		it := &ix.items[at]
 		m := &w.turns[at]
 		score := t.rarity * saturated(count, float32(it.length)/mean)
-		m.turn += score
-		m.cover += share
+		m[fTurn] += score
+		m[fCover] += share
 		if !t.name {
-			m.other += score
+			m[fTurnOther] += score
 		}
 
 		w.in3.add(at, count)
@@ -119,16 +117,16 @@ func (w *wordMatches) matchTerm(ix *Index, question *question, t queryTerm) {
 
 	rarity, mean := rarityOf(len(w.in3.at), len(ix.items)), float32(ix.length3)/all
 	for _, at := range w.in3.at {
-		w.turns[at].window3 += rarity * saturated(w.in3.count[at], float32(ix.items[at].length3)/mean)
+		w.turns[at][fWindow3] += rarity * saturated(w.in3.count[at], float32(ix.items[at].length3)/mean)
 	}
 	rarity, mean = rarityOf(len(w.in5.at), len(ix.items)), float32(ix.length5)/all
 	for _, at := range w.in5.at {
 		score := rarity * saturated(w.in5.count[at], float32(ix.items[at].length5)/mean)
 		m := &w.turns[at]
-		m.window5 += score
-		m.cover5 += share
+		m[fWindow5] += score
+		m[fCover5] += share
 		if !t.name {
-			m.window5Other += score
+			m[fWindow5Other] += score
 		}
 	}
 	rarity, mean = rarityOf(len(w.inSession.at), len(ix.sessions)), float32(ix.length)/float32(len(ix.sessions))
@@ -164,14 +162,14 @@ func (w *wordMatches) addRelated(ix *Index, r relatedTerm, strange float32) {
 		at := p.item()
 		it := &ix.items[at]
 		score := rarity * saturated(p.count(), float32(it.length)/mean)
-		w.turns[at].related += score
-		w.turns[at].strange = max(w.turns[at].strange, r.weight*strange)
-		w.turns[at].related3 += score
+		w.turns[at][fRelated] += score
+		w.strange[at] = max(w.strange[at], r.weight*strange)
+		w.turns[at][fRelated3] += score
 		if it.prev >= 0 {
-			w.turns[it.prev].related3 += score
+			w.turns[it.prev][fRelated3] += score
 		}
 		if it.next >= 0 {
-			w.turns[it.next].related3 += score
+			w.turns[it.next][fRelated3] += score
 		}
 	}
 }
@@ -200,10 +198,10 @@ func (w *wordMatches) matchPairs(ix *Index, pairs [][2]uint32) {
 				}
 			}
 			if best == 1 {
-				w.turns[at].pairs++
+				w.turns[at][fPairs]++
 			}
 			if best <= near {
-				w.turns[at].near++
+				w.turns[at][fNear]++
 			}
 		}
 	}
@@ -219,44 +217,40 @@ func rarer(a, b []posting) []posting {
 
 // scale divides each kind of match by its best, and sums up sessions by their turns.
 func (w *wordMatches) scale(ix *Index) {
+	nothing := func(m *turnMatch) bool { return m[fWindow5] == 0 && m[fRelated3] == 0 } // and so is all the rest of it
 	var top turnMatch
 	for i := range w.turns {
-		m := &w.turns[i]
-		if m.window5 == 0 && m.related3 == 0 {
-			continue // and so is all the rest of it
+		if m := &w.turns[i]; !nothing(m) {
+			for f, v := range m {
+				top[f] = max(top[f], v)
+			}
 		}
-		top.turn, top.other, top.window3 = max(top.turn, m.turn), max(top.other, m.other), max(top.window3, m.window3)
-		top.window5, top.window5Other = max(top.window5, m.window5), max(top.window5Other, m.window5Other)
-		top.related, top.related3 = max(top.related, m.related), max(top.related3, m.related3)
-		top.pairs, top.near = max(top.pairs, m.pairs), max(top.near, m.near)
 	}
+	top[fRelated], top[fRelated3] = max(top[fRelated], top[fTurn]), max(top[fRelated3], top[fWindow3])
+	top[fCover], top[fCover5] = 1, 1 // they are shares already
+
 	by := func(top float32) float32 {
 		if top == 0 {
 			return 0
 		}
 		return 1 / top
 	}
-	scale := turnMatch{
-		turn: by(top.turn), other: by(top.other), window3: by(top.window3), window5: by(top.window5), window5Other: by(top.window5Other),
-		pairs: by(top.pairs), near: by(top.near), related: by(max(top.related, top.turn)), related3: by(max(top.related3, top.window3)),
+	var scale turnMatch
+	for f, t := range top {
+		scale[f] = by(t)
 	}
 	for i := range w.turns {
 		m := &w.turns[i]
-		if m.window5 == 0 && m.related3 == 0 {
+		if nothing(m) {
 			continue
 		}
-		m.turn *= scale.turn
-		m.other *= scale.other
-		m.window3 *= scale.window3
-		m.window5 *= scale.window5
-		m.window5Other *= scale.window5Other
-		m.pairs *= scale.pairs
-		m.near *= scale.near
-		m.related *= scale.related
-		m.related3 *= scale.related3
+		for f := range m {
+			m[f] *= scale[f]
+		}
+		m[fTurnSquare] = m[fTurn] * m[fTurn]
 		se := &w.sessions[ix.items[i].session]
-		se.best = max(se.best, m.turn)
-		se.sum += m.turn * m.turn
+		se.best = max(se.best, m[fTurn])
+		se.sum += m[fTurnSquare]
 	}
 
 	var best sessionMatch

@@ -54,7 +54,7 @@ func (ix *Index) Search(q Question, limit int, skip func(t *Turn) bool) []Hit {
 	var v featureVector
 	for at := range ix.items {
 		if it := &ix.items[at]; s.question.byDate && !s.question.ofDate(it, ix.spans[it.span:it.span+it.dates]) &&
-			(!s.question.weekday || s.words.turns[at].turn == 0) {
+			(!s.question.weekday || s.words.turns[at][fTurn] == 0) {
 			continue
 		}
 		s.features(ix, small(at), &v)
@@ -69,7 +69,7 @@ func (ix *Index) Search(q Question, limit int, skip func(t *Turn) bool) []Hit {
 	known, found := s.question.known(), make([]Hit, 0, min(limit, len(s.ranking)))
 	take := func(h hit) {
 		if t := &ix.items[h.item].Turn; skip == nil || !skip(t) {
-			match := min(1, s.words.turns[h.item].cover5*known+s.words.turns[h.item].strange)
+			match := min(1, s.words.turns[h.item][fCover5]*known+s.words.strange[h.item])
 			if s.question.byDate {
 				match = 1
 			}
