@@ -103,6 +103,13 @@ var answers = []answer{
 		raws:  [][]string{{`{"role":"assistant","content":null,"tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{\"x\":1}"}},{"id":"b","type":"function","function":{"name":"g","arguments":"{}"},"extra_content":{"s":"t"}},{"id":"c","type":"custom","custom":{"name":"h","input":"raw"}}]}`}},
 	},
 	{
+		name: "a name in pieces, and an id behind it", dialect: Chat,
+		stream: chatStream(delta(`{"role":"assistant","tool_calls":[{"index":0,"function":{"name":"get_","arguments":""}}]}`),
+			delta(`{"tool_calls":[{"index":0,"id":"a","function":{"name":"weather","arguments":"{}"}}]}`), finishTools, usageChunk),
+		whole: wholeChat(`{"role":"assistant","tool_calls":[{"id":"a","type":"function","function":{"name":"get_weather","arguments":"{}"}}]}`),
+		raws:  [][]string{{`{"role":"assistant","tool_calls":[{"id":"a","type":"function","function":{"name":"get_weather","arguments":"{}"}}]}`}},
+	},
+	{
 		name: "calls without index, and with one index", dialect: Chat,
 		stream: chatStream(delta(`{"content":"","tool_calls":[{"id":"a","function":{"name":"f","arguments":"{"}}]}`), delta(`{"tool_calls":[{"function":{"arguments":"}"}}]}`), delta(`{"tool_calls":[{"id":"b","function":{"name":"f","arguments":"{}"}}]}`),
 			delta(`{"tool_calls":[{"index":5,"id":"c","function":{"name":"f","arguments":"{}"}},{"index":5,"id":"d","function":{"name":"f","arguments":"{}"}}]}`), finishTools, usageChunk),
@@ -491,6 +498,8 @@ func TestFoldMessages(t *testing.T) {
 		// OpenAI spells a missing content, before other members. Other servers leave it out.
 		{`"delta":{"role":"assistant","content":null,` + call + `,"refusal":null}`, `{"role":"assistant","content":null,` + called + `}`},
 		{`"delta":{"role":"assistant",` + call + `}`, `{"role":"assistant",` + called + `}`},
+		// The last chunk repeats the calls.
+		{`"delta":{` + call + `}},{"index":0,"delta":{},"message":{"role":"assistant",` + called + `}`, `{"role":"assistant",` + called + `}`},
 		// A list of more than a text stays one.
 		{
 			`"delta":{"content":[{"type":"text","text":"a"},{"type":"reference","reference_ids":[1]}]}`,
@@ -521,6 +530,14 @@ func TestOtherNames(t *testing.T) {
 		if got := fmt.Sprint(folder.Reply().OtherNames); got != want {
 			t.Errorf("choice %s: %s, want %s", index, got, want)
 		}
+	}
+
+	legacy := NewFolder(Chat)
+	for _, call := range []string{`{"name":"r"}`, `{"name":"m","arguments":"{}"}`} {
+		legacy.Write([]byte(`data: {"choices":[{"index":0,"delta":{"function_call":` + call + `},"finish_reason":"function_call"}]}` + "\n\n"))
+	}
+	if got := fmt.Sprint(legacy.Reply().OtherNames); got != "map[0:[r m]]" {
+		t.Errorf("legacy: %s", got)
 	}
 }
 
