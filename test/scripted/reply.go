@@ -9,7 +9,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"remora/test/scripted/script"
@@ -50,12 +49,16 @@ func arr(elements ...raw) raw {
 	return append(b, ']')
 }
 
-// appendValue appends a value in JSON. Like the real APIs, it does not escape <, > and &. It replaces invalid UTF-8.
+// appendValue appends a value in JSON. Like the real APIs, it does not escape <, > and & in strings. It replaces invalid UTF-8.
 func appendValue(b []byte, v any) []byte {
-	if v, ok := v.(raw); ok {
+	switch v := v.(type) {
+	case raw:
 		return append(b, v...)
+	case string:
+		b, _ = jsontext.AppendQuote(b, v)
+		return b
 	}
-	out, err := jsonv2.Marshal(v, jsontext.AllowInvalidUTF8(true))
+	out, err := json.Marshal(v) // a number, a boolean, or a list of numbers
 	if err != nil {
 		panic("BUG: a value without a form in JSON: " + err.Error())
 	}
