@@ -81,7 +81,7 @@ func serveChat(k *sink, body []byte) error {
 	k.kind = s.kindFor(req.Model, k.f)
 	messages, e := parseMessages(&req)
 	if e == nil {
-		e = cmp.Or(k.kind.check(chatDemand(&req, messages, body)), checkChat(messages), s.organization.checkChat(req.Messages),
+		e = cmp.Or(k.kind.check(chatDemand(&req, messages, body)), checkChat(messages), s.organization.check("messages", req.Messages),
 			checkChoice(body), checkCaching(body))
 	}
 	if e != nil {

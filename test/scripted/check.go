@@ -199,7 +199,7 @@ func badInput(message string) *apiError { return badHistory(message, "input", ""
 // checkResponses validates a history as the Responses API does. history is the stored items and the input, with references
 // resolved. With a prompt template, missing calls are no error, since they may be in the template.
 func checkResponses(req *responsesRequest, history []item, o organization, m *memory) *apiError {
-	return cmp.Or(checkItemIDs(history), checkContents(history), o.checkSeals(history), o.checkResponses(history),
+	return cmp.Or(checkItemIDs(history), checkContents(history), o.checkItems(history),
 		checkReasoning(history), checkPartners(history, m), checkPairs(req, history))
 }
 

@@ -47,32 +47,21 @@ func (o organization) foreign(body raw) (member, value string) {
 	return "", ""
 }
 
-// checkResponses refuses files and containers of another account.
-func (o organization) checkResponses(history []item) *apiError {
-	for i := range history {
-		switch member, value := o.foreign(history[i].raw); member {
-		case "":
-		case "container_id":
-			return &apiError{status: http.StatusNotFound, history: true, param: "input", message: "Container with id '" + value + "' not found."}
-		default:
-			return &apiError{status: http.StatusNotFound, history: true, param: "input", message: "File with id '" + value + "' not found."}
-		}
-	}
-	return nil
-}
-
-// checkChat refuses sounds, files and signatures of another account.
-func (o organization) checkChat(messages raw) *apiError {
-	switch member, value := o.foreign(messages); member {
+// check refuses files, containers, sounds and signatures of another account in a part of a request.
+func (o organization) check(param string, part raw) *apiError {
+	member, value := o.foreign(part)
+	what := "File"
+	switch member {
 	case "":
 		return nil
-	case "id":
-		return &apiError{status: http.StatusNotFound, history: true, param: "messages", message: "Audio with id '" + value + "' not found."}
 	case "signature", "thought_signature":
-		return badHistory("Invalid `signature` in `thinking` block", "messages", "")
-	default:
-		return &apiError{status: http.StatusNotFound, history: true, param: "messages", message: "File with id '" + value + "' not found."}
+		return badHistory("Invalid `signature` in `thinking` block", param, "")
+	case "container_id":
+		what = "Container"
+	case "id":
+		what = "Audio"
 	}
+	return &apiError{status: http.StatusNotFound, history: true, param: param, message: what + " with id '" + value + "' not found."}
 }
 
 // sealPrefix is the prefix of every encrypted_content. The payload and its checksum follow.
@@ -99,10 +88,13 @@ func (o organization) checksum(id string) string {
 	return hex.EncodeToString(sum[:])[:checksumSize]
 }
 
-// checkSeals refuses encrypted_content that was changed or is of another account.
-func (o organization) checkSeals(history []item) *apiError {
+// checkItems refuses data of another account, and encrypted_content that was changed.
+func (o organization) checkItems(history []item) *apiError {
 	for i := range history {
 		it := &history[i]
+		if e := o.check("input", it.raw); e != nil {
+			return e
+		}
 		if it.Type != "reasoning" && it.Type != "compaction" || it.EncryptedContent == nil || o.sealed(*it.EncryptedContent) {
 			continue
 		}

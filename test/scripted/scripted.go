@@ -104,10 +104,8 @@ type Server struct {
 	ln   net.Listener
 	http *http.Server
 
-	closing   chan struct{} // closed by Close: ends every wait
-	served    chan struct{} // closed when the accept loop has returned
-	closeOnce sync.Once
-	handlers  sync.WaitGroup
+	stop    context.CancelFunc // ends the contexts of all requests
+	running sync.WaitGroup     // the accept loop and the handlers
 
 	mu       sync.Mutex
 	closed   bool
@@ -135,27 +133,25 @@ func Start(o Options) (*Server, error) {
 
 		o:       o,
 		ln:      ln,
-		closing: make(chan struct{}),
-		served:  make(chan struct{}),
 		release: make(chan struct{}),
 
 		organization: organization(o.Organization),
 		ids:          identities{organization: organization(o.Organization), seen: make(map[[16]byte]int)},
 	}
 	s.memory.Store(new(memory))
+	var ctx context.Context
+	ctx, s.stop = context.WithCancel(context.Background())
 	s.http = &http.Server{
 		Handler:           http.HandlerFunc(s.serve),
 		ReadHeaderTimeout: time.Minute,
 		MaxHeaderBytes:    1 << 20,
 		ErrorLog:          log.New(io.Discard, "", 0),
+		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, connKey{}, c)
 		},
 	}
-	go func() {
-		defer close(s.served)
-		_ = s.http.Serve(teeListener{ln})
-	}()
+	s.running.Go(func() { _ = s.http.Serve(teeListener{ln}) })
 	return s, nil
 }
 
@@ -179,16 +175,12 @@ func (s *Server) URL() string { return "http://" + s.ln.Addr().String() }
 
 // Close closes all connections, and waits until no handler runs.
 func (s *Server) Close() error {
-	var err error
-	s.closeOnce.Do(func() {
-		s.mu.Lock()
-		s.closed = true
-		s.mu.Unlock()
-		close(s.closing)
-		err = s.http.Close()
-		s.handlers.Wait()
-		<-s.served
-	})
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.stop()
+	err := s.http.Close()
+	s.running.Wait()
 	if err != nil && !errors.Is(err, net.ErrClosed) {
 		return fmt.Errorf("close scripted upstream: %w", err)
 	}
@@ -239,7 +231,7 @@ func (s *Server) enter() bool {
 	if s.closed {
 		return false
 	}
-	s.handlers.Add(1)
+	s.running.Add(1)
 	return true
 }
 

@@ -18,7 +18,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	if !s.enter() {
 		panic(http.ErrAbortHandler)
 	}
-	defer s.handlers.Done()
+	defer s.running.Done()
 	rec := &Recorded{Method: r.Method, Target: r.RequestURI, Host: r.Host, Header: r.Header.Clone()}
 	tee, _ := r.Context().Value(connKey{}).(*teeConn)
 	body, readErr := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))

@@ -249,9 +249,8 @@ func (k *sink) stall() error {
 	case <-k.released:
 		return nil
 	case <-k.r.Context().Done():
-	case <-k.s.closing:
+		return errGone
 	}
-	return errGone
 }
 
 // pieces writes in pieces of n bytes, or in one if n is 0, and flushes each.
