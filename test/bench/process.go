@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -25,10 +24,7 @@ type child struct {
 }
 
 func launch(ctx context.Context, program string, args ...string) (*child, error) {
-	return start(exec.CommandContext(ctx, program, args...))
-}
-
-func start(cmd *exec.Cmd) (*child, error) {
+	cmd := exec.CommandContext(ctx, program, args...)
 	process.DieWithParent(cmd)
 	begun := time.Now()
 	c, err := process.Launch(cmd)
@@ -37,27 +33,16 @@ func start(cmd *exec.Cmd) (*child, error) {
 
 // launchRole starts this program in another role, and returns the address on which it serves.
 func launchRole(ctx context.Context, self string, args ...string) (*child, string, error) {
-	cmd := exec.CommandContext(ctx, self, args...)
-	if _, err := cmd.StdinPipe(); err != nil { // the child ends when it is closed
-		return nil, "", err
-	}
-	r, w, err := os.Pipe()
+	p, err := launch(ctx, self, args...)
 	if err != nil {
 		return nil, "", err
 	}
-	cmd.Stdout = w
-	p, err := start(cmd)
-	_ = w.Close() // the child has its own
-	defer func() { _ = r.Close() }()
-	if err != nil {
-		return nil, "", err
-	}
-	addr, err := bufio.NewReader(r).ReadString('\n')
+	url, err := p.Await()
 	if err != nil {
 		p.stop()
-		return nil, "", fmt.Errorf("read address of %v: %w: %s", args, err, p.printed())
+		return nil, "", err
 	}
-	return p, strings.TrimSpace(addr), nil
+	return p, strings.TrimPrefix(url, "http://"), nil
 }
 
 // stop stops the process. It may be nil.

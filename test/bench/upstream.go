@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"strconv"
 	"time"
 
@@ -39,7 +38,7 @@ func serveUpstream(ctx context.Context) error {
 		MaxRequestBodySize: 64 << 20,
 		ReadBufferSize:     16 << 10,
 	}
-	return serveUntilOrphaned(ctx, s)
+	return serve(ctx, s)
 }
 
 func answerAsAsked(ctx *fasthttp.RequestCtx) {
@@ -111,7 +110,7 @@ func serveBare(ctx context.Context, upstream, store string) error {
 			}
 		},
 	}
-	return serveUntilOrphaned(ctx, s)
+	return serve(ctx, s)
 }
 
 // between reads a value before each call, and writes it after it. Each connection has its own value.
@@ -129,10 +128,8 @@ func between(db *redis.Client, call func(*fasthttp.RequestCtx) error) func(*fast
 	}
 }
 
-// serveUntilOrphaned prints the address for the parent, and serves until ctx ends or the parent's end closes stdin.
-func serveUntilOrphaned(ctx context.Context, s *fasthttp.Server) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+// serve serves until ctx ends. Like the proxy, it logs its address.
+func serve(ctx context.Context, s *fasthttp.Server) error {
 	var config net.ListenConfig
 	l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -140,11 +137,7 @@ func serveUntilOrphaned(ctx context.Context, s *fasthttp.Server) error {
 	}
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
-	fmt.Println(l.Addr())
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		cancel()
-	}()
+	fmt.Printf(`{"msg":"started","url":"http://%s"}`+"\n", l.Addr())
 	<-ctx.Done()
 	_ = l.Close() // ends Serve
 	return <-served
