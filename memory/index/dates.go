@@ -37,6 +37,7 @@ const (
 	unitMonth
 	unitYear
 	unitDecade
+	unitHour // or a minute
 )
 
 var dateWords = sync.OnceValue(func() map[string]dateWord {
@@ -236,9 +237,9 @@ func (r dateReader) dateAt(i int) (d span, n int, ok bool) {
 		}
 		return yearAt(int(num)), 1, true
 	case isDate(num) && r.kindAt(i+1).kind == monthName:
-		return r.dated8May(i, i+1, 2)
+		return r.dayFirst(i, i+1, 2)
 	case isDate(num) && i+2 < len(r.tokens) && string(r.text(&r.tokens[i+1])) == "of" && r.kindAt(i+2).kind == monthName:
-		return r.dated8May(i, i+2, 3)
+		return r.dayFirst(i, i+2, 3)
 	default:
 		return r.counted(i, num)
 	}
@@ -269,8 +270,8 @@ func (r dateReader) monthDate(i int) (d span, n int, ok bool) {
 	return d, 1, true
 }
 
-// dated8May reads a date with the day before the month.
-func (r dateReader) dated8May(date, month, n int) (d span, tokens int, ok bool) {
+// dayFirst reads a date with the day before the month.
+func (r dateReader) dayFirst(date, month, n int) (d span, tokens int, ok bool) {
 	m, day := time.Month(r.tokens[month].date.value), int(r.tokens[date].number)
 	if year := r.numberAt(month + 1); isYear(year) {
 		return oneDay(dayAt(int(year), m, day)), n + 1, true
@@ -399,7 +400,7 @@ func away(today int32, unit int8, count int32) span {
 
 // daysOf is about how many days a unit has, 0 for hours.
 func daysOf(unit int8) int32 {
-	return map[int8]int32{unitDay: 1, unitWeek: 7, unitWeekend: 7, unitMonth: 30, unitYear: 365, unitDecade: 3650}[unit]
+	return [...]int32{unitDay: 1, unitWeek: 7, unitWeekend: 7, unitMonth: 30, unitYear: 365, unitDecade: 3650, unitHour: 0}[unit]
 }
 
 // timed reports whether a text names a time at all, a date or not: yesterday, on Friday, for ten years, at night.
@@ -451,15 +452,9 @@ func (d span) near(day int32) float32 {
 
 // inYearOf is a date without a year in the year where it is nearest to day.
 func (d span) inYearOf(day int32) span {
-	year, _, _ := dateOf(day)
 	_, month, date := dateOf(d.from)
-	best := int32(0)
-	for y := year - 1; y <= year+1; y++ {
-		if at := dayAt(y, month, date); best == 0 || distance(at, day) < distance(best, day) {
-			best = at
-		}
-	}
-	return span{from: best, to: best + d.days() - 1}
+	from := nearest(month, date, day)
+	return span{from: from, to: from + d.days() - 1}
 }
 
 // meets scores how well a date in a text fits one of a question: 1 if both are the same days.

@@ -199,23 +199,19 @@ func ordinal(w []byte, digits int) bool {
 // pairs takes a run of characters of a script without spaces apart: every two that stand together, and each alone where
 // one character can be a word.
 func (s *scanner) pairs(text string, from, to int) {
-	var before rune
-	beforeAt, count := from, 0
+	before := -1
 	for i := from; i < to; {
 		r, n := utf8.DecodeRuneInString(text[i:])
-		switch {
-		case !unicode.IsMark(r):
+		// A vowel or a tone that is a mark belongs to the consonant before it, and comes with it in the next pair.
+		if !unicode.IsMark(r) {
 			if unicode.Is(unicode.Han, r) || to-from == n {
 				s.piece(text[i:i+n], i)
 				s.tokens[len(s.tokens)-1].single = true
 			}
-			if count > 0 {
-				s.piece(text[beforeAt:i+n], beforeAt)
+			if before >= 0 {
+				s.piece(text[before:i+n], before)
 			}
-			before, beforeAt = r, i
-			count++
-		case before != 0:
-			// A vowel or a tone belongs to the consonant before it, and comes with it in the next pair.
+			before = i
 		}
 		i += n
 	}
