@@ -26,6 +26,9 @@ func Limit[T any](list []T, n int, match func(T) bool) []T {
 	})
 }
 
+// Last returns the last n elements of a list, all of a shorter one.
+func Last[S ~[]T, T any](list S, n int) S { return list[max(0, len(list)-n):] }
+
 // Tail returns the longest tail of a list whose elements together have at most a size.
 func Tail[T any](list []T, most int, size func(T) int) []T {
 	for i, v := range slices.Backward(list) {

@@ -46,7 +46,7 @@ func (s Sources) With(more Sources) Sources {
 			s = append(s, m)
 		}
 	}
-	return s[max(0, len(s)-maxSources):]
+	return Last(s, maxSources)
 }
 
 // ShownIn reports whether the model sees one of the sources itself.

@@ -61,7 +61,7 @@ func (s State) Encode() []byte {
 
 // Bounded keeps the newest parts, as many as a summary may have.
 func Bounded(parts []string) []string {
-	return layer.Tail(parts[max(0, len(parts)-maxParts):], maxText, func(p string) int { return len(p) })
+	return layer.Tail(layer.Last(parts, maxParts), maxText, func(p string) int { return len(p) })
 }
 
 // Covers returns how many of a conversation's items are covered. keys names each item so that it can be found again, and so

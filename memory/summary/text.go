@@ -107,7 +107,7 @@ const (
 
 // Lines returns what items say and call, without secrets, oldest first. Each is bounded; of very many items the newest count.
 func Lines(items []wire.Item) []string {
-	return slices.Collect(linesOf(items[max(0, len(items)-maxItems):]))
+	return slices.Collect(linesOf(layer.Last(items, maxItems)))
 }
 
 // linesOf yields what items say and call.

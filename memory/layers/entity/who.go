@@ -154,7 +154,7 @@ func (k *known) line() string {
 			all = append(all, text)
 		}
 	}
-	all = slices.Concat(is, all[max(0, len(all)-maxFacts):])
+	all = slices.Concat(is, layer.Last(all, maxFacts))
 	if len(all) == 0 {
 		return ""
 	}

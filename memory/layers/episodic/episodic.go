@@ -155,7 +155,7 @@ func (l *Layer) Store(_ context.Context, t *layer.Turn, s layer.State, r *layer.
 	e.Last, e.Result = t.Now.UTC(), ""
 	all := slices.DeleteFunc(l.remembered(st, t.Now), func(o episode) bool { return o.Session == e.Session })
 	all = append(all, e)
-	return layer.Encode(state{layer.Tail(all[max(0, len(all)-l.o.MaxEpisodes):], maxEpisodes, episode.size)})
+	return layer.Encode(state{layer.Tail(layer.Last(all, l.o.MaxEpisodes), maxEpisodes, episode.size)})
 }
 
 // brief returns the beginning of a message on one line, without secrets.

@@ -37,5 +37,5 @@ func (st *state) refer(refs []string, limit int) {
 			st.Files = append(st.Files, file{Path: ref})
 		}
 	}
-	st.Files = st.Files[max(0, len(st.Files)-limit):]
+	st.Files = layer.Last(st.Files, limit)
 }

@@ -47,7 +47,7 @@ func (c *chapter) due() bool { return len(c.Pending) >= batchLines || c.waiting(
 func (c *chapter) bound() {
 	c.Parts = summary.Bounded(cleaned(c.Parts, maxSummary))
 	c.Pending = layer.Tail(cleaned(c.Pending, maxLine), maxPending, func(line string) int { return len(line) + 1 })
-	c.Pending = c.Pending[max(0, len(c.Pending)-maxLines):]
+	c.Pending = layer.Last(c.Pending, maxLines)
 }
 
 // linesOf returns the texts of items as stored lines.

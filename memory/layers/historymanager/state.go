@@ -79,7 +79,7 @@ func (st *state) bound() {
 		size += c.size() + len(c.Conversation) + entryBytes
 		return size <= maxAllSummaries
 	})
-	st.Memories = layer.Tail(st.Memories[max(0, len(st.Memories)-maxEntries):], maxAllEntries, Entry.size)
+	st.Memories = layer.Tail(layer.Last(st.Memories, maxEntries), maxAllEntries, Entry.size)
 }
 
 // find is the summary of a conversation, an empty one if there is none.

@@ -63,7 +63,7 @@ func (l *Layer) askModel(ctx context.Context, t *layer.Turn, known *ledger, text
 		return nil, err
 	}
 	said := layer.AnswerLines(answer, limitBuffer)
-	said = said[max(0, len(said)-l.o.MaxObservations):]
+	said = layer.Last(said, l.o.MaxObservations)
 	known.learn(t, texts, said)
 	return said, nil
 }

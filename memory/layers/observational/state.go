@@ -71,7 +71,7 @@ func (st *state) play(session string, plays bool) {
 	if plays {
 		all = append(all, session)
 	}
-	st.Plays = all[max(0, len(all)-maxPlays):]
+	st.Plays = layer.Last(all, maxPlays)
 }
 
 // decode returns the empty state for one that cannot be read.
@@ -111,7 +111,7 @@ func (st *state) add(distilled []observation, limit int) {
 		st.Observations = layer.Limit(st.Observations, max(1, limit/4), saidBy(layer.ByTool))
 		st.Observations = layer.Limit(st.Observations, max(1, limit/2), saidBy(layer.ByAssistant))
 	}
-	st.Observations = layer.Tail(st.Observations[max(0, len(st.Observations)-limit):], maxObserved, func(o observation) int { return len(o.Text) })
+	st.Observations = layer.Tail(layer.Last(st.Observations, limit), maxObserved, func(o observation) int { return len(o.Text) })
 	st.Version++
 }
 

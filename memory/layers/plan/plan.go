@@ -249,5 +249,5 @@ func (st *state) end(t *layer.Turn, result layer.Result) {
 		st.Phase = completed
 	}
 	st.Log = append(st.Log, logEntry{Timestamp: t.Now.UnixMilli(), Version: st.Version, Outcome: string(result)})
-	st.Log = st.Log[max(0, len(st.Log)-maxLog):]
+	st.Log = layer.Last(st.Log, maxLog)
 }

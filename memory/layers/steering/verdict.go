@@ -108,5 +108,5 @@ func (st *state) drop(turn string) bool {
 
 func (st *state) queue(f feedback) {
 	st.Queue = append(st.Queue, f)
-	st.Queue = st.Queue[max(0, len(st.Queue)-maxQueue):]
+	st.Queue = layer.Last(st.Queue, maxQueue)
 }

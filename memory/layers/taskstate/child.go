@@ -93,7 +93,7 @@ func (l *Layer) Return(_ context.Context, _ *layer.Turn, parent, child layer.Sta
 		before = given{Child: before.Child} // the child is new, maybe in place of one that was deleted
 	}
 	fresh := from.Marked - max(from.Base, before.Marked)
-	marks := slices.Clone(from.Checkpoints[max(0, len(from.Checkpoints)-fresh):])
+	marks := slices.Clone(layer.Last(from.Checkpoints, fresh))
 	if n := len(marks); n > 0 && o.Result.Ends() {
 		marks[n-1].Outcome = string(o.Result)
 	}
@@ -144,5 +144,5 @@ func (st *state) takeGiven(child string) given {
 // keepGiven adds the record of a child, and drops the oldest ones over the limits.
 func (st *state) keepGiven(now given) {
 	st.Given = append(st.Given, now)
-	st.Given = layer.Tail(st.Given[max(0, len(st.Given)-maxGiven):], maxMembers, func(g given) int { return len(g.Members) / printSize })
+	st.Given = layer.Tail(layer.Last(st.Given, maxGiven), maxMembers, func(g given) int { return len(g.Members) / printSize })
 }

@@ -202,7 +202,7 @@ func (st state) pretty(zone *time.Location) (string, error) {
 func (st *state) mark(c ...checkpoint) {
 	st.Marked += len(c)
 	st.Checkpoints = append(st.Checkpoints, c...)
-	st.Checkpoints = st.Checkpoints[max(0, len(st.Checkpoints)-maxCheckpoints):]
+	st.Checkpoints = layer.Last(st.Checkpoints, maxCheckpoints)
 }
 
 func depth(t *layer.Turn) int {

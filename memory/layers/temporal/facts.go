@@ -65,7 +65,7 @@ func (st *state) merge(facts []dated, limit int) {
 	if slices.ContainsFunc(all, func(f dated) bool { return !f.Tool }) {
 		all = layer.Limit(all, max(1, limit/toolShare), func(f dated) bool { return f.Tool })
 	}
-	all = layer.Tail(all[max(0, len(all)-limit):], maxFactBytes, func(f dated) int { return len(f.at) + len(f.Text) })
+	all = layer.Tail(layer.Last(all, limit), maxFactBytes, func(f dated) int { return len(f.at) + len(f.Text) })
 	st.Facts = map[string][]fact{}
 	for _, f := range all {
 		st.Facts[f.at] = append(st.Facts[f.at], f.fact)

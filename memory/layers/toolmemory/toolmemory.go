@@ -160,7 +160,7 @@ func (l *Layer) trim(st *state) {
 		kept[t.ID]++
 		return kept[t.ID] <= t.Keep
 	})
-	st.Pending = st.Pending[max(0, len(st.Pending)-maxPending):]
+	st.Pending = layer.Last(st.Pending, maxPending)
 	room := maxKept
 	for _, e := range st.Pending {
 		room -= e.size()
