@@ -55,17 +55,22 @@ const (
 // Client is the client's side of a Merger: what it has got, and what is held back. A Half writes to it.
 type Client struct {
 	o        Options
-	upstream *wire.Folder         // the current upstream answer
+	got      *wire.Folder // what the client has got
+	out      []byte       // what it gets next
+	kept     int          // bytes that are kept until the end
+	open     bool         // the client's stream stands within an event that was cut
+	unjudged bool         // a call was dropped because no layer judges it
+	round
+}
+
+// round is the current upstream answer, and what is held back of it.
+type round struct {
+	upstream *wire.Folder
 	answer   int                  // its number, from 0
-	got      *wire.Folder         // what the client has got
-	out      []byte               // what it gets next
-	released bool                 // what was held of this answer may go
+	released bool                 // what was held of it may go
 	allow    func(wire.Call) bool // which of its calls may, nil for all
 	terminal []*Block             // from the event on that ends it
-	held     int                  // bytes that are held of this answer
-	kept     int                  // bytes that are kept until the end
-	open     bool                 // the client's stream stands within an event that was cut
-	unjudged bool                 // a call was dropped because no layer judges it
+	held     int                  // bytes that are held of it
 }
 
 // Guards reports whether some calls are kept from the client, or held back until they are judged.

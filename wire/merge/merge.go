@@ -43,21 +43,26 @@ type Options struct {
 // The end of any other has gone out before it can be called. Bytes that methods return are the client's and belong to
 // the caller.
 type Merger struct {
-	dialect  wire.Dialect
-	client   Client
-	of       Half
+	dialect wire.Dialect
+	client  Client
+	of      Half
+	limit   int
+	over    bool
+	reading
+}
+
+// reading is how far the current upstream answer has been read.
+type reading struct {
 	split    sse.Splitter
 	behind   sse.Splitter // split as it was at the end, for what comes after all
 	all      []*Block     // with HoldAll: the answer
 	last     *Block       // the block that came last
 	leftover []byte       // what stands behind the last block
-	limit    int
-	given    int // bytes of a block that ends behind the end which the client has, foreign lines included
-	bom      int // bytes at the beginning of this answer that may be a byte order mark, those of it behind them
+	given    int          // bytes of a block that ends behind the end which the client has, foreign lines included
+	bom      int          // bytes at the beginning that may be a byte order mark, those of it behind them
 	ended    bool
 	eof      bool
-	over     bool
-	spoke    bool // this upstream answer has an event with data
+	spoke    bool // it has an event with data
 	foreign  bool // it has something that is no part of an event stream
 	unseen   bool // leftover may show what the client must not see
 }
@@ -260,11 +265,8 @@ func (s *Merger) release(allow func(wire.Call) bool) {
 func (s *Merger) Next() {
 	s.EOF()
 	s.of.Next()
-	s.all, s.client.terminal, s.leftover, s.last, s.client.held = nil, nil, nil, nil, 0
-	s.client.released, s.client.allow = false, nil
-	s.split, s.client.upstream, s.bom = sse.Splitter{}, s.newFolder(), 0
-	s.ended, s.eof, s.spoke, s.foreign, s.unseen = false, false, false, false, false
-	s.client.answer++
+	s.reading = reading{}
+	s.client.round = round{upstream: s.newFolder(), answer: s.client.answer + 1}
 }
 
 // Finish returns what ends the client's answer: its finish reason and usage and what follows them. Of an answer that
