@@ -29,8 +29,13 @@ type lexicon struct {
 	german                                                                                                                              map[string]bool // possessives and copulas of a language where every noun has a capital
 	he                                                                                                                                  map[string]bool // pronouns for a person
 	me                                                                                                                                  map[string]bool // for the user
+	alone                                                                                                                               map[string]bool // begin what the user says without a pronoun
+	enumerating                                                                                                                         map[string]bool // conjunctions between the parts of an enumeration
+	auxiliaries                                                                                                                         map[string]bool // go with participles
+	changes                                                                                                                             map[string]bool // adverbs of what is new
 	naming, selfNaming                                                                                                                  map[string]string
 	of, ofMe                                                                                                                            map[string]string // attributes of a name, of the user
+	participles                                                                                                                         map[string]string // attributes by the end of a German clause
 	introducing, ownIntroducing                                                                                                         map[string]bool   // attributes that introduce a name, or "my sister"
 	several, withoutObject                                                                                                              map[string]bool   // attributes that can have several values; that need no object
 	prepositions, corrections, renames, selves, passives, newNames, germanNewNames, agents                                              map[string]bool
@@ -55,6 +60,10 @@ var lexica = sync.OnceValue(func() *lexicon {
 		titles:        layer.Words("dr mr mrs ms prof herr frau mme m sr sra señor señora"),
 		he:            layer.Words("he she er sie il elle él ella"),
 		me:            layer.Words("i we ich wir je j' nous yo"),
+		alone:         layer.Words("call nenn appelle vivo vivimos trabajo estudio vengo soy me nos"),
+		enumerating:   layer.Words("and und et y e"),
+		auxiliaries:   layer.Words("bin sind ist"),
+		changes:       layer.Words("now jetzt inzwischen mittlerweile maintenant ahora"),
 		persons: layer.Words(`wife husband daughter son mother mom mum father dad sister brother girlfriend boyfriend fiancé fiancée fiance fiancee partner aunt uncle grandmother
 			grandma grandfather grandpa niece nephew cousin stepmother stepfather stepsister stepbrother godmother godfather sister-in-law brother-in-law mother-in-law father-in-law
 			twin child kid baby friend flatmate roommate housemate neighbour neighbor landlord landlady tenant colleague coworker co-worker teammate boss manager supervisor mentor
@@ -119,9 +128,9 @@ var lexica = sync.OnceValue(func() *lexicon {
 			note warning error todo fixme update edit ps fyi user assistant system developer human tool`),
 		introducing:    layer.Words("home work job origin birth"),
 		ownIntroducing: layer.Words("home work job origin birth age allergy diet married studies"),
-		several:        layer.Words("taste tasks speaks plays uses lead"),
+		several:        layer.Words("taste tasks speaks plays uses lead allergy"),
 		withoutObject:  layer.Words("diet married birth"),
-		prepositions:   layer.Words("in at on to of with for from near by about like than and or von bei aus nach mit für in an auf zu zum zur im am à a au aux chez de du des en avec pour con para por sobre et y und"),
+		prepositions:   layer.Words("in at on to of with for from near by about like than and or von bei aus nach mit für gegen in an auf zu zum zur im am à a au aux chez de du des en avec pour con para por sobre et y und"),
 		corrections:    layer.Words("name spelled spelt meant called heißt geschrieben meinte appelle écrit llama escribe nombre"),
 		renames:        layer.Words("renamed umbenannt renommé renommée rebaptisé renombramos renombrado renombrada rebranded"),
 		passives:       layer.Words("is was got were been été est wurde ist fue sido"),
@@ -133,7 +142,7 @@ var lexica = sync.OnceValue(func() *lexicon {
 			du dein deine musst ignoriere anweisung anweisungen immer tu vous votre dois devez ignore instructions toujours usted tú debes ignora instrucciones siempre`),
 		naming:     phraseSet(`called: is called, are called, called, is named, named, was named, was called, heißt, heisst, namens, s' appelle, est appelé, est appelée, appelé, appelée, se llama, llamado, llamada, nommé, nommée`),
 		selfNaming: phraseSet(`name: my name is, mein name ist, mon nom est, je m' appelle, m' appelle, ich heiße, ich heisse, me llamo, mi nombre es, i am called, call me, just call me, everyone calls me, nenn mich, appelle moi`),
-		of: phraseSet(`home: lives in, lives near, lives at, lives on, live in, live near, live at, moved to, moved back to, moved from, moved away from, move to, moves to, moves from, is based in, is living in, is moving to, wohnt in, wohnt bei, lebt in, lebt bei, zieht nach, zieht von, ist nach, zog nach, zog von, habite, vit à, vit en, vit au, déménagé à, déménagé en, déménagé de, déménage à, déménage de, emménagé, vive en, vive cerca, se mudó a, se mudó de, se muda a, se muda de, mudado a, a déménagé à, a déménagé de, a emménagé à
+		of: phraseSet(`home: lives in, lives near, lives at, lives on, live in, live near, live at, moved to, moved back to, moved from, moved away from, move to, moves to, moves from, is based in, is living in, is moving to, wohnt in, wohnt bei, lebt in, lebt bei, zieht nach, zieht von, zog nach, zog von, habite, vit à, vit en, vit au, déménagé, déménage, emménagé, vive en, vive cerca, se mudó, se muda, mudado a, a déménagé, a emménagé
 			company: lives with, live with, moved in with, wohnt mit, lebt mit, vit avec, vive con
 			work: works at, works for, works in, work at, work for, is working at, is working for, joined, arbeitet bei, arbeitet für, arbeitet in, travaille chez, travaille à, travaille pour, travaille au, travaille en, travaille dans, trabaja en, trabaja para
 			job: works as, work as, is working as, arbeitet als, travaille comme, trabaja como, trabaja de
@@ -157,12 +166,14 @@ var lexica = sync.OnceValue(func() *lexicon {
 			uses: uses, depends on, relies on, talks to, benutzt, nutzt, verwendet, utilise, usa, utiliza
 			date: launches, ships, starts, ends, is due, goes live, startet, endet, commence, empieza
 			place: is located in, is located at, is in, is near, liegt in, se trouve à, está en`),
-		ofMe: phraseSet(`home: live in, live near, live at, am living in, moved to, moved back to, moved from, moved away from, am moving to, am based in, are based in, wohne in, lebe in, wohnen in, leben in, ziehe nach, ziehe von, habite à, habite en, habite au, habite, vis à, vis en, habitons, vivons, ai déménagé à, ai déménagé de, déménage à, déménage de, bin nach, vivo en, vivimos en, me mudé a, me mudé de
+		ofMe: phraseSet(`home: live in, live near, live at, am living in, moved to, moved back to, moved from, moved away from, am moving to, am based in, are based in, wohne in, lebe in, wohnen in, leben in, ziehe nach, ziehe von, habite à, habite en, habite au, habite, vis à, vis en, habitons, vivons, ai déménagé, avons déménagé, déménage, vivo en, vivimos en, me mudé, nos mudamos
 			work: work at, work for, am working at, am working for, joined, arbeite bei, arbeite für, arbeiten bei, travaille chez, travaille à, travaille pour, trabajo en, trabajo para
 			job: work as, am working as, arbeite als, travaille comme, trabajo como, trabajo de
 			origin: am from, are from, come from, grew up in, was born in, komme aus, viens de, viens du, soy de, vengo de
 			studies: study at, studied at, am studying at, studiere in, studiere an, étudie à, estudio en
 			allergy: am allergic to, bin allergisch gegen, suis allergique, soy alérgico, soy alérgica`),
+		participles: phraseSet(`home: gezogen, umgezogen
+			allergy: allergisch`),
 	}
 	return l
 })

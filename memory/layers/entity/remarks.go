@@ -23,10 +23,12 @@ const (
 type remark struct {
 	name      string // of a person, a place, an organisation or a project; empty for the user
 	attribute string // a newer remark with the same attribute replaces it
-	text      string // in the user's words
+	object    string // of an attribute with several values, the word that a newer remark has to share
+	text      string // in the user's words; empty if only the older remark is outdated
 	formerly  string // the former name
 	misspelt  bool   // the former name was a mistake
 	first     bool   // introduces the name
+	now       bool   // of "who": it is no longer true of another name
 }
 
 // remarks returns what a user says about names in a message, in order.
@@ -46,9 +48,13 @@ func remarks(raw []byte) []remark {
 		r.read()
 		person = r.person
 		for _, f := range r.found {
-			if len(all) < maxRemarks && !r.speaksToModel(f) {
-				all = append(all, f)
+			if r.speaksToModel(f.name) || len(all) >= maxRemarks {
+				continue
 			}
+			if r.speaksToModel(f.text) {
+				f.text, f.first = "", false
+			}
+			all = append(all, f)
 		}
 	}
 	return all
@@ -152,8 +158,10 @@ func (r *reader) read() {
 		case r.possessives[w.lower] || r.determiners[w.lower]:
 			next = r.relation(i)
 		case r.me[w.lower]:
-			next = r.self(i, i+1)
-		case w.lower == "vivo" || w.lower == "trabajo" || w.lower == "call":
+			if next = r.self(i, i+1); next == i && i > 0 && r.joined(i) {
+				next = max(i, r.self(i-1, i-1)) // "jetzt wohne ich in Lyon"
+			}
+		case r.alone[w.lower]:
 			next = r.self(i, i)
 		case r.he[w.lower] && r.person != "" && (i == 0 || w.gap != "" || r.conjunctions[r.words[i-1].lower]):
 			next = r.said(r.person, i+1, r.introducing)
@@ -170,6 +178,29 @@ func (r *reader) read() {
 
 // span returns the text of the words in [from, to).
 func (r *reader) span(from, to int) string { return r.text[r.words[from].from:r.words[to-1].to] }
+
+// quoted is text, said in the words that begin at from and end before to. If a negation stands before them in their clause, it
+// is the clause from its beginning: it may deny them.
+func (r *reader) quoted(text string, from, to int) string {
+	begin := from
+	for r.joined(begin) && begin > 0 && !r.conjunctions[r.words[begin-1].lower] {
+		begin--
+	}
+	if r.denied(begin, from) {
+		return r.span(begin, to)
+	}
+	return text
+}
+
+// denied reports whether a negation is among the words in [from, to).
+func (r *reader) denied(from, to int) bool {
+	return slices.ContainsFunc(r.words[from:to], func(w word) bool { return r.negations[w.lower] })
+}
+
+// newly reports whether one of the words in [from, to) says that something has changed.
+func (r *reader) newly(from, to int) bool {
+	return slices.ContainsFunc(r.words[from:to], func(w word) bool { return r.changes[w.lower] })
+}
 
 // phraseOf is span without the capital at the beginning of a sentence.
 func (r *reader) phraseOf(from, to int) string {
@@ -200,12 +231,13 @@ func (r *reader) add(f remark) {
 	}
 }
 
-// phrase finds the longest phrase that begins at i, and where it ends. Adverbs within it do not count: "lives now in".
-func (r *reader) phrase(of map[string]string, i int) (attribute string, end int) {
+// phrase finds the longest phrase that begins at i, and where it ends. Words of the other sets do not count within it: "lives
+// now in".
+func (r *reader) phrase(of map[string]string, i int, without ...map[string]bool) (attribute string, end int) {
 	const most = 5 // words
 	key, end := "", i
 	for k := i; k < min(i+most, len(r.words)) && (k == i || r.joined(k)); k++ {
-		if k > i && r.adverbs[r.words[k].lower] {
+		if k > i && r.in(k, without) {
 			continue
 		}
 		key += r.words[k].lower
@@ -217,12 +249,36 @@ func (r *reader) phrase(of map[string]string, i int) (attribute string, end int)
 	return attribute, end
 }
 
-// skip passes words of a set.
+// verb finds a verb of one of the attributes at i, and where it ends: with its prepositions or, in German, at the end of the
+// clause. object is where its object begins.
+func (r *reader) verb(of map[string]string, i int) (attribute string, object, end int) {
+	if attribute, at := r.phrase(of, i, r.adverbs, r.negations, r.me); attribute != "" {
+		return attribute, r.skip(at, r.prepositions, r.articles), r.clause(at - 1)
+	}
+	if i < len(r.words) && r.auxiliaries[r.words[i].lower] {
+		for k := i + 1; k < i+maxClause && r.joined(k); k++ {
+			if attribute = r.participles[r.words[k].lower]; attribute != "" {
+				if object = r.skip(i+1, r.me, r.adverbs, r.negations, r.prepositions, r.articles); object < k {
+					return attribute, object, k + 1
+				}
+				break
+			}
+		}
+	}
+	return "", i, i
+}
+
+// skip passes words of sets.
 func (r *reader) skip(i int, sets ...map[string]bool) int {
-	for r.joined(i) && slices.ContainsFunc(sets, func(s map[string]bool) bool { return s[r.words[i].lower] }) {
+	for r.joined(i) && r.in(i, sets) {
 		i++
 	}
 	return i
+}
+
+// in reports whether a word is in one of the sets.
+func (r *reader) in(i int, sets []map[string]bool) bool {
+	return slices.ContainsFunc(sets, func(s map[string]bool) bool { return s[r.words[i].lower] })
 }
 
 // clause returns the end of the clause at i.
@@ -303,7 +359,7 @@ func (r *reader) function(w string) bool {
 
 // relation reads "my sister Ada", "our service is called Kestrel". It returns the end of the remark, i if there is none.
 func (r *reader) relation(i int) int {
-	if own, at := r.phrase(r.selfNaming, i); own != "" {
+	if own, at := r.phrase(r.selfNaming, i, r.adverbs); own != "" {
 		return r.selfNamed(i, at)
 	}
 	const most = 5 // words
@@ -325,7 +381,7 @@ func (r *reader) relation(i int) int {
 	kind, k := r.phraseOf(i, last+1), last+1
 	named := func(at, n int) int {
 		name := r.span(at, at+n)
-		r.add(remark{name: name, attribute: "who", text: kind, first: true})
+		r.add(remark{name: name, attribute: "who", text: r.quoted(kind, i, at+n), first: true, now: r.newly(last+1, at)})
 		next := r.said(name, at+n, r.introducing)
 		if !person {
 			r.person = ""
@@ -333,7 +389,7 @@ func (r *reader) relation(i int) int {
 		return next
 	}
 
-	if called, at := r.phrase(r.naming, k); called != "" && r.joined(k) {
+	if called, at := r.phrase(r.naming, k, r.adverbs); called != "" && r.joined(k) {
 		if at = r.skip(at, r.adverbs); r.joined(at) {
 			if n := r.name(at); n > 0 {
 				return named(at, n)
@@ -344,9 +400,10 @@ func (r *reader) relation(i int) int {
 	if !own || k == len(r.words) {
 		return i
 	}
-	if r.joined(k) && r.copulas[r.words[k].lower] && r.joined(k+1) && !german {
-		if n := r.name(k + 1); n > 0 && r.closed(k+1+n) {
-			return named(k+1, n)
+	if r.joined(k) && r.copulas[r.words[k].lower] && !german {
+		at := r.skip(k+1, r.adverbs)
+		if n := r.name(at); n > 0 && r.joined(at) && r.closed(at+n) {
+			return named(at, n)
 		}
 	}
 	if n := r.name(k); n > 0 && (!german || person && !r.dependent(i)) {
@@ -382,7 +439,7 @@ func (r *reader) closed(i int) bool {
 		return true
 	}
 	w := r.words[i].lower
-	verb, _ := r.phrase(r.of, i)
+	verb, _, _ := r.verb(r.of, i)
 	return verb != "" || r.noNames[w] || r.prepositions[w] || r.adverbs[w] || r.conjunctions[w] || r.copulas[w] || r.relatives[w]
 }
 
@@ -400,7 +457,7 @@ func (r *reader) said(name string, i int, introducing map[string]bool) int {
 				i = next
 				continue
 			}
-			switch verb, _ := r.phrase(r.of, k); {
+			switch verb, _, _ := r.verb(r.of, k); {
 			case r.conjunctions[r.words[k].lower]:
 				k++
 			case verb == "" && !r.relatives[r.words[k].lower] && !r.copulas[r.words[k].lower]:
@@ -415,12 +472,11 @@ func (r *reader) said(name string, i int, introducing map[string]bool) int {
 
 		from := k
 		k = r.skip(k, r.adverbs, r.negations)
-		if attribute, at := r.phrase(r.of, k); attribute != "" {
-			end := r.clause(at - 1)
-			if end == at && !r.withoutObject[attribute] {
+		if attribute, object, end := r.verb(r.of, k); attribute != "" {
+			if object >= end && !r.withoutObject[attribute] {
 				return i
 			}
-			r.add(remark{name: name, attribute: attribute, text: r.predicate(from, end, attribute), first: introducing[attribute]})
+			r.attribute(remark{name: name, attribute: attribute, first: introducing[attribute]}, from, object, end)
 			i = end
 			continue
 		}
@@ -431,6 +487,52 @@ func (r *reader) said(name string, i int, introducing map[string]bool) int {
 		i = next
 	}
 	return i
+}
+
+// attribute adds a remark that is said by the words in [from, end), the object being from object on. What has several values goes
+// on over an enumeration.
+func (r *reader) attribute(f remark, from, object, end int) {
+	if r.several[f.attribute] {
+		f.object = r.words[min(object, end-1)].lower
+		end = r.enumerated(end)
+	}
+	f.text = r.quoted(r.predicate(from, end, f.attribute), from, end)
+	r.add(f)
+}
+
+// enumerated returns the end of an enumeration whose first part ends at end: "tea", "coffee and beer". Its other parts have neither
+// a verb nor a person that something else is said about.
+func (r *reader) enumerated(end int) int {
+	const most = 4 // words of a part
+	for end < len(r.words) {
+		from, gap := end, r.words[end].gap
+		if r.enumerating[r.words[end].lower] {
+			from++
+		} else if gap == "" {
+			return end
+		}
+		to := from
+		for to < min(from+most+1, len(r.words)) && (to == end || r.joined(to)) && !r.conjunctions[r.words[to].lower] {
+			if r.states(to) {
+				return end
+			}
+			to++
+		}
+		if gap != "" && gap != "," || to == from || to > from+most {
+			return end
+		}
+		end = to
+	}
+	return end
+}
+
+// states reports whether a word belongs to a statement of its own: it is a pronoun, a verb or the like.
+func (r *reader) states(i int) bool {
+	w := r.words[i].lower
+	verb, _, _ := r.verb(r.of, i)
+	mine, _, _ := r.verb(r.ofMe, i)
+	return verb != "" || mine != "" || r.me[w] || r.possessives[w] || r.copulas[w] || r.negations[w] || r.relatives[w] || r.subordinators[w] ||
+		r.noNames[w] && !r.determiners[w] && !r.prepositions[w]
 }
 
 // apposition reads "Ada, my sister," and "Ada (a friend)".
@@ -448,7 +550,7 @@ func (r *reader) is(name string, i, begin int) int {
 	if i > begin && !r.joined(i) || i >= len(r.words) {
 		return i
 	}
-	if called, at := r.phrase(r.naming, i); called != "" {
+	if called, at := r.phrase(r.naming, i, r.adverbs); called != "" {
 		to := r.skip(at, r.adverbs)
 		if now := to > at || slices.ContainsFunc(r.words[i:at], func(w word) bool { return r.adverbs[w.lower] }); !now {
 			return i
@@ -469,9 +571,9 @@ func (r *reader) is(name string, i, begin int) int {
 	if end == k {
 		return i
 	}
-	f.name = name
-	if denied := i > 0 && r.negations[r.words[i-1].lower] || slices.ContainsFunc(r.words[i:k], func(w word) bool { return r.negations[w.lower] }); denied {
-		f.text, f.first = "not "+f.text, false
+	f.name, f.now = name, r.newly(i, k)
+	if r.denied(max(0, i-1), k) {
+		f.text, f.first, f.now = "not "+f.text, false, false
 	}
 	r.add(f)
 	return end
@@ -511,24 +613,23 @@ func (r *reader) what(i int) (f remark, end int) {
 
 // self reads what users say about themselves: the pronoun is at i, the verb at k.
 func (r *reader) self(i, k int) int {
-	if own, at := r.phrase(r.selfNaming, i); own != "" {
+	if own, at := r.phrase(r.selfNaming, i, r.adverbs); own != "" {
 		return r.selfNamed(i, at)
 	}
 	next := i
 	for from := i; k < len(r.words) && (k == i || r.joined(k)); from, k = k, r.skip(k, r.me) {
 		k = r.skip(k, r.adverbs, r.negations)
-		attribute, at := r.phrase(r.ofMe, k)
+		attribute, object, end := r.verb(r.ofMe, k)
 		if attribute == "" {
 			if next == i && r.joined(k) && r.selves[r.words[k].lower] {
 				return r.selfNamed(i, k+1)
 			}
 			return next
 		}
-		end := r.clause(at - 1)
-		if end == at || attribute != "job" && attribute != "allergy" && !r.names(at, end) {
+		if object >= end || attribute != "job" && attribute != "allergy" && !r.names(object, end) {
 			return next
 		}
-		r.add(remark{attribute: attribute, text: r.span(from, end), first: true})
+		r.attribute(remark{attribute: attribute, first: true}, from, object, end)
 		if next = end; end == len(r.words) || !r.conjunctions[r.words[end].lower] {
 			return next
 		}
@@ -556,7 +657,7 @@ func (r *reader) selfNamed(i, at int) int {
 	if n == 0 || r.joined(at+n) && !r.conjunctions[r.words[at+n].lower] && !r.prepositions[r.words[at+n].lower] {
 		return i
 	}
-	r.add(remark{attribute: "name", text: r.span(i, at+n), first: true})
+	r.add(remark{attribute: "name", text: r.quoted(r.span(i, at+n), i, at+n), first: true})
 	return at + n
 }
 
@@ -655,9 +756,9 @@ func (r *reader) allNames() (all []nameAt) {
 	return all
 }
 
-// speaksToModel reports whether a remark has words of a text that instructs the model.
-func (r *reader) speaksToModel(f remark) bool {
-	for w := range strings.FieldsFuncSeq(strings.ToLower(f.name+" "+f.text), func(c rune) bool { return !unicode.IsLetter(c) }) {
+// speaksToModel reports whether a text has words of one that instructs the model.
+func (r *reader) speaksToModel(text string) bool {
+	for w := range strings.FieldsFuncSeq(strings.ToLower(text), func(c rune) bool { return !unicode.IsLetter(c) }) {
 		if r.orders[w] {
 			return true
 		}

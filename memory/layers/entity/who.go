@@ -57,6 +57,11 @@ func (w who) of(lost, shown []wire.Item) []string {
 			}
 			var k *known
 			if all, k = note(all, f); k != nil {
+				if f.now {
+					for _, other := range all {
+						other.facts = slices.DeleteFunc(other.facts, func(o fact) bool { return o.key == "who" && o.text == f.text })
+					}
+				}
 				k.take(f, i >= len(lost))
 				k.age, k.count = len(lost)+len(shown)-i, k.count+1
 			}
@@ -127,18 +132,13 @@ func longer(a, b string) bool { return b != "" && strings.HasPrefix(a, b+" ") }
 // take replaces the fact of the same attribute.
 func (k *known) take(f remark, shown bool) {
 	k.first = k.first || f.first
-	if f.text == "" {
-		return
-	}
 	key := f.attribute
-	if lexica().several[key] { // of several, the one with the same object
-		key += " " + strings.ToLower(f.text[strings.LastIndexByte(f.text, ' ')+1:])
+	if f.object != "" { // of several values, the one with the same object
+		key += " " + f.object
 	}
-	next := fact{key, f.text, shown}
-	if i := slices.IndexFunc(k.facts, func(o fact) bool { return o.key == key }); i >= 0 {
-		k.facts[i] = next
-	} else {
-		k.facts = append(k.facts, next)
+	k.facts = slices.DeleteFunc(k.facts, func(o fact) bool { return o.key == key })
+	if f.text != "" {
+		k.facts = append(k.facts, fact{key, f.text, shown})
 	}
 }
 

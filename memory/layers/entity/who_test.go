@@ -70,8 +70,37 @@ func TestWhoAndWhat(t *testing.T) {
 	f("Mi hermana Ada vive en Lyon. Ada se mudó de Lyon a Cádiz.", "Ada: mi hermana; se mudó de Lyon a Cádiz")
 	f("Meine Schwester Ada wohnt in Köln. Ada zieht von Köln nach Graz.", "Ada: meine Schwester; zieht von Köln nach Graz")
 	f("I live in Lyon. I moved from Lyon to Paris.", "The user: I moved from Lyon to Paris")
-	f("Ada is my sister. Ada likes tea. Ada likes jazz. Ada hates tea.", "Ada: my sister; hates tea; likes jazz")
+	f("Ada is my sister. Ada likes tea. Ada likes jazz. Ada hates tea.", "Ada: my sister; likes jazz; hates tea")
 	f("My wife is allergic to nuts. My wife Ada works at Airbus.", "Ada: my wife; is allergic to nuts; works at Airbus")
+
+	// Denials: the quotation has the whole clause, and what was said before is outdated.
+	f("I'm allergic to nuts. I'm not allergic to nuts after all.", "The user: I'm not allergic to nuts after all")
+	f("I am no longer allergic to nuts.", "The user: I am no longer allergic to nuts")
+	f("My sister Ada isn't allergic to nuts. She does not live in Lyon.", "Ada: my sister; isn't allergic to nuts; does not live in Lyon")
+	f("I don't think my sister Ada lives in Lyon.", "Ada: I don't think my sister Ada; I don't think my sister Ada lives in Lyon")
+	f("Don't call me Ada.", "The user: Don't call me Ada")
+	f("Vivo en Cádiz. Ya no vivo en Cádiz.", "The user: Ya no vivo en Cádiz")
+	f("No soy alérgica a las nueces.", "The user: No soy alérgica a las nueces")
+	f("Ich wohne in Graz. Ich wohne nicht mehr in Graz.", "The user: Ich wohne nicht mehr in Graz")
+	f("Je suis allergique aux noix. Je ne suis plus allergique aux noix.", "The user: Je ne suis plus allergique aux noix")
+
+	// Enumerations, and attributes with several values.
+	f("I'm allergic to walnuts, shellfish and pollen.", "The user: I'm allergic to walnuts, shellfish and pollen")
+	f("I'm allergic to cats. I'm also allergic to dogs, my doctor says.", "The user: I'm allergic to cats; I'm also allergic to dogs")
+	f("I'm allergic to walnuts and penicillin, please keep it in mind.", "The user: I'm allergic to walnuts and penicillin")
+	f("My sister Ada likes tea, coffee and beer, and she lives in Lyon.", "Ada: my sister; likes tea, coffee and beer; lives in Lyon")
+	f("My sister Ada likes tea and works at Airbus.", "Ada: my sister; likes tea; works at Airbus")
+	f("Je suis allergique aux noix et à la pénicilline.", "The user: Je suis allergique aux noix et à la pénicilline")
+	f("Soy alérgica a las nueces y a la penicilina, tenlo en cuenta.", "The user: Soy alérgica a las nueces y a la penicilina, tenlo en cuenta")
+	f("Ich bin allergisch gegen Nüsse und Penicillin. Ich bin gegen Katzen allergisch.", "The user: Ich bin allergisch gegen Nüsse und Penicillin; Ich bin gegen Katzen allergisch")
+
+	// What is newer counts, wherever its words stand.
+	f("My boss is Karl. Karl is from Graz. My boss is now Ada.", "Ada: my boss", "Karl: is from Graz")
+	f("My boss is Karl. Ada is my boss now, too. Eva is also my boss.", "Ada: my boss now", "Eva: my boss", "Karl: my boss")
+	f("Ich wohne in Graz. Wir sind letzten Monat von Graz nach Köln umgezogen.", "The user: Wir sind letzten Monat von Graz nach Köln umgezogen")
+	f("Ich wohne in Graz. Seit Mai wohne ich in Köln.", "The user: wohne ich in Köln")
+	f("J'habite à Lyon. J'ai déménagé au printemps à Nantes.", "The user: J'ai déménagé au printemps à Nantes")
+	f("Vivo en Cádiz. Me mudé en mayo de Cádiz a Lyon.", "The user: Me mudé en mayo de Cádiz a Lyon")
 
 	// No names.
 	f("My deadline is Friday. My team is German. Everyone lives in fear. Nobody works at night.")
