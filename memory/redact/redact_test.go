@@ -200,7 +200,7 @@ var harmless = []string{
 	// Numbers of other things.
 	"my order is 88231-B", "order 4711 4712 4713 4714", "the ticket is PLAT-1432", "issue #20931", "the tracking number is JD0146000",
 	"parcel 00340434161094042557", "the invoice is 2026-000123", "refund R-5512 of 89.90 euros", "customer number 20011", "flight LH 1234 at 07:35",
-	"my phone is +49 151 23456789", "call 555-123-4567", "call me at (212) 555-0187", "+1 415 555 2671", "tel. 030 901820", "fax 0049-30-1234567",
+	"my phone is +49 151 23456789", "sorry, my number is 030 5550199", "My number is 415-555-2671.", "call 555-123-4567", "call me at (212) 555-0187", "+1 415 555 2671", "tel. 030 901820", "fax 0049-30-1234567",
 	"+34 612 345 678", "ISBN 978-3-16-148410-0", "build 20261122.3", "2026-11-22 13:52:27", "between 10.0.0.1 and 192.168.100.200", "port 6379",
 	"we serve 200 requests per second", "3.2 GB of memory", "the plate is M-KL 2041", "room 4.113", "PO-2024-991 from March", "HRB 12345",
 	"commit e3ad62bf5a2ce30d483b18e094d64b85953ab1c2", "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
