@@ -21,20 +21,32 @@ var (
 	greeting = layer.Lazily(`(?i)^(dear|hi|hello|hey|sehr geehrte|liebe|hallo|bonjour|cher|chère|estimad[oa]|hola)\b[^.!?]{0,60},\s*$`)
 	formal   = layer.Lazily(`(?i)^(dear|sehr geehrte|cher|chère|estimad[oa]|to whom it may concern)\b[^.!?]{0,60}[,:]\s*$`)
 	signOff  = layer.Lazily(`(?i)^(best|kind|warm)?\s*(regards|wishes)|^(sincerely|best|cheers|yours|thanks|thank you|mit freundlichen|viele grüße|cordialement|saludos)\b[^.!?]{0,30},?\s*$`)
-	material = newFinder("translate|summari|proofread|rewrite|rephrase|shorten|edit|improve|correct|polish|analy|review|reply to|respond to|answer this|"+
+	material = newFinder("翻译|翻譯|翻訳|translate|summari|proofread|rewrite|rephrase|shorten|edit|improve|correct|polish|analy|review|reply to|respond to|answer this|"+
 		"übersetze|korrigiere|fasse|traduis|résume|corrige|traduce|resume|here's|here is|here are|this is|these are",
 		`(?i)\b(translate|summari[sz]e|proofread|rewrite|rephrase|shorten|edit|improve|correct|polish|analy[sz]e|review|reply to|respond to|answer this|`+
-			`übersetze|korrigiere|fasse|traduis|résume|corrige|traduce|resume)\b[^\n:]{0,80}:|\b(here('s| is| are)|this is|these are)\b[^\n:]{0,80}:\s*(\n|$|["“„«])`)
-	fiction = newFinder("role|pretend|imagine|act as|play the|you are |you play |in character|once upon a time|"+
-		"story|tale|poem|novel|scene|dialogue|script|song|joke|chapter|letter|email|mail|essay|speech",
-		`(?i)\b(role.?play|pretend|imagine (that )?(i|you|we)|act as|play the (role|part)|you (are|play) (a|an|the|my) |in character|once upon a time|`+
+			`übersetze|korrigiere|fasse|traduis|résume|corrige|traduce|resume)\b[^\n:]{0,80}:|(翻译|翻譯|翻訳)[^\n:：]{0,40}[:：]|\b(here('s| is| are)|this is|these are)\b[^\n:]{0,80}:\s*(\n|$|["“„«])`)
+	fiction = newFinder(roleplays+"|pretend|imagine|act as|play the|you are |you play |in character|once upon a time|"+
+		"story|tale|poem|novel|scene|dialogue|script|song|joke|chapter|letter|email|mail|essay|speech|"+
+		"geschichte|märchen|gedicht|roman|szene|dialog|lied|witz|kapitel|brief|rede|"+
+		"histoire|conte|poème|scène|chanson|blague|chapitre|lettre|discours|historia|cuento|poema|novela|escena|diálogo|canción|chiste|capítulo|carta|correo|discurso",
+		`(?i)(`+roleplays+`)|(^|\P{L})(`+
+			`(schreibe?|erzähle?|erfinde)( mir| uns)? (noch )?(eine?n?) (\p{L}+ ){0,3}(geschichte|märchen|gedicht|roman|szene|dialog|lied|witz|kapitel|brief|e-?mail|rede)|`+
+			`(écris|raconte|invente)(-moi|-nous)? (une?) (\p{L}+ ){0,3}(histoire|conte|poème|roman|scène|dialogue|chanson|blague|chapitre|lettre|e-?mail|discours)|`+
+			`(escribe|escríbeme|cuenta|cuéntame|inventa)(nos)? (una?|otr[oa]) (\p{L}+ ){0,3}(historia|cuento|poema|novela|escena|diálogo|canción|chiste|capítulo|carta|correo|discurso))|`+
+			`\b(pretend|imagine (that )?(i|you|we)|act as|play the (role|part)|you (are|play) (a|an|the|my) |in character|once upon a time|`+
 			`(write|tell|continue|invent|make up)( me)?( us)? (a|an|the|another) ([a-z-]+ ){0,3}(story|tale|poem|novel|scene|dialogue|script|song|joke|chapter|letter|email|mail|essay|speech|cover letter))\b`)
-	playing = layer.Lazily(`(?i)\b(role.?play|pretend (that )?i|let'?s play|play the (role|part)|in character|i('ll| will) (be|play) (a|an|the) )`)
-	stops   = layer.Lazily(`(?i)\b(stop|end|enough|quit|no more|done with)\b.{0,40}\b(role.?play|play(ing)?|game|story|pretend(ing)?|scene|character|act(ing)?)\b|` +
-		`^\W*(ok(ay)?\W+)?(stop|enough|quit|end)( (it|this|that|now|here|please|of (it|this|that)))*\W*$|\b(out of character|ooc|back to (reality|normal|business))\b`)
+	begins = layer.Lazily(`(?i)(` + roleplays + `)|\b(pretend (that )?i|let'?s play|play the (role|part)|in character|i('ll| will) (be|play) (a|an|the) )`)
+	stops  = layer.Lazily(`(?i)\b(stop|end|enough|quit|no more|done with)\b.{0,40}\b(role.?play|play(ing)?|game|story|pretend(ing)?|scene|character|act(ing)?)\b|` +
+		`^\W*(ok(ay)?\W+)?(stop|enough|quit|end)( (it|this|that|now|here|please|of (it|this|that)))*\W*$|\b(out of character|ooc|back to (reality|normal|business))\b|` +
+		`\b(schluss|stopp|hör auf|hören wir auf|beende|beenden wir|ende|genug|arrête|arrêtons|fin|assez|basta|para|paremos|termina|terminemos)\b.{0,40}(` + roleplays + `|\b(spiel|jeu|juego)\b)|` +
+		`^\W*(stopp|schluss|genug|arrête|arrêtons|ça suffit|basta|paremos)( jetzt| damit| bitte| maintenant| ya)*\W*$|` +
+		`(停|结束|結束|不玩|终止|終止).{0,10}(扮演|游戏|遊戲)|(ロールプレイ|ごっこ).{0,10}(終|おわ|やめ|止)`)
 	quotes   = layer.Lazily(`[` + openQuotes + `][^"“”„«»\n]{12,}["”“»]`)
 	stagings = layer.Lazily(`^\*[^*]+\*`)
 )
+
+// roleplays are the words for a role play, in the languages that have one of their own.
+const roleplays = "role-play|role play|roleplay|rollenspiel|jeu de rôle|juego de rol|角色扮演|ロールプレイ"
 
 // finder finds an expression in texts. Only one with a word of needed, in lower case, can match: few have one, and to look for words takes
 // much less time than the expression.
@@ -58,11 +70,15 @@ func (f finder) find(text, lower string, n int) [][]int {
 
 const openQuotes = `"“„«`
 
-// Of returns the part of a message that the user says in their own name, and whether a role play begins with it.
-func Of(text string) (own string, plays bool) {
+// Of returns the part of a message that the user says in their own name, and whether a role play is under way behind it, as it
+// was before it (playing) or begins with it.
+func Of(text string, playing bool) (own string, plays bool) {
+	if playing {
+		return "", !stops().MatchString(text) // another person speaks
+	}
 	lower := strings.ToLower(text)
 	if stagings().MatchString(text) || fiction.find(text, lower, 1) != nil {
-		return "", playing().MatchString(text)
+		return "", begins().MatchString(text)
 	}
 	if at := mailStart.find(text, lower, 1); at != nil {
 		text = text[:at[0][0]]
@@ -79,9 +95,6 @@ func Of(text string) (own string, plays bool) {
 	}
 	return own, false
 }
-
-// EndsPlay reports whether a message ends a role play.
-func EndsPlay(text string) bool { return stops().MatchString(text) }
 
 // Prose reports whether a text is made of words rather than of the signs of code and data.
 func Prose(text string) bool {

@@ -12,7 +12,7 @@ import (
 func TestSentencesOfTheUser(t *testing.T) {
 	f := func(text string, want ...string) {
 		t.Helper()
-		own, _ := ownwords.Of(text)
+		own, _ := ownwords.Of(text, false)
 		if diff := cmp.Diff(want, ownwords.Sentences(own)); diff != "" {
 			t.Errorf("%q (-want +have):\n%s", text, diff)
 		}
@@ -30,6 +30,11 @@ func TestSentencesOfTheUser(t *testing.T) {
 	f("Dear Sir,\nI live in Hamburg.\nYours,\nRuth")
 	f("He said \"I live in Hamburg, Anna.\" to me", "He said   to me")
 	f("Let's role-play: I am Nemo.")
+	f("Schreib mir eine kurze Geschichte: Ich wohne auf dem Mond.")
+	f("Raconte-moi une histoire drôle : j'habite sur la lune.")
+	f("Escríbeme un cuento: vivo en la luna.")
+	f("翻译成英文：我住在罗马。")
+	f("Ich habe meiner Oma einen Brief geschrieben.", "Ich habe meiner Oma einen Brief geschrieben.")
 
 	// Of programs.
 	f("Look:\n```\nI live in Hamburg.\n```\n<recalled_text>\nI live in Hamburg.\n</recalled_text>\nDone.", "Look:", "Done.")
@@ -39,14 +44,23 @@ func TestSentencesOfTheUser(t *testing.T) {
 }
 
 func TestPlay(t *testing.T) {
-	if _, plays := ownwords.Of("Let's role-play, I am Nemo."); !plays {
-		t.Error("a role play does not begin")
+	for _, text := range []string{
+		"Let's role-play, I am Nemo.", "Lass uns ein Rollenspiel machen, ich bin Nemo.", "Jouons un jeu de rôle, je suis Nemo.", "Juguemos un juego de rol, soy Nemo.",
+		"我们来角色扮演吧，我是尼莫。", "ロールプレイをしましょう。私はネモです。",
+	} {
+		if own, plays := ownwords.Of(text, false); own != "" || !plays {
+			t.Errorf("%q: no role play begins, and %q is said", text, own)
+		}
+		if own, plays := ownwords.Of("I live at the bottom of the sea.", true); own != "" || !plays {
+			t.Errorf("it ends, and %q is said", own)
+		}
 	}
 	for text, want := range map[string]bool{
 		"ok, stop the role play": true, "Stop!": true, "okay, enough of this": true, "Let's end the game here": true, "ooc: where were we?": true, "back to reality": true,
-		"All hands on deck!": false, "Enough talk! Draw your sword!": false, "I will never stop looking for her": false, "This is the end, Nemo": false,
+		"Schluss mit dem Rollenspiel!": true, "Ok, stopp.": false, "Stopp!": true, "Arrêtons le jeu.": true, "¡Basta!": true, "结束角色扮演吧": true, "ロールプレイを終わりましょう": true,
+		"All hands on deck!": false, "Stoppt das Schiff!": false, "Schluss, aus, an die Ruder!": false, "停船！": false, "Enough talk! Draw your sword!": false, "I will never stop looking for her": false, "This is the end, Nemo": false,
 	} {
-		if ownwords.EndsPlay(text) != want {
+		if _, plays := ownwords.Of(text, true); plays == want {
 			t.Errorf("%q ends the play: %v", text, !want)
 		}
 	}

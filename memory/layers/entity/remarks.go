@@ -31,14 +31,22 @@ type remark struct {
 	now       bool   // of "who": it is no longer true of another name
 }
 
-// remarks returns what a user says about names in a message, in order.
-func remarks(raw []byte) []remark {
+// message is what a user's message says.
+type message struct {
+	remarks []remark // about names, in order; none while the user plays a role
+	plays   bool     // a role play begins with it
+	ends    bool     // it ends a role play
+}
+
+// messageOf reads a user's message.
+func messageOf(raw []byte) (m message) {
 	text := string(raw)
 	if len(text) > maxSaid {
 		text = layer.Head(text, maxSaid/2) + "\n" + strings.ToValidUTF8(text[len(text)-maxSaid/2:], "")
 	}
-	own, _ := ownwords.Of(redact.Text(text))
-	var all []remark
+	_, still := ownwords.Of(text, true)
+	own, plays := ownwords.Of(redact.Text(text), false)
+	m.plays, m.ends = plays, !still
 	person := "" // whom "she" means
 	for _, s := range ownwords.Sentences(own) {
 		r := reader{lexicon: lexica(), text: layer.OneLine(s), person: person}
@@ -48,16 +56,16 @@ func remarks(raw []byte) []remark {
 		r.read()
 		person = r.person
 		for _, f := range r.found {
-			if r.speaksToModel(f.name) || len(all) >= maxRemarks {
+			if r.speaksToModel(f.name) || len(m.remarks) >= maxRemarks {
 				continue
 			}
 			if r.speaksToModel(f.text) {
 				f.text, f.first = "", false
 			}
-			all = append(all, f)
+			m.remarks = append(m.remarks, f)
 		}
 	}
-	return all
+	return m
 }
 
 // word is a word of a sentence.

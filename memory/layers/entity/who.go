@@ -22,10 +22,10 @@ const (
 // theUser begins a line about the user.
 const theUser = "The user"
 
-// who lists what users said about people, places and things in messages that were cut. It caches the remarks of each message.
-type who struct{ read *layer.Decoded[[]remark] }
+// who lists what users said about people, places and things in messages that were cut. It caches what each message says.
+type who struct{ read *layer.Decoded[message] }
 
-func newWho() who { return who{layer.NewDecoded(remarks)} }
+func newWho() who { return who{layer.NewDecoded(messageOf)} }
 
 // known is what was said about a name.
 type known struct {
@@ -47,11 +47,18 @@ type fact struct {
 // are mentioned often and recently come first.
 func (w who) of(lost, shown []wire.Item) []string {
 	var all []*known
+	playing := false // a role: another person speaks
 	for i, it := range slices.Concat(lost, shown) {
 		if it.Role != wire.User {
 			continue
 		}
-		for _, f := range w.read.Get([]byte(it.Text())) {
+		m := w.read.Get([]byte(it.Text()))
+		if playing {
+			playing = !m.ends
+			continue
+		}
+		playing = m.plays
+		for _, f := range m.remarks {
 			if len(f.name) > maxNamed {
 				continue
 			}

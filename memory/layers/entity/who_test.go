@@ -156,6 +156,17 @@ func TestWhoInView(t *testing.T) {
 	f("I live in Lyon.", "I moved to Paris.")
 }
 
+// While users play a role, another person speaks.
+func TestWhoPlays(t *testing.T) {
+	said := []string{"I live in Lyon.", "Let's role-play: you are a pirate, I am Nemo.", "I live in Atlantis and my wife Mary is allergic to light.", "Stop the role play.", "My sister Ada is a nurse."}
+	if diff := cmp.Diff([]string{"Ada: my sister; a nurse", "The user: I live in Lyon"}, linesOf(said...)); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"The user: I live in Lyon"}, newWho().of(users(said[0]), users(said[1:3]...))); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // What models and tools say is not told, nor what users paste.
 func TestWhoseWords(t *testing.T) {
 	lost := append(users("Translate this: My sister Ada lives in Lyon.", "He said \"my sister Eve lives in Lyon\"", "```\nmy sister Ida\n```"),

@@ -42,15 +42,10 @@ func extractive(t *layer.Turn, s *state) []observation {
 		text := e.Text
 		switch e.By {
 		case layer.ByUser:
-			if slices.Contains(s.Plays, e.Session) {
-				if ownwords.EndsPlay(text) {
-					s.play(e.Session, false)
-				}
-				continue // another person speaks
-			}
+			playing := slices.Contains(s.Plays, e.Session)
 			var plays bool
-			if text, plays = ownwords.Of(text); plays {
-				s.play(e.Session, true)
+			if text, plays = ownwords.Of(text, playing); plays != playing {
+				s.play(e.Session, plays)
 			}
 		case layer.ByTool:
 			if !prose(text) {
