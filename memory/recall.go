@@ -51,19 +51,45 @@ func (a *assembly) recallOfView(ctx context.Context, cut *windowCut) {
 	}
 	history := a.history()
 
-	of := pipeline.ViewOf{Cut: cut.of(c.Items, &a.v)}
 	// Blocks that have become larger take the room of items that were shown: layers that left these to the view are called again.
 	const most = 3
 	for range most {
-		before := l.blocks
+		before, asking := l.blocks, &lease{}
 		shown := sync.OnceValue(func() map[wire.Hash]bool { return contentsOf(history, l.run.Fit(a.prompt(), before, history).Left) })
-		of.Has = func(content wire.Hash) bool { return shown()[content] }
-		l.blocks = l.run.RecallOfView(ctx, of)
+		has := func(content wire.Hash) (has bool) {
+			asking.ask(func() { has = shown()[content] })
+			return has
+		}
+		l.blocks = l.run.RecallOfView(ctx, pipeline.ViewOf{Has: has, Cut: cut.of(asking, c.Items, &a.v)})
+		asking.end()
 		if a.pin(); costOf(l.blocks) <= costOf(before) {
 			break
 		}
 	}
-	cut.end()
+}
+
+// lease is the time in which layers may ask for parts of an assembly, which waits for them. A hook that has run out of its own time
+// still runs while the assembly goes on, and when another request has got the memory of this one.
+type lease struct {
+	mu   sync.Mutex
+	over bool
+}
+
+// ask calls f, one at a time, and reports whether it did: not when the lease has ended.
+func (l *lease) ask(f func()) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.over {
+		f()
+	}
+	return !l.over
+}
+
+// end waits for the present call of ask and allows no further one.
+func (l *lease) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.over = true
 }
 
 // contentsOf returns the content hashes of messages and results, without the items that are left out.

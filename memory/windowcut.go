@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"slices"
 	"strconv"
-	"sync"
 
 	"remora/memory/layer"
 	"remora/memory/pipeline"
@@ -27,9 +26,6 @@ type windowCut struct {
 	start view.WindowStart
 	view  []wire.Item // what is sent
 	kept  []wire.Item // of the conversation in view
-
-	mu   sync.Mutex
-	over bool // layers have recalled
 }
 
 // newWindowCut returns where the window has cut the whole conversation, nil where it has not or no layer asks.
@@ -41,36 +37,22 @@ func newWindowCut(a *assembly) *windowCut {
 }
 
 // of returns the cut for layers. items are the items that the view was chosen from.
-func (w *windowCut) of(items []wire.Item, v *view.View) *layer.WindowCut {
+func (w *windowCut) of(l *lease, items []wire.Item, v *view.View) *layer.WindowCut {
 	if w == nil {
 		return nil
 	}
 	w.view, w.kept = v.Items, pipeline.Pick(items, v.Kept)
-	return &layer.WindowCut{
-		Place: untilOver(w, w.name), Lost: untilOver(w, w.readLost), Shown: untilOver(w, w.readShown),
-	}
+	return &layer.WindowCut{Place: during(l, w.name), Lost: during(l, w.readLost), Shown: during(l, w.readShown)}
 }
 
-// untilOver asks the cut for something, one layer at a time, while layers recall.
-func untilOver[T any](w *windowCut, ask func(context.Context) (T, error)) func(context.Context) (T, error) {
+// during returns read for the time of a lease.
+func during[T any](l *lease, read func(context.Context) (T, error)) func(context.Context) (T, error) {
 	return func(ctx context.Context) (told T, err error) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if w.over {
-			return told, layer.ErrCutOver
+		if !l.ask(func() { told, err = read(ctx) }) {
+			err = layer.ErrCutOver
 		}
-		return ask(ctx)
+		return told, err
 	}
-}
-
-// end says that layers have recalled. Those that ran out of time get nothing any more.
-func (w *windowCut) end() {
-	if w == nil {
-		return
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.over = true
 }
 
 // name tells the cut from others of the session, those on other branches too.

@@ -122,15 +122,16 @@ func TestLedgerOfAWindowByTokens(t *testing.T) {
 
 // keeper is a layer that records the cut.
 type keeper struct {
-	lost []wire.Item // read while it recalls
-	cut  *layer.WindowCut
+	lost   []wire.Item // read while it recalls
+	cut    *layer.WindowCut
+	inView func(wire.Hash) bool
 }
 
 func (*keeper) OfView() bool { return true }
 
 func (k *keeper) Recall(ctx context.Context, t *layer.Turn, _ layer.State, _ int) (_ layer.Recalled, err error) {
 	if t.Cut != nil {
-		k.cut = t.Cut
+		k.cut, k.inView = t.Cut, t.InView
 		k.lost, err = t.Cut.Lost(ctx)
 	}
 	return layer.Recalled{}, err
@@ -151,6 +152,9 @@ func TestCutIsReadDuringRecall(t *testing.T) {
 		if items, err := read(t.Context()); err == nil {
 			t.Errorf("read too late: %v", items)
 		}
+	}
+	if said := answer(t, "a:3").Reply.Choices[0][0]; k.inView(said.ContentHash()) {
+		t.Error("looked at too late: the view")
 	}
 }
 
