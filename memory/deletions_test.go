@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -906,6 +907,52 @@ func (quick) Forget(_ context.Context, _ *layer.Turn, s layer.State, gone func(s
 		return nil, nil
 	}
 	return layer.Encode(all)
+}
+
+// talking is a layer in whose hook another turn of the session is committed.
+type talking struct {
+	quick
+	talk func()
+}
+
+func (f talking) Forget(ctx context.Context, t *layer.Turn, s layer.State, gone func(string) bool) (layer.State, error) {
+	f.talk()
+	return f.quick.Forget(ctx, t, s, gone)
+}
+
+// TestForgettingLocksNoSession: layers may take long to forget what a turn under way has taught them of a deleted session. Others,
+// which share its lock, are written meanwhile.
+func TestForgettingLocksNoSession(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var l *lab
+		lost := 0
+		talk := sync.OnceFunc(func() { l.turnOf(in("one", ""), "u:again", "a:fine") })
+		f := talking{talk: func() { talk() }}
+		l = newLab(t, memory.Options{
+			Lost:  func(n int) { lost += n },
+			Shape: memory.Shape{Layers: layersOf(t, pipeline.Layer{ID: "a", Kind: "test", Scope: layer.Resource, Impl: f})},
+		})
+		c := in("one", "ada")
+		l.turnOf(c, "u:one", "a:nothing")
+		turn := l.begin(c, "u:two")
+		talked := talk
+		talk = func() {}
+		if err := l.m.Delete(t.Context(), c.Scope); err != nil {
+			t.Fatal(err)
+		}
+		talk = talked
+
+		begun := time.Now()
+		turn.Commit(answer(t, "a:news"))
+		if took := time.Since(begun); took > 0 || lost > 0 {
+			t.Errorf("it took %v, and %d turns were lost", took, lost)
+		}
+		line, _ := l.transcript(c.Scope)
+		if line != "u:again a:fine" {
+			t.Errorf("stored: %q", line)
+		}
+	})
 }
 
 // TestWhatATurnUnderWayTeachesOfADeletedSession: the states of the resource are written beside the turn, which finds its session gone.

@@ -368,6 +368,7 @@ func (t *Turn) Commit(a Answer) {
 		a.Reply.Choices = nil // all of it comes with the end
 	}
 	l, w := t.layers, &t.writer
+	defer w.close() // a panic of what follows must not leave it to be written when its memory has been given to another request
 	var after func(context.Context)
 	awaited := false
 	if l != nil {

@@ -114,12 +114,24 @@ func (w *turnWriter) renew(ctx context.Context) {
 
 // finish writes the turn with its answer. It reports whether the store has it. The caller holds w.mu.
 func (w *turnWriter) finish(ctx context.Context, a *Answer) (stored bool) {
+	w.end()
+	return w.write(ctx, a)
+}
+
+// end keeps what runs beside the exchange from writing the turn. The caller holds w.mu.
+func (w *turnWriter) end() {
 	w.open.Store(false)
 	w.m.delayed.remove(w)
 	if w.renewTimer != nil {
 		w.renewTimer.Stop()
 	}
-	return w.write(ctx, a)
+}
+
+// close ends the turn also where finish was not reached: from then on the memory of its request belongs to others.
+func (w *turnWriter) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.end()
 }
 
 // write stores the turn's current state (true), or else spools it. A nil answer is still pending.
@@ -242,7 +254,11 @@ func (w *turnWriter) store(ctx context.Context, a *Answer) error {
 	if err == nil && a != nil && w.entry.Order.OthersParked() {
 		w.m.parked.release(w.call.Scope)
 	}
-	if w.entry.Gone() && !before && !w.deleted {
+	switch {
+	case w.deleted && err == nil:
+		w.unlock() // hooks of layers run
+		w.m.forgetTurn(ctx, w.call.Scope)
+	case w.entry.Gone() && !before && !w.deleted:
 		w.m.missing.log(w.m, w.call.Scope)
 	}
 	return err
@@ -289,7 +305,6 @@ func (w *turnWriter) commit(ctx context.Context, a *Answer) error {
 		}
 		return err
 	}
-	w.m.forgetTurn(ctx, w.call.Scope)
 	return nil
 }
 

@@ -1,7 +1,9 @@
 package memory_test
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -11,6 +13,7 @@ import (
 	"remora/cache/stores"
 	"remora/memory"
 	"remora/memory/layer"
+	"remora/memory/pipeline"
 	"remora/wire"
 	"remora/wire/dialects"
 )
@@ -207,4 +210,53 @@ func TestTurnIDs(t *testing.T) {
 	if off := time.UnixMilli(ms).Sub(before); len(id) != 26 || id[0] > '7' || off < -time.Second || off > time.Minute {
 		t.Errorf("%s was made at %s", id, time.UnixMilli(ms))
 	}
+}
+
+// computing is a layer whose hooks run in the goroutine of Commit.
+type computing struct{ quick }
+
+func (computing) Inline() bool { return true }
+
+// TestNothingIsWrittenAfterCommit: the memory of a request is used for another one as soon as Commit has returned, also where it
+// has panicked.
+func TestNothingIsWrittenAfterCommit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		panics := false
+		p, err := pipeline.New([]pipeline.Layer{{ID: "a", Kind: "test", Scope: layer.Thread, Impl: computing{}}}, pipeline.Options{Now: func() time.Time {
+			if panics {
+				panic("BUG")
+			}
+			return time.Now()
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := newLab(t, memory.Options{Shape: memory.Shape{Layers: p}})
+		body := []byte(`{"model":"m","messages":[{"role":"user","content":"mine"}]}`)
+		req, err := wire.Parse(dialects.Chat, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		turn, err := l.m.Begin(t.Context(), memory.Call{Scope: scope, Request: req})
+		if err != nil {
+			t.Fatal(err)
+		}
+		turn.Forwarded()
+
+		panics = true
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("Commit has not panicked")
+				}
+			}()
+			turn.Commit(answer(t, "a:hi"))
+		}()
+		copy(body[bytes.Index(body, []byte("mine")):], "YOUR")
+		time.Sleep(time.Minute) // virtual
+		if n, err := l.tryTranscript(); n > 0 || err != nil && !errors.Is(err, memory.ErrNoSession) {
+			t.Errorf("%d items are stored, %v", n, err)
+		}
+	})
 }
