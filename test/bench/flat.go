@@ -33,22 +33,22 @@ const (
 	flatStep     = 200
 )
 
-// flatness is the cost of a habit per turn.
+// flatness is the cost of a habit with few and with many stored items.
 type flatness struct {
-	Variant    string  `json:"variant"`
-	Habit      string  `json:"habit"`
-	FewItems   int     `json:"few_items"`
-	ManyItems  int     `json:"many_items"`
-	FewCPU     float64 `json:"few_cpu_ms"` // proxy and Redis together
-	ManyCPU    float64 `json:"many_cpu_ms"`
-	FewP50     float64 `json:"few_p50_ms"`
-	ManyP50    float64 `json:"many_p50_ms"`
-	CPURatio   float64 `json:"cpu_ratio"`
-	LatencyRel float64 `json:"p50_ratio"`
+	variant, habit string
+	few, many      costs
 }
 
-// worst returns the larger one of the ratios.
-func (f flatness) worst() float64 { return max(f.CPURatio, f.LatencyRel) }
+// costs are the costs of a turn, by block, in ms: the CPU time of proxy and Redis together, and the median latency.
+type costs struct {
+	items    int
+	cpu, p50 []float64
+}
+
+// worst returns the larger one of the ratios between many items and few.
+func (f *flatness) worst() float64 {
+	return max(median(f.many.cpu)/median(f.few.cpu), median(f.many.p50)/median(f.few.p50))
+}
 
 // flat measures one habit on one instance, alternating blocks of short and of long sessions.
 func (t *trial) flat(h habit) (flatness, error) {
@@ -65,8 +65,7 @@ func (t *trial) flat(h habit) (flatness, error) {
 		return flatness{}, fmt.Errorf("store %d items: %w", flatMany, err)
 	}
 
-	out := flatness{Variant: t.variant.name, Habit: h.name, FewItems: h.few, ManyItems: flatMany}
-	var fewCPU, manyCPU, fewP50, manyP50 []float64
+	out := flatness{variant: t.variant.name, habit: h.name, few: costs{items: h.few}, many: costs{items: flatMany}}
 	for block := range t.plan.flatBlocks {
 		t.phase = fmt.Sprintf("few%d", block)
 		few, err := t.crew(flatConns, said, h.fewTurns(), flatSessions)
@@ -76,19 +75,17 @@ func (t *trial) flat(h habit) (flatness, error) {
 		few.setHeader(h.header)
 		_, err = few.closedLoop(0, flatSessions)
 		if err == nil {
-			err = t.block(few, perBlock, &fewCPU, &fewP50)
+			err = t.block(few, perBlock, &out.few)
 		}
 		few.close()
 		if err == nil {
-			err = t.block(many, perBlock, &manyCPU, &manyP50)
+			err = t.block(many, perBlock, &out.many)
 		}
 		if err != nil {
 			return flatness{}, err
 		}
 	}
 
-	out.FewCPU, out.ManyCPU, out.FewP50, out.ManyP50 = median(fewCPU), median(manyCPU), median(fewP50), median(manyP50)
-	out.CPURatio, out.LatencyRel = out.ManyCPU/out.FewCPU, out.ManyP50/out.FewP50
 	if math.IsNaN(out.worst()) {
 		return out, fmt.Errorf("measure cost per turn: nothing was measured")
 	}
@@ -96,7 +93,7 @@ func (t *trial) flat(h habit) (flatness, error) {
 }
 
 // block measures one block of turns.
-func (t *trial) block(c *crew, count int, cpu, latency *[]float64) error {
+func (t *trial) block(c *crew, count int, into *costs) error {
 	t.begin()
 	got, err := c.closedLoop(time.Minute, count)
 	if err != nil {
@@ -104,8 +101,8 @@ func (t *trial) block(c *crew, count int, cpu, latency *[]float64) error {
 	}
 	proxy, store := t.used(len(got.latencies))
 	t.check(got)
-	*cpu = append(*cpu, (proxy+store)*1e3)
-	*latency = append(*latency, quantile(millis(got.latencies), 0.5))
+	into.cpu = append(into.cpu, (proxy+store)*1e3)
+	into.p50 = append(into.p50, quantile(millis(got.latencies), 0.5))
 	return nil
 }
 

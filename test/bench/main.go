@@ -6,14 +6,12 @@
 //
 //	go run ./test/bench            everything, under 8 minutes
 //	go run ./test/bench -quick     about 2 minutes; the figures are less precise
-//	go run ./test/bench -json      the values of every round
 //
 // It reads processor time from the kernel, which only works on Linux.
 package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -32,8 +30,8 @@ func main() { process.Main("bench", run) }
 
 // options are the command line.
 type options struct {
-	quick, asJSON  bool
-	dir, remora    string
+	quick          bool
+	remora         string
 	only, variants string // lists, empty for all
 	role           string
 	upstream       string
@@ -45,8 +43,6 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	var o options
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.BoolVar(&o.quick, "quick", false, "fewer and shorter rounds, about 2 minutes")
-	f.BoolVar(&o.asJSON, "json", false, "print the values of every round as JSON")
-	f.StringVar(&o.dir, "dir", "", "create stores in this `folder` instead of the system's temporary one")
 	f.StringVar(&o.only, "only", "", "`phases` to run, separated by commas: "+strings.Join(phaseNames(), ", ")+", flat")
 	f.StringVar(&o.variants, "variants", "", "`variants` to run, separated by semicolons, as the table names them")
 	f.StringVar(&o.remora, "remora", "", "measure this `binary` instead of building one")
@@ -71,18 +67,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if o.asJSON {
-		enc := json.NewEncoder(stdout)
-		enc.SetIndent("", "  ")
-		return enc.Encode(r.summary())
-	}
 	_, err = io.WriteString(stdout, r.markdown())
 	return err
 }
 
 // compare runs the benchmark and returns the report.
 func compare(ctx context.Context, o options, progress io.Writer) (r *report, err error) {
-	dir, err := os.MkdirTemp(o.dir, "remora-bench-")
+	dir, err := os.MkdirTemp("", "remora-bench-")
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// measure is the name of a figure of a variant, with its unit. It is the key in the JSON output.
+// measure is the name of a figure of a variant, with its unit.
 type measure string
 
 const (

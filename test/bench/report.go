@@ -26,10 +26,10 @@ type report struct {
 
 // target is a target of the project, and the measured value.
 type target struct {
-	Name  string  `json:"name"`
-	Value float64 `json:"value"`
-	Aim   string  `json:"aim"`
-	Met   bool    `json:"met"`
+	name  string
+	value float64
+	aim   string
+	met   bool
 }
 
 func atLeast(limit float64, name string, value float64) target {
@@ -55,7 +55,7 @@ func (r *report) targets() []target {
 		atMost(2, "ms", "256 KB with a session: CPU of a request", worst(r.sessions(), median, bigCPU)),
 	}
 	for _, f := range r.flatness {
-		name := fmt.Sprintf("%s, %s: cost with %d items stored, of that with %d", f.Variant, f.Habit, f.ManyItems, f.FewItems)
+		name := fmt.Sprintf("%s, %s: cost with %d items stored, of that with %d", f.variant, f.habit, f.many.items, f.few.items)
 		all = append(all, atMost(1.3, "times", name, f.worst()))
 	}
 	all = append(all,
@@ -63,7 +63,7 @@ func (r *report) targets() []target {
 		atMost(60, "MB", "memory when idle", worst(r.remora(), median, idleMemory)),
 		atMost(100, "ms", "start to first answer", worst(r.remora(), median, startup)),
 	)
-	return slices.DeleteFunc(all, func(t target) bool { return math.IsNaN(t.Value) })
+	return slices.DeleteFunc(all, func(t target) bool { return math.IsNaN(t.value) })
 }
 
 // remora returns Remora's variants; sessions those with a session and only a window, for which there are targets.
@@ -165,10 +165,10 @@ func (r *report) markdown() string {
 	out.WriteString("\n| target | measured | aim | |\n|---|---|---|---|\n")
 	for _, t := range r.targets() {
 		verdict := "met"
-		if !t.Met {
+		if !t.met {
 			verdict = "**missed**"
 		}
-		fmt.Fprintf(&out, "| %s | %s | %s | %s |\n", t.Name, significant(t.Value), t.Aim, verdict)
+		fmt.Fprintf(&out, "| %s | %s | %s | %s |\n", t.name, significant(t.value), t.aim, verdict)
 	}
 	for _, p := range r.problems {
 		fmt.Fprintf(&out, "\nPROBLEM: %s\n", p)
@@ -183,7 +183,7 @@ func (r *report) writeFlatness(out *strings.Builder) {
 	out.WriteString("\n| cost of a turn, by stored items | few | CPU ms | p50 ms | many | CPU ms | p50 ms |\n|---|---|---|---|---|---|---|\n")
 	for _, f := range r.flatness {
 		fmt.Fprintf(out, "| %s, %s | %d | %.3f | %.2f | %d | %.3f | %.2f |\n",
-			f.Variant, f.Habit, f.FewItems, f.FewCPU, f.FewP50, f.ManyItems, f.ManyCPU, f.ManyP50)
+			f.variant, f.habit, f.few.items, median(f.few.cpu), median(f.few.p50), f.many.items, median(f.many.cpu), median(f.many.p50))
 	}
 }
 
@@ -218,20 +218,6 @@ func (r *report) machine() string {
 	return fmt.Sprintf("Medians of %d interleaved rounds, %s; load, upstream, proxy and store share %d cores; %s/%s, %s%s%s.",
 		r.plan.rounds, r.begun.Format(time.DateOnly), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version(),
 		say("nginx", "-v"), redis)
-}
-
-// summary is the report as JSON.
-type summary struct {
-	Machine  string     `json:"machine"`
-	Rounds   int        `json:"rounds"`
-	Results  results    `json:"results"`
-	Flatness []flatness `json:"flatness"`
-	Targets  []target   `json:"targets"`
-	Problems []string   `json:"problems"`
-}
-
-func (r *report) summary() summary {
-	return summary{r.machine(), r.plan.rounds, r.results, r.flatness, r.targets(), r.problems}
 }
 
 // loadAverage returns the machine's load average of the last minute, 0 if it is unknown.

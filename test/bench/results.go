@@ -1,32 +1,17 @@
 package main
 
 import (
-	"encoding/json"
 	"math"
 	"slices"
 	"time"
 )
 
-// series are the values of a measure by round, NaN for none.
-type series []float64
-
-// MarshalJSON writes NaN, which JSON does not have, as null.
-func (s series) MarshalJSON() ([]byte, error) {
-	out := make([]*float64, len(s))
-	for i := range s {
-		if !math.IsNaN(s[i]) {
-			out[i] = &s[i]
-		}
-	}
-	return json.Marshal(out)
-}
-
-// results are values by variant, measure and round.
-type results map[string]map[measure]series
+// results are values by variant, measure and round, NaN for none.
+type results map[string]map[measure][]float64
 
 func (r results) put(variant string, m measure, round int, value float64) {
 	if r[variant] == nil {
-		r[variant] = map[measure]series{}
+		r[variant] = map[measure][]float64{}
 	}
 	s := r[variant][m]
 	for len(s) <= round {
