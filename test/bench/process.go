@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -143,29 +144,31 @@ func freeAddr(ctx context.Context) (string, error) {
 	return addr, err
 }
 
-// launchRedis starts a new server. It writes nothing to disk, except for what the options in aof say.
-func launchRedis(ctx context.Context, dir, aof string) (*child, string, error) {
+// startRedis starts a server that runs for all rounds, with its files in a new folder. It writes nothing to disk, except for what
+// the other arguments say.
+func (l *lab) startRedis(ctx context.Context, name string, args ...string) (server, error) {
 	addr, err := freeAddr(ctx)
 	if err != nil {
-		return nil, "", err
+		return server{}, err
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, "", err
+	dir := filepath.Join(l.dir, name)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return server{}, err
 	}
 	_, port, _ := net.SplitHostPort(addr) // it has one
-	args := []string{"--bind", "127.0.0.1", "--port", port, "--dir", dir, "--save", "", "--auto-aof-rewrite-percentage", "0"}
-	p, err := launch(ctx, "redis-server", append(args, strings.Fields(aof)...)...)
+	args = append([]string{"--bind", "127.0.0.1", "--port", port, "--dir", dir, "--save", "", "--auto-aof-rewrite-percentage", "0"}, args...)
+	p, err := launch(ctx, "redis-server", args...)
 	if err != nil {
-		return nil, "", err
+		return server{}, err
 	}
+	l.children = append(l.children, p)
 	for range 200 {
 		if err = flushRedis(ctx, addr); err == nil {
-			return p, addr, nil
+			return server{p, addr}, nil
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	p.stop()
-	return nil, "", fmt.Errorf("start redis-server: %w: %s", err, p.printed())
+	return server{}, fmt.Errorf("start redis-server: %w: %s", err, p.printed())
 }
 
 // flushRedis empties a server.

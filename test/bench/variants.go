@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,11 +49,12 @@ type instance struct {
 
 // lab is shared by all variants of a run.
 type lab struct {
-	dir      string // temporary
-	self     string // this program
-	upstream string // address
-	remora   string // the binary under test
-	redis    map[string]server
+	dir      string   // temporary
+	self     string   // this program
+	upstream string   // address
+	remora   string   // the binary under test
+	redis    server   // with an append-only file; without a process if there is no redis-server
+	redisRAM server   // without one
 	children []*child // processes that run for all rounds
 }
 
@@ -70,7 +72,7 @@ type server struct {
 
 // newLab builds Remora, and starts the processes that run for all rounds.
 func newLab(ctx context.Context, dir string, o options) (*lab, error) {
-	l := &lab{dir: dir, redis: map[string]server{}}
+	l := &lab{dir: dir}
 	var err error
 	if l.self, err = os.Executable(); err != nil {
 		return nil, err
@@ -86,42 +88,36 @@ func newLab(ctx context.Context, dir string, o options) (*lab, error) {
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		return l, nil //nolint:nilerr // variants with Redis are left out
 	}
-	for name, aof := range map[string]string{onRedis: "--appendonly yes --appendfsync everysec", onRedisRAM: "--appendonly no"} {
-		var s server
-		if s.proc, s.addr, err = launchRedis(ctx, filepath.Join(dir, fmt.Sprintf("redis%d", len(l.redis))), aof); err != nil {
-			l.stop()
-			return nil, err
-		}
-		l.redis[name], l.children = s, append(l.children, s.proc)
+	l.redis, err = l.startRedis(ctx, "redis", "--appendonly", "yes", "--appendfsync", "everysec")
+	if err == nil {
+		l.redisRAM, err = l.startRedis(ctx, "redis-ram", "--appendonly", "no")
+	}
+	if err != nil {
+		l.stop()
+		return nil, err
 	}
 	return l, nil
 }
 
 // variants returns the variants that this machine can run.
 func (l *lab) variants() []variant {
-	all := []variant{{name: direct, start: startDirect}}
-	if _, err := exec.LookPath("nginx"); err == nil {
-		all = append(all, variant{name: nginx, start: startNginx})
+	all := []variant{
+		{name: direct, start: startDirect},
+		{name: nginx, start: startNginx},
+		{name: bare, start: startBare("")},
+		{name: bareRedis, start: withRedis(l.redis, startBare(l.redis.addr))},
+		{name: none, start: remoraOn("memory:", windowOnly)},
+		{name: onMemory, named: true, start: remoraOn("memory:", windowOnly)},
+		{name: onBolt, named: true, start: remoraOn("bolt:remora.db", windowOnly)},
+		{name: onRedis, named: true, start: remoraOnRedis(l.redis, windowOnly)},
+		{name: onRedisRAM, named: true, start: remoraOnRedis(l.redisRAM, windowOnly)},
+		{name: shipped, named: true, start: remoraOnRedis(l.redis, "")},
+		{name: withLayers, named: true, start: remoraOnRedis(l.redis, layered)},
 	}
-	all = append(all, variant{name: bare, start: startBare("")})
-	if s, ok := l.redis[onRedis]; ok {
-		all = append(all, variant{name: bareRedis, start: withRedis(s, startBare(s.addr))})
-	}
-	all = append(all,
-		variant{name: none, start: remoraOn("memory:", windowOnly)},
-		variant{name: onMemory, named: true, start: remoraOn("memory:", windowOnly)},
-		variant{name: onBolt, named: true, start: remoraOn("bolt:remora.db", windowOnly)},
-	)
-	for _, name := range []string{onRedis, onRedisRAM} {
-		if s, ok := l.redis[name]; ok {
-			all = append(all, variant{name: name, named: true, start: remoraOnRedis(s, windowOnly)})
-		}
-	}
-	if s, ok := l.redis[onRedis]; ok {
-		all = append(all, variant{name: shipped, named: true, start: remoraOnRedis(s, "")})
-		all = append(all, variant{name: withLayers, named: true, start: remoraOnRedis(s, layered)})
-	}
-	return all
+	_, noNginx := exec.LookPath("nginx")
+	return slices.DeleteFunc(all, func(v variant) bool {
+		return v.name == nginx && noNginx != nil || strings.Contains(v.name, "Redis") && l.redis.proc == nil
+	})
 }
 
 func startDirect(_ context.Context, l *lab, _ string) (*instance, error) {
