@@ -3,7 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"embed"
+	_ "embed" // the sample
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,53 +12,38 @@ import (
 	"strings"
 )
 
-// profile is the shape of a generated session. The profiles together match five recorded sessions: 2,458 items, 952 tool calls,
-// 24 user messages, runs of up to hundreds of items, a full history of 83,000 tokens per request.
+// profile is the shape of a generated session. The profiles together have the proportions of five recorded sessions: 2,504 items,
+// 976 tool calls, 24 user messages, runs of up to hundreds of items.
 type profile struct {
-	name    string
-	seed    uint64
-	rounds  []int // answers between one user text and the next
-	compact []int // answers after which the client compacts its history
-	way     way   // how it compacts it
-	huge    []int // sizes of the largest tool results in KiB, spread over the session
-	scale   float64
+	name      string
+	seed      uint64
+	rounds    []int      // answers between one user text and the next
+	compactAt int        // the answer after which the client compacts its history; 0 for never
+	compact   compaction // how it does, besides the text
+	huge      []int      // sizes of the largest tool results in KiB, spread over the session
+	scale     float64
 }
-
-// way is how an agent compacts its history.
-type way uint8
-
-const (
-	toOneMessage way = iota // everything becomes one user message
-	toPrompts               // user messages are kept, and a summary follows
-	keepingSix              // a summary, and the last six answers
-)
 
 func profiles() []profile {
 	return []profile{
-		{name: "rename", seed: 1, rounds: []int{6, 82, 166, 12, 28}, compact: []int{225}, way: toOneMessage, huge: []int{64, 96}, scale: 0.93},
-		{name: "flaky-test", seed: 2, rounds: []int{2, 122, 20, 6}, compact: []int{128}, way: toPrompts, huge: []int{200}, scale: 0.93},
+		{name: "rename", seed: 1, rounds: []int{6, 82, 166, 12, 28}, compactAt: 225, huge: []int{64, 96}, scale: 0.93},
+		{name: "flaky-test", seed: 2, rounds: []int{2, 122, 20, 6}, compactAt: 128, compact: compaction{Prompts: true}, huge: []int{200}, scale: 0.93},
 		{name: "new-endpoint", seed: 3, rounds: []int{8, 24, 37, 18, 32, 24}, huge: []int{72}, scale: 0.93},
-		{name: "upgrade", seed: 4, rounds: []int{3, 46, 85, 9}, compact: []int{118}, way: toPrompts, huge: []int{120}, scale: 0.93},
-		{name: "compacted", seed: 5, rounds: []int{5, 16, 57, 49, 19}, compact: []int{104}, way: keepingSix, huge: []int{80}, scale: 0.93},
+		{name: "upgrade", seed: 4, rounds: []int{3, 46, 85, 9}, compactAt: 118, compact: compaction{Prompts: true}, huge: []int{120}, scale: 0.93},
+		{name: "compacted", seed: 5, rounds: []int{5, 16, 57, 49, 19}, compactAt: 104, compact: compaction{Keep: 6}, huge: []int{80}, scale: 0.93},
 	}
 }
 
 // sampleProfile is the profile of the shipped session: as long as the others, with smaller results and one of 64 KiB.
 func sampleProfile() profile {
-	return profile{name: "sample", seed: 6, rounds: []int{3, 25, 90, 40, 6}, compact: []int{130}, way: keepingSix, huge: []int{64}, scale: 0.25}
+	return profile{name: "sample", seed: 6, rounds: []int{3, 25, 90, 40, 6}, compactAt: 130, compact: compaction{Keep: 6}, huge: []int{64}, scale: 0.25}
 }
 
 //go:embed sessions/sample.jsonl
-var sampleFile embed.FS
+var sampleFile []byte
 
 // sample returns the shipped session.
-func sample() ([]*session, error) {
-	raw, err := sampleFile.ReadFile("sessions/sample.jsonl")
-	if err != nil {
-		return nil, err
-	}
-	return parse(bytes.NewReader(raw), "sample")
-}
+func sample() ([]*session, error) { return parse(bytes.NewReader(sampleFile), "sample") }
 
 // seeded returns the profiles for other sessions of the same shapes; with 0, those of the targets and the published figures.
 func seeded(seed uint64) []profile {
@@ -194,14 +179,10 @@ func (g *author) loop() {
 		g.line(r)
 	}
 
-	if slices.Contains(g.compact, g.answer) {
-		c := object{"type": "client_compaction", "text": g.handover(), "keep": 0}
-		switch g.way {
-		case toPrompts:
+	if g.answer == g.compactAt {
+		c := object{"type": "client_compaction", "text": g.handover(), "keep": g.compact.Keep}
+		if g.compact.Prompts {
 			c["prompts"] = true
-		case keepingSix:
-			c["keep"] = 6
-		case toOneMessage:
 		}
 		g.line(c)
 	}

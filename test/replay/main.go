@@ -137,7 +137,7 @@ func (o *options) policies() ([]*policy, error) {
 	return chosen, nil
 }
 
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	var o options
 	if err := o.read(args, stderr); err != nil {
 		return err
@@ -162,11 +162,30 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 
-	rep, err := compare(ctx, &o, sessions, func(l *lab) ([]*result, error) {
-		return l.table(ctx, policies, spoken, stderr)
-	})
+	dir, err := os.MkdirTemp("", "remora-replay-")
 	if err != nil {
 		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	l := &lab{dir: dir, sessions: sessions, texts: newTexts(), head: o.head, idle: o.idle}
+	if l.binary, err = process.BuildUnless(ctx, o.binary, dir); err != nil {
+		return err
+	}
+	if l.meter, err = newMeter(); err != nil {
+		return err
+	}
+	defer l.meter.Close()
+
+	rep := &report{sessions: sessions, surcharge: o.surcharge, head: o.head, idle: o.idle, foreign: len(o.in) > 0 && !o.check}
+	for _, d := range spoken {
+		for _, p := range policies {
+			_, _ = fmt.Fprintf(stderr, "%s, %s\n", p.name, d) // progress only
+			r, err := l.measure(ctx, p, d)
+			if err != nil {
+				return err
+			}
+			rep.results = append(rep.results, r)
+		}
 	}
 	if _, err := io.WriteString(stdout, rep.markdown()); err != nil {
 		return err
@@ -175,42 +194,4 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return fmt.Errorf("missed: %s", strings.Join(missed, "; "))
 	}
 	return nil
-}
-
-// compare creates a lab, calls measure, and returns the report. It removes all files.
-func compare(ctx context.Context, o *options, sessions []*session, measure func(*lab) ([]*result, error)) (rep *report, err error) {
-	dir, err := os.MkdirTemp("", "remora-replay-")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	l := &lab{dir: dir, sessions: sessions, texts: newTexts(), head: o.head, idle: o.idle}
-	if l.binary, err = process.BuildUnless(ctx, o.binary, dir); err != nil {
-		return nil, err
-	}
-	if l.meter, err = newMeter(); err != nil {
-		return nil, err
-	}
-	defer l.meter.Close()
-	results, err := measure(l)
-	if err != nil {
-		return nil, err
-	}
-	return &report{sessions: sessions, results: results, surcharge: o.surcharge, head: o.head, idle: o.idle, foreign: len(o.in) > 0 && !o.check}, nil
-}
-
-// table measures every policy in every dialect, and prints progress.
-func (l *lab) table(ctx context.Context, policies []*policy, spoken []wire.Dialect, progress io.Writer) ([]*result, error) {
-	var all []*result
-	for _, d := range spoken {
-		for _, p := range policies {
-			_, _ = fmt.Fprintf(progress, "%s, %s\n", p.name, d) // progress only
-			r, err := l.measure(ctx, p, d)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, r)
-		}
-	}
-	return all, nil
 }

@@ -122,62 +122,61 @@ func (r *report) notes(b *strings.Builder) {
 	}
 }
 
-// target is a target of the recommended policy, and its result.
+// target is a target of a policy, and its result.
 type target struct {
-	text string
-	met  bool
+	of, text string
+	met      bool
 }
 
-func (r *report) targets(res *result) []target {
-	cost, cached, cut := r.relative(res, prices[0]), share(res.cached, res.tokens), share(res.stringsCut, res.strings)
-	most, mostLost := mostCost, mostCut
-	if res.policy == defaults {
-		most, mostLost = mostCostShipped, mostCutShipped
-	}
-	all := []target{
-		{fmt.Sprintf("orphans: %d, want 0", res.orphans), res.orphans == 0},
-		{fmt.Sprintf("requests without a user message: %d, want 0", res.userless), res.userless == 0},
-		{fmt.Sprintf("requests refused: %d, want 0", res.refused), res.refused == 0},
-		{fmt.Sprintf("cost at 0.1: %.3f of what clients would pay, want at most %.2f", cost, most), cost <= most},
-		{fmt.Sprintf("needed but cut: %.2f %%, want at most %.1f %%", 100*cut, 100*mostLost), cut <= mostLost},
-	}
-	if res.policy == recommended {
-		all = append(all, target{fmt.Sprintf("cached: %.1f %%, want at least %.0f %%", 100*cached, 100*leastCached), cached >= leastCached})
+// targets returns the targets of the results that have some.
+func (r *report) targets() []target {
+	var all []target
+	for _, res := range r.results {
+		if res.policy != recommended && res.policy != defaults {
+			continue
+		}
+		add := func(met bool, format string, args ...any) {
+			all = append(all, target{fmt.Sprintf("%s, %s", res.policy, res.dialect), fmt.Sprintf(format, args...), met})
+		}
+		cost, cached, cut := r.relative(res, prices[0]), share(res.cached, res.tokens), share(res.stringsCut, res.strings)
+		most, mostLost := mostCost, mostCut
+		if res.policy == defaults {
+			most, mostLost = mostCostShipped, mostCutShipped
+		}
+
+		add(res.orphans == 0, "orphans: %d, want 0", res.orphans)
+		add(res.userless == 0, "requests without a user message: %d, want 0", res.userless)
+		add(res.refused == 0, "requests refused: %d, want 0", res.refused)
+		add(cost <= most, "cost at 0.1: %.3f of what clients would pay, want at most %.2f", cost, most)
+		add(cut <= mostLost, "needed but cut: %.2f %%, want at most %.1f %%", 100*cut, 100*mostLost)
+		if res.policy == recommended {
+			add(cached >= leastCached, "cached: %.1f %%, want at least %.0f %%", 100*cached, 100*leastCached)
+		}
 	}
 	return all
 }
 
-// judged reports whether a policy has targets.
-func (res *result) judged() bool { return res.policy == recommended || res.policy == defaults }
-
-// verdicts prints the results of the policies with targets. Targets are for the generated sessions; for others they are only
-// checked with -check.
+// verdicts prints the results of the targets. They are for the generated sessions; for others they are only checked with -check.
 func (r *report) verdicts(b *strings.Builder) {
 	if r.foreign {
 		return
 	}
-	for _, res := range r.results {
-		if !res.judged() {
-			continue
+	of := ""
+	for _, t := range r.targets() {
+		if t.of != of {
+			of = t.of
+			fmt.Fprintf(b, "\nTargets of %s:\n", of)
 		}
-		fmt.Fprintf(b, "\nTargets of %s, %s:\n", res.policy, res.dialect)
-		for _, t := range r.targets(res) {
-			fmt.Fprintf(b, "%s  %s\n", map[bool]string{true: "pass", false: "FAIL"}[t.met], t.text)
-		}
+		fmt.Fprintf(b, "%s  %s\n", map[bool]string{true: "pass", false: "FAIL"}[t.met], t.text)
 	}
 }
 
 // missed returns the targets that were not met.
 func (r *report) missed() []string {
 	var all []string
-	for _, res := range r.results {
-		if !res.judged() {
-			continue
-		}
-		for _, t := range r.targets(res) {
-			if !t.met {
-				all = append(all, fmt.Sprintf("%s, %s: %s", res.policy, res.dialect, t.text))
-			}
+	for _, t := range r.targets() {
+		if !t.met {
+			all = append(all, t.of+": "+t.text)
 		}
 	}
 	return all
