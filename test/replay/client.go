@@ -28,7 +28,6 @@ type agent struct {
 	session *session
 	cue     func(*step) // sets upstream's next answer
 	own     ledger      // of the client's own requests
-	dry     bool        // send nothing: use the recorded answers
 
 	head    []byte // of a body, up to the history
 	history []entry
@@ -163,12 +162,6 @@ func (a *agent) say(role wire.Role, text string) {
 // ask sends the history, and adds the answer to it unchanged.
 func (a *agent) ask(ctx context.Context, st *step) error {
 	a.cue(st)
-	if a.dry {
-		a.answers++
-		a.recall(st)
-		return nil
-	}
-
 	path := "/v1/responses"
 	if a.dialect == dialects.Chat {
 		path = "/v1/chat/completions"

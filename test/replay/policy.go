@@ -10,7 +10,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"remora/memory/tokens"
 	"remora/test/process"
@@ -79,33 +80,25 @@ type lab struct {
 	idle        bool // the prompt cache expires before each user message
 }
 
-// headroom returns the number of tokens to add to a session's instructions and tools.
-func (l *lab) headroom(s *session, d wire.Dialect) (int, error) {
+// newLedger returns the ledger of a session, whose instructions and tools cost l.head.
+func (l *lab) newLedger(s *session, d wire.Dialect) (ledger, error) {
+	of := ledger{led: s.instructions != ""}
 	if l.head == 0 {
-		return 0, nil
+		return of, nil
 	}
 	a := &agent{dialect: d, session: s}
 	a.head = a.opening()
 	for _, in := range s.steps[0].input {
 		if err := a.take(in); err != nil {
-			return 0, err
+			return of, err
 		}
 	}
 	req, err := wire.Parse(d, a.body())
 	if err != nil {
-		return 0, err
+		return of, err
 	}
-	first := ledger{led: s.instructions != ""}
-	first.price(l.meter, req, l.head)
-	return first.more, nil
-}
-
-// cold reports whether the prompt cache has expired before a step.
-func (l *lab) cold(a *agent, st *step) bool { return l.idle && a.answers > 0 && st.prompted() }
-
-func (l *lab) newLedger(s *session, d wire.Dialect) (ledger, error) {
-	more, err := l.headroom(s, d)
-	return ledger{led: s.instructions != "", more: more}, err
+	of.price(l.meter, req, l.head)
+	return of, nil
 }
 
 // measure replays all sessions through a new proxy with a policy.
@@ -166,31 +159,24 @@ func (l *lab) start(ctx context.Context, dir string, u *upstream, p *policy) (*p
 func (l *lab) play(ctx context.Context, u *upstream, url string, d wire.Dialect) ([]*agent, error) {
 	transport := &http.Transport{MaxIdleConnsPerHost: len(l.sessions)}
 	defer transport.CloseIdleConnections()
-	var (
-		agents  = make([]*agent, len(l.sessions))
-		errs    = make([]error, len(l.sessions))
-		free    = make(chan struct{}, max(2, runtime.GOMAXPROCS(0)))
-		playing sync.WaitGroup
-	)
+	agents := make([]*agent, len(l.sessions))
+	var g errgroup.Group
+	g.SetLimit(max(2, runtime.GOMAXPROCS(0)))
 	for i, s := range l.sessions {
-		a := &agent{http: &http.Client{Transport: transport}, url: url, dialect: d, session: s}
-		if a.own, errs[i] = l.newLedger(s, d); errs[i] != nil {
-			continue
+		own, err := l.newLedger(s, d)
+		if err != nil {
+			return nil, errors.Join(err, g.Wait())
 		}
+		a := &agent{http: &http.Client{Transport: transport}, url: url, dialect: d, session: s, own: own}
 		a.cue = func(st *step) {
-			cold := l.cold(a, st)
+			cold := l.idle && a.answers > 0 && st.prompted()
 			if req, err := wire.Parse(d, a.body()); err == nil { // else upstream refuses it
 				a.own.enter(l.meter, req, cold)
 			}
 			u.talks[s.name].cue(st, a.said(l.texts), cold)
 		}
 		agents[i] = a
-		free <- struct{}{}
-		playing.Go(func() {
-			errs[i] = agents[i].play(ctx)
-			<-free
-		})
+		g.Go(func() error { return a.play(ctx) })
 	}
-	playing.Wait()
-	return agents, errors.Join(errs...)
+	return agents, g.Wait()
 }
