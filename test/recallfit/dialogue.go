@@ -29,8 +29,8 @@ const folds = 5
 // everyTenth selects the questions about generated conversations: they have few wordings, so the others add nothing.
 const everyTenth = 10
 
-// dialogues returns the conversations of some files, and the generated ones if wanted.
-func dialogues(paths []string, generated bool) ([]dialogue, error) {
+// dialogues returns the conversations of some files, and the generated ones.
+func dialogues(paths []string) ([]dialogue, error) {
 	var all []dialogue
 	for _, p := range paths {
 		read, err := corpus.ReadFile(p)
@@ -40,9 +40,6 @@ func dialogues(paths []string, generated bool) ([]dialogue, error) {
 		for _, c := range read {
 			all = append(all, newDialogue(c, len(all)%folds, 1))
 		}
-	}
-	if !generated {
-		return all, nil
 	}
 	made, err := corpus.Generate(corpus.Seed)
 	for i, c := range made {

@@ -19,9 +19,9 @@ type sample struct {
 }
 
 // samplesOf computes the samples of all questions. Turns have the same indexes as in their dialogue.
-func samplesOf(all []dialogue) []sample {
+func samplesOf(all []dialogue) []*sample {
 	width := len(index.Features())
-	var samples []sample
+	var samples []*sample
 	for n := range all {
 		d := &all[n]
 		ix := index.New()
@@ -29,7 +29,7 @@ func samplesOf(all []dialogue) []sample {
 			ix.Add(t)
 		}
 		for i := range d.questions {
-			s := sample{
+			s := &sample{
 				dialogue: n, question: &d.questions[i], count: len(d.turns),
 				features: make([]float32, 0, width*len(d.turns)), sessions: make([]int, 0, len(d.turns)),
 			}

@@ -27,7 +27,6 @@ func run(_ context.Context, args []string, stdout, stderr io.Writer) error {
 	f := flag.NewFlagSet("recallfit", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	write := f.String("write", "", "write the weights to this `FILE`; without it they are only evaluated")
-	generated := f.Bool("generated", true, "fit to generated conversations too")
 	alone := f.Bool("alone", false, "write weights that were fitted to generated conversations alone")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -36,12 +35,9 @@ func run(_ context.Context, args []string, stdout, stderr io.Writer) error {
 		return errors.New("-write: want files of conversations, as LOCOMO=locomo.json for make: weights of generated ones alone " +
 			"would replace better ones (-alone writes them anyway)")
 	}
-	all, err := dialogues(f.Args(), *generated)
+	all, err := dialogues(f.Args())
 	if err != nil {
 		return err
-	}
-	if len(all) < folds {
-		return fmt.Errorf("want at least %d conversations, so that some can be left out", folds)
 	}
 
 	samples := samplesOf(all)
@@ -51,28 +47,24 @@ func run(_ context.Context, args []string, stdout, stderr io.Writer) error {
 	if *write == "" {
 		return nil
 	}
-	every := make([]*sample, len(samples))
-	for i := range samples {
-		every[i] = &samples[i]
-	}
-	return writeModel(*write, fitModel(every), len(all), len(samples))
+	return writeModel(*write, fitModel(samples), len(all), len(samples))
 }
 
 // leaveOut prints the results for each conversation's questions, with weights that were fitted to the other folds.
-func leaveOut(w io.Writer, all []dialogue, samples []sample) error {
+func leaveOut(w io.Writer, all []dialogue, samples []*sample) error {
 	var work sync.WaitGroup
 	judged := make([]figures, len(samples))
 	for left := range folds {
 		work.Go(func() {
 			var others []*sample
-			for i := range samples {
-				if all[samples[i].dialogue].fold != left {
-					others = append(others, &samples[i])
+			for _, s := range samples {
+				if all[s.dialogue].fold != left {
+					others = append(others, s)
 				}
 			}
 			m := fitModel(others)
-			for i := range samples {
-				if s := &samples[i]; all[s.dialogue].fold == left {
+			for i, s := range samples {
+				if all[s.dialogue].fold == left {
 					judged[i] = judge(&all[s.dialogue], s.question, s.rescored(m), s.sessions)
 				}
 			}

@@ -17,7 +17,7 @@ import (
 
 // TestWeightsOfTheIndex: the built-in weights find as much as when they were fitted, in three languages.
 func TestWeightsOfTheIndex(t *testing.T) {
-	all, err := dialogues(nil, true)
+	all, err := dialogues(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,26 +46,26 @@ func TestWeightsOfTheIndex(t *testing.T) {
 
 // TestFit: weights fitted to some conversations find the evidence of others, and are written as source.
 func TestFit(t *testing.T) {
-	all, err := dialogues(nil, true)
+	all, err := dialogues(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	all = all[:4]
 	samples := samplesOf(all)
 	var others []*sample
-	for i := range samples {
-		if samples[i].dialogue > 0 {
-			others = append(others, &samples[i])
+	for _, s := range samples {
+		if s.dialogue > 0 {
+			others = append(others, s)
 		}
 	}
 	m := fitModel(others)
 	var f figures
-	for i := range samples {
-		if s := &samples[i]; s.dialogue == 0 {
+	for _, s := range samples {
+		if s.dialogue == 0 {
 			f.add(judge(&all[0], s.question, s.rescored(m), s.sessions))
 		}
 	}
-	if share := f.at10 / float64(f.questions); f.questions == 0 || share < 0.5 {
+	if share := f.found[1] / float64(f.questions); f.questions == 0 || share < 0.5 {
 		t.Errorf("%.3f of the evidence of %d questions is among ten turns, want half", share, f.questions)
 	}
 

@@ -9,26 +9,28 @@ import (
 	"unicode/utf8"
 )
 
-// budgets are the sizes of a recall, in tokens.
-var budgets = []int{500, 1000, 2000, 4000}
+// ranks and budgets are the sizes of a recall, in turns and in tokens.
+var (
+	ranks   = [...]int{5, 10, 20, 50}
+	budgets = [...]int{500, 1000, 2000, 4000}
+)
 
-// figures are results for questions; each is a mean.
+// figures are results for questions; each is a sum.
 type figures struct {
 	questions               int
-	at5, at10, at20, at50   float64
-	covered                 [4]float64
+	found                   [len(ranks)]float64   // shares of the evidence among the first turns
+	covered                 [len(budgets)]float64 // shares of the evidence within the tokens
 	sessionFirst, turnFirst float64
 }
 
 func (f *figures) add(o figures) {
 	f.questions += o.questions
-	f.at5 += o.at5
-	f.at10 += o.at10
-	f.at20 += o.at20
-	f.at50 += o.at50
 	f.sessionFirst += o.sessionFirst
 	f.turnFirst += o.turnFirst
-	for i := range f.covered {
+	for i := range ranks {
+		f.found[i] += o.found[i]
+	}
+	for i := range budgets {
 		f.covered[i] += o.covered[i]
 	}
 }
@@ -54,9 +56,9 @@ func judge(d *dialogue, q *question, scores []float32, sessions []int) figures {
 		if slices.Contains(q.evidence, at) {
 			hit = share
 		}
-		for k, sum := range map[int]*float64{5: &f.at5, 10: &f.at10, 20: &f.at20, 50: &f.at50} {
+		for i, k := range ranks {
 			if rank < k {
-				*sum += hit
+				f.found[i] += hit
 			}
 		}
 		t := &d.turns[at]
@@ -102,14 +104,23 @@ func (t *table) print(title string) error {
 		return nil
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%-16s %5s  %5s %5s %5s %5s  %5s %5s %5s %5s  %5s %5s\n", title, "n", "R@5", "R@10", "R@20", "R@50", "500", "1000", "2000", "4000", "sHit1", "hit1")
+	fmt.Fprintf(&b, "%-16s %5s", title, "n")
+	for _, k := range ranks {
+		fmt.Fprintf(&b, " %5s", fmt.Sprintf("R@%d", k))
+	}
+	for _, budget := range budgets {
+		fmt.Fprintf(&b, " %5d", budget)
+	}
+	b.WriteString(" sHit1  hit1\n")
+	names := slices.Sorted(maps.Keys(t.rows))
 	t.rows["all"] = &t.all
-	names := slices.DeleteFunc(slices.Sorted(maps.Keys(t.rows)), func(name string) bool { return name == "all" })
 	for _, name := range append(names, "all") {
 		f := t.rows[name]
-		n := float64(f.questions)
-		fmt.Fprintf(&b, "%-16s %5d  %.3f %.3f %.3f %.3f  %.3f %.3f %.3f %.3f  %.3f %.3f\n", name, f.questions,
-			f.at5/n, f.at10/n, f.at20/n, f.at50/n, f.covered[0]/n, f.covered[1]/n, f.covered[2]/n, f.covered[3]/n, f.sessionFirst/n, f.turnFirst/n)
+		fmt.Fprintf(&b, "%-16s %5d", name, f.questions)
+		for _, sum := range slices.Concat(f.found[:], f.covered[:], []float64{f.sessionFirst, f.turnFirst}) {
+			fmt.Fprintf(&b, " %.3f", sum/float64(f.questions))
+		}
+		b.WriteByte('\n')
 	}
 	_, err := fmt.Fprintln(t.w, b.String())
 	return err
