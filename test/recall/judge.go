@@ -22,6 +22,9 @@ const charactersPerToken = 4
 // leastQuote is the minimum length of a line that quotes a part of a turn, in characters.
 const leastQuote = 24
 
+// longestName is the maximum length of a speaker's name at the beginning of a line, in bytes.
+const longestName = 40
+
 // measurement holds the results of one configuration's passes.
 type measurement struct {
 	layers        layers
@@ -165,7 +168,7 @@ func (t *transcript) find(text string) map[string]bool {
 	for line := range strings.Lines(text) {
 		line = flat(line)
 		head, quote := lineHead.FindStringSubmatch(line), lineFrame.FindStringSubmatch(line)[1]
-		if said, ok := cutSpeaker(quote); ok {
+		if speaker, said, ok := strings.Cut(quote, ": "); ok && len(speaker) <= longestName {
 			quote = said
 		}
 		part := utf8.RuneCountInString(quote) >= leastQuote
@@ -180,13 +183,6 @@ func (t *transcript) find(text string) map[string]bool {
 		}
 	}
 	return found
-}
-
-// cutSpeaker removes the speaker's name from a line.
-func cutSpeaker(line string) (said string, ok bool) {
-	const longest = 40 // bytes
-	name, said, ok := strings.Cut(line, ": ")
-	return said, ok && len(name) <= longest
 }
 
 // newSessions returns the sessions of turns that are not in before: those with most turns first, then the newest.

@@ -36,30 +36,21 @@ type lab struct {
 // measure asks all questions, once for each budget.
 func (l *lab) measure(ctx context.Context) (*measurement, error) {
 	m := &measurement{layers: l.layers, conversations: l.conversations, byTokens: map[int]*pass{}, byItems: map[int]*pass{}}
-	if !l.layers.variesTokens() {
-		p, err := l.pass(ctx, anyTokens, anyItems)
-		if err != nil {
-			return nil, err
-		}
-		for _, tokens := range tokenSteps {
-			m.byTokens[tokens] = p
-		}
-		return m, nil
-	}
-	for _, tokens := range tokenSteps {
-		p, err := l.pass(ctx, tokens, anyItems)
-		if err != nil {
-			return nil, err
+	var p *pass
+	var err error
+	for i, tokens := range tokenSteps {
+		if i == 0 || l.layers.variesTokens() {
+			if p, err = l.pass(ctx, tokens, anyItems); err != nil {
+				return nil, err
+			}
 		}
 		m.byTokens[tokens] = p
 	}
 	if l.layers.variesItems() {
 		for _, items := range itemSteps {
-			p, err := l.pass(ctx, anyTokens, items)
-			if err != nil {
+			if m.byItems[items], err = l.pass(ctx, anyTokens, items); err != nil {
 				return nil, err
 			}
-			m.byItems[items] = p
 		}
 	}
 	return m, nil
