@@ -148,35 +148,21 @@ func layOut(body, before string) string {
 	return "{\n" + strings.Join(lines, "\n") + "\n}"
 }
 
-// compareItems lists the items of both lists, with a diff by their longest common subsequence.
+// compareItems lists the items of both lists, in order. It is not the shortest comparison where an item occurs twice.
 func compareItems(old, items []json.RawMessage) []string {
-	common := make([][]int, len(old)+1)
-	for i := range common {
-		common[i] = make([]int, len(items)+1)
-	}
-	for i, o := range slices.Backward(old) {
-		for j, item := range slices.Backward(items) {
-			if bytes.Equal(o, item) {
-				common[i][j] = common[i+1][j+1] + 1
-			} else {
-				common[i][j] = max(common[i+1][j], common[i][j+1])
-			}
-		}
-	}
-
 	var lines []string
-	i, j := 0, 0
-	for i < len(old) || j < len(items) {
+	for len(old) > 0 || len(items) > 0 {
+		same := func(it json.RawMessage) bool { return bytes.Equal(it, old[0]) }
 		switch {
-		case i < len(old) && j < len(items) && bytes.Equal(old[i], items[j]):
-			lines = append(lines, "    "+string(items[j]))
-			i, j = i+1, j+1
-		case i < len(old) && (j == len(items) || common[i+1][j] >= common[i][j+1]):
-			lines = append(lines, "-   "+string(old[i]))
-			i++
+		case len(old) > 0 && len(items) > 0 && same(items[0]):
+			lines = append(lines, "    "+string(items[0]))
+			old, items = old[1:], items[1:]
+		case len(old) > 0 && !slices.ContainsFunc(items, same):
+			lines = append(lines, "-   "+string(old[0]))
+			old = old[1:]
 		default:
-			lines = append(lines, "+   "+string(items[j]))
-			j++
+			lines = append(lines, "+   "+string(items[0]))
+			items = items[1:]
 		}
 	}
 	return lines
