@@ -137,11 +137,11 @@ func ask(addr string, req []byte) (time.Time, error) {
 
 // freeAddr returns an unused address, which is reserved until the end of the context.
 func freeAddr(ctx context.Context) (string, error) {
-	addr, release, err := process.FreeAddr()
+	port, release, err := process.FreePort()
 	if err == nil {
 		context.AfterFunc(ctx, func() { _ = release() }) // at the end
 	}
-	return addr, err
+	return process.Loopback(port), err
 }
 
 // startRedis starts a server that runs for all rounds, with its files in a new folder. It writes nothing to disk, except for what
