@@ -85,47 +85,53 @@ func (m *chatMessage) needsContent() bool {
 		len(m.calls()) == 0 && isNull(m.FunctionCall) && isNull(m.Refusal) && isNull(m.Audio)
 }
 
-// openCalls are the calls of an assistant message, and whether they are answered.
-type openCalls struct {
-	ids      []string
-	answered map[string]bool
-}
-
 // checkAdjacency checks that every call is answered by the tool messages directly after it, and that every tool message answers
 // a call of the assistant message directly before its run.
 func checkAdjacency(messages []chatMessage) *apiError {
-	var open *openCalls
+	var calls, open []string // of the assistant message before: the ids of all its calls, and of those without an answer
 	for i := range messages {
 		m := &messages[i]
 		if m.Role == "tool" {
-			if e := open.answer(i, *m.ToolCallID); e != nil {
+			if e := checkAnswer(i, *m.ToolCallID, calls, open); e != nil {
 				return e
 			}
+			open = slices.DeleteFunc(open, func(id string) bool { return id == *m.ToolCallID })
 			continue
 		}
-		if e := open.missing(fmt.Sprintf("messages.[%d].role", i)); e != nil {
-			return e
+		if len(open) > 0 {
+			return unanswered(open, fmt.Sprintf("messages.[%d].role", i))
 		}
-		var e *apiError
-		if open, e = openedBy(i, m); e != nil {
-			return e
+		calls = nil
+		if m.Role != "assistant" {
+			continue
 		}
+		for _, c := range m.calls() {
+			if slices.Contains(calls, c.ID) {
+				return duplicateCall(i, c.ID)
+			}
+			calls = append(calls, c.ID)
+		}
+		open = slices.Clone(calls)
 	}
-	return open.missing("messages")
+	if len(open) > 0 {
+		return unanswered(open, "messages")
+	}
+	return nil
 }
 
-func openedBy(i int, m *chatMessage) (*openCalls, *apiError) {
-	if m.Role != "assistant" || len(m.calls()) == 0 {
-		return nil, nil
+func checkAnswer(i int, id string, calls, open []string) *apiError {
+	switch {
+	case len(calls) == 0:
+		//nolint:misspell // the API's spelling
+		return badHistory("Invalid parameter: messages with role 'tool' must be a response to a preceeding message "+
+			"with 'tool_calls'.", fmt.Sprintf("messages.[%d].role", i), "")
+	case !slices.Contains(calls, id):
+		return badHistory(fmt.Sprintf("Invalid parameter: 'tool_call_id' of '%s' not found in 'tool_calls' of "+
+			"previous message.", id), fmt.Sprintf("messages.[%d].tool_call_id", i), "")
+	case !slices.Contains(open, id):
+		return duplicateCall(i, id)
 	}
-	open := &openCalls{answered: make(map[string]bool)}
-	for _, c := range m.calls() {
-		if _, twice := open.answered[c.ID]; twice {
-			return nil, duplicateCall(i, c.ID)
-		}
-		open.ids, open.answered[c.ID] = append(open.ids, c.ID), false
-	}
-	return open, nil
+	return nil
 }
 
 func duplicateCall(i int, id string) *apiError {
@@ -133,39 +139,9 @@ func duplicateCall(i int, id string) *apiError {
 		fmt.Sprintf("messages.[%d].tool_call_id", i), "")
 }
 
-func (o *openCalls) answer(i int, id string) *apiError {
-	if o == nil {
-		//nolint:misspell // the API's spelling
-		return badHistory("Invalid parameter: messages with role 'tool' must be a response to a preceeding message "+
-			"with 'tool_calls'.", fmt.Sprintf("messages.[%d].role", i), "")
-	}
-	done, known := o.answered[id]
-	switch {
-	case !known:
-		return badHistory(fmt.Sprintf("Invalid parameter: 'tool_call_id' of '%s' not found in 'tool_calls' of "+
-			"previous message.", id), fmt.Sprintf("messages.[%d].tool_call_id", i), "")
-	case done:
-		return duplicateCall(i, id)
-	}
-	o.answered[id] = true
-	return nil
-}
-
-func (o *openCalls) missing(param string) *apiError {
-	if o == nil {
-		return nil
-	}
-	var left []string
-	for _, id := range o.ids {
-		if !o.answered[id] {
-			left = append(left, id)
-		}
-	}
-	if left == nil {
-		return nil
-	}
+func unanswered(ids []string, param string) *apiError {
 	return badHistory("An assistant message with 'tool_calls' must be followed by tool messages responding to each "+
-		"'tool_call_id'. The following tool_call_ids did not have response messages: "+strings.Join(left, ", "), param, "")
+		"'tool_call_id'. The following tool_call_ids did not have response messages: "+strings.Join(ids, ", "), param, "")
 }
 
 // pairedCalls are the types of calls that need results.

@@ -3,10 +3,8 @@ package scripted
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
 	"net/http"
-	"unicode/utf8"
 )
 
 func model(id string) raw {
@@ -40,12 +38,8 @@ func serveEcho(k *sink, body []byte) error {
 			headers = append(headers, obj("name", string(name), "value", string(bytes.TrimSpace(value))))
 		}
 	}
-	key, text := "body", string(body)
-	if !utf8.Valid(body) {
-		key, text = "body_base64", base64.StdEncoding.EncodeToString(body)
-	}
 	return k.json(http.StatusOK, obj(
 		"object", "echo", "method", k.r.Method, "path", k.r.RequestURI, "host", k.r.Host,
-		"headers", arr(headers...), key, text,
+		"headers", arr(headers...), "body", string(body),
 	))
 }
