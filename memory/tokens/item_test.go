@@ -17,7 +17,7 @@ func TestCountItem(t *testing.T) {
 	text := func(all ...string) int {
 		n := 0
 		for _, s := range all {
-			n += len(reference[O200kBase]().EncodeOrdinary(s))
+			n += len(reference[o200kBase]().EncodeOrdinary(s))
 		}
 		return n
 	}
@@ -93,12 +93,9 @@ func TestItemsThatAreNoStrictJSON(t *testing.T) {
 func TestEqualBytesOfTwoKinds(t *testing.T) {
 	c := newCounter(t, "gpt-5", "gpt-4")
 	raw := `{"role":"assistant","custom_member":"value","content":"日本語の文章です。メモリー・プロキシは会話を覚えています。"}`
-	memoless := withMemo(-1)
-	t.Cleanup(memoless.Close)
-	if err := memoless.Load("gpt-5", "gpt-4"); err != nil {
-		t.Fatal(err)
+	fresh := func(model string, d wire.Dialect) int {
+		return c.countItem(c.vocabulary(encodingOf(model)), wiretest.Parse(t, d, raw))
 	}
-	fresh := func(model string, d wire.Dialect) int { return memoless.CountItem(model, wiretest.Parse(t, d, raw)) }
 	for range 2 {
 		for _, d := range []wire.Dialect{dialects.Chat, dialects.Responses} {
 			for _, model := range []string{"gpt-4", "gpt-5"} {

@@ -14,25 +14,18 @@ type memo struct {
 }
 
 const (
-	memoWays  = 8       // slots of a set: one cache line
-	countBits = 24      // of a slot; the rest is the upper part of the hash
-	maxMemo   = 1 << 27 // slots: a set is chosen by the bits of the hash that a slot does not keep
+	memoWays  = 8  // slots of a set: one cache line
+	countBits = 24 // of a slot; the rest is the upper part of the hash, and its other bits choose the set
 )
 
-// newMemo makes room for about n counts, none if n is less than one.
+// newMemo makes room for about n counts, at least one.
 func newMemo(n int) memo {
-	if n < 1 {
-		return memo{}
-	}
-	sets := uint64(1) << bits.Len(uint((min(n, maxMemo)-1)/memoWays))
+	sets := uint64(1) << bits.Len(uint((n-1)/memoWays))
 	return memo{slots: make([]atomic.Uint64, sets*memoWays), mask: sets - 1}
 }
 
-// set returns the slots where a hash may be; nil if there are none at all.
+// set returns the slots where a hash may be.
 func (m *memo) set(hash uint64) []atomic.Uint64 {
-	if len(m.slots) == 0 {
-		return nil
-	}
 	at := hash & m.mask * memoWays
 	return m.slots[at : at+memoWays]
 }
@@ -64,7 +57,5 @@ func (m *memo) put(hash uint64, count int) {
 	for i := len(set) - 1; i > 0; i-- {
 		set[i].Store(set[i-1].Load())
 	}
-	if len(set) > 0 {
-		set[0].Store(hash>>countBits<<countBits | uint64(count))
-	}
+	set[0].Store(hash>>countBits<<countBits | uint64(count))
 }

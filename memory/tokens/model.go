@@ -2,7 +2,7 @@ package tokens
 
 import "strings"
 
-// older are the models that use Cl100kBase, in lower case and without a provider's prefix. A name holds for itself and for what
+// older are the models that use cl100kBase, in lower case and without a provider's prefix. A name holds for itself and for what
 // follows it behind one of `-:`, so that gpt-4-turbo is one and gpt-4o is not.
 var older = [...]string{
 	"gpt-4",
@@ -14,10 +14,10 @@ var older = [...]string{
 	"babbage-002",
 }
 
-// EncodingOf returns the encoding of a model, named as clients do: with a provider before a slash ("openai/gpt-4o"), as a
+// encodingOf returns the encoding of a model, named as clients do: with a provider before a slash ("openai/gpt-4o"), as a
 // fine-tuned model ("ft:gpt-3.5-turbo:org::id"), with a date or a size behind. Models that are not OpenAI's, and those
-// that do not exist yet, have O200kBase; for the former the count is an estimate.
-func EncodingOf(model string) Encoding {
+// that do not exist yet, have o200kBase; for the former the count is an estimate.
+func encodingOf(model string) encoding {
 	model = model[strings.LastIndexByte(model, '/')+1:]
 	model = strings.TrimPrefix(model, "ft:")
 	for _, name := range older {
@@ -26,8 +26,8 @@ func EncodingOf(model string) Encoding {
 			continue
 		}
 		if len(model) == n || model[n] == '-' || model[n] == ':' {
-			return Cl100kBase
+			return cl100kBase
 		}
 	}
-	return O200kBase
+	return o200kBase
 }

@@ -49,7 +49,7 @@ type lazy struct {
 // New returns a Counter that has loaded nothing yet.
 func New() *Counter { return withMemo(defaultMemo) }
 
-// withMemo is New with another number of remembered counts, 8 bytes each.
+// withMemo is New with another number of remembered counts, 8 bytes each, at least one.
 func withMemo(counts int) *Counter {
 	return &Counter{
 		seed:    maphash.MakeSeed(),
@@ -64,7 +64,7 @@ func withMemo(counts int) *Counter {
 func (c *Counter) Load(models ...string) error {
 	var errs []error
 	for _, m := range models {
-		errs = append(errs, c.load(EncodingOf(m)))
+		errs = append(errs, c.load(encodingOf(m)))
 	}
 	return errors.Join(errs...)
 }
@@ -80,7 +80,7 @@ func (c *Counter) Close() {
 
 // Count returns the number of tokens of text for a model.
 func (c *Counter) Count(model, text string) int {
-	e := EncodingOf(model)
+	e := encodingOf(model)
 	v := c.vocabulary(e)
 	if v == nil {
 		return estimate(len(text))
@@ -98,12 +98,13 @@ func (c *Counter) Count(model, text string) int {
 }
 
 // CountItem returns what an item costs a model: its texts, names, arguments and results to the token, a flat sum for
-// itself, for each call and for each image or file, never the data of one. The target of a reference is estimated by its size. The constants in item.go say how much.
+// itself, for each call and for each image or file, never the data of one. The target of a reference is estimated by its
+// size. The constants in item.go say how much.
 func (c *Counter) CountItem(model string, it wire.Item) int {
 	if it.Target > 0 {
 		return itemTokens + estimate(int(it.Target))
 	}
-	e := EncodingOf(model)
+	e := encodingOf(model)
 	v := c.vocabulary(e)
 	key := c.key(maphash.Bytes(c.seed, it.Raw), e, 1+uint64(it.Dialect.Code())<<8|uint64(it.Kind))
 	if v != nil {
@@ -111,17 +112,22 @@ func (c *Counter) CountItem(model string, it wire.Item) int {
 			return n
 		}
 	}
-	w := c.borrow()
-	n := w.item(v, it)
-	c.giveBack(w)
+	n := c.countItem(v, it)
 	if v != nil {
 		c.memo.put(key, n)
 	}
 	return n
 }
 
+func (c *Counter) countItem(v *vocabulary, it wire.Item) int {
+	w := c.borrow()
+	n := w.item(v, it)
+	c.giveBack(w)
+	return n
+}
+
 // key returns the key of a count. Its seed is drawn by this process, so that a caller cannot make two texts collide.
-func (c *Counter) key(hash uint64, e Encoding, what uint64) uint64 {
+func (c *Counter) key(hash uint64, e encoding, what uint64) uint64 {
 	return mix(hash ^ mix(uint64(e)<<32|what))
 }
 
@@ -151,7 +157,7 @@ func (c *Counter) giveBack(w *walker) {
 }
 
 // vocabulary returns the vocabulary of an encoding, nil while it is not there; asking for it has it loaded.
-func (c *Counter) vocabulary(e Encoding) *vocabulary {
+func (c *Counter) vocabulary(e encoding) *vocabulary {
 	l := &c.vocabularies[e]
 	if v := l.v.Load(); v != nil || l.begun.Swap(true) {
 		return v
@@ -164,7 +170,7 @@ func (c *Counter) vocabulary(e Encoding) *vocabulary {
 	return nil
 }
 
-func (c *Counter) load(e Encoding) error {
+func (c *Counter) load(e encoding) error {
 	l := &c.vocabularies[e]
 	l.once.Do(func() {
 		v, err := load(e, c.classes())

@@ -13,27 +13,27 @@ import (
 	"github.com/pkoukk/tiktoken-go-loader/assets"
 )
 
-// Encoding names a vocabulary and the pattern that goes with it.
-type Encoding uint8
+// encoding names a vocabulary and the pattern that goes with it.
+type encoding uint8
 
 // Encodings whose vocabularies are built in.
 const (
-	O200kBase  Encoding = iota // GPT-4o and all that came after it
-	Cl100kBase                 // GPT-4, GPT-3.5 and the embedding models
+	o200kBase  encoding = iota // GPT-4o and all that came after it
+	cl100kBase                 // GPT-4, GPT-3.5 and the embedding models
 	encodings
 )
 
 // String returns the name that OpenAI gave the encoding.
-func (e Encoding) String() string {
-	if e == Cl100kBase {
+func (e encoding) String() string {
+	if e == cl100kBase {
 		return "cl100k_base"
 	}
 	return "o200k_base"
 }
 
 // splitter returns the pattern of the encoding.
-func (e Encoding) splitter() splitter {
-	if e == Cl100kBase {
+func (e encoding) splitter() splitter {
+	if e == cl100kBase {
 		return splitCl100k
 	}
 	return splitO200k
@@ -57,7 +57,7 @@ type vocabulary struct {
 }
 
 // load reads the vocabulary of an encoding. It takes about 20 ms. An error means that the binary is damaged.
-func load(e Encoding, c *classes) (*vocabulary, error) {
+func load(e encoding, c *classes) (*vocabulary, error) {
 	lines, err := assets.Assets.ReadFile(e.String() + ".tiktoken")
 	if err != nil {
 		return nil, fmt.Errorf("load vocabulary %s: %w", e, err)

@@ -13,15 +13,15 @@ import (
 	loader "github.com/pkoukk/tiktoken-go-loader"
 )
 
-var both = []Encoding{O200kBase, Cl100kBase}
+var both = []encoding{o200kBase, cl100kBase}
 
 // loaded are the vocabularies, read once for all tests.
 var loaded = [encodings]func() *vocabulary{
-	O200kBase:  sync.OnceValue(func() *vocabulary { return mustLoad(O200kBase) }),
-	Cl100kBase: sync.OnceValue(func() *vocabulary { return mustLoad(Cl100kBase) }),
+	o200kBase:  sync.OnceValue(func() *vocabulary { return mustLoad(o200kBase) }),
+	cl100kBase: sync.OnceValue(func() *vocabulary { return mustLoad(cl100kBase) }),
 }
 
-func mustLoad(e Encoding) *vocabulary {
+func mustLoad(e encoding) *vocabulary {
 	v, err := load(e, newClasses())
 	if err != nil {
 		panic(err)
@@ -31,11 +31,11 @@ func mustLoad(e Encoding) *vocabulary {
 
 // reference holds the encodings of tiktoken-go, which counts slowly and right.
 var reference = [encodings]func() *tiktoken.Tiktoken{
-	O200kBase:  sync.OnceValue(func() *tiktoken.Tiktoken { return mustReference(O200kBase) }),
-	Cl100kBase: sync.OnceValue(func() *tiktoken.Tiktoken { return mustReference(Cl100kBase) }),
+	o200kBase:  sync.OnceValue(func() *tiktoken.Tiktoken { return mustReference(o200kBase) }),
+	cl100kBase: sync.OnceValue(func() *tiktoken.Tiktoken { return mustReference(cl100kBase) }),
 }
 
-func mustReference(e Encoding) *tiktoken.Tiktoken {
+func mustReference(e encoding) *tiktoken.Tiktoken {
 	tiktoken.SetBpeLoader(loader.NewOfflineLoader())
 	t, err := tiktoken.GetEncoding(e.String())
 	if err != nil {
@@ -44,7 +44,7 @@ func mustReference(e Encoding) *tiktoken.Tiktoken {
 	return t
 }
 
-func ranksOf(t *testing.T, e Encoding) map[string]int {
+func ranksOf(t *testing.T, e encoding) map[string]int {
 	t.Helper()
 	ranks, err := loader.NewOfflineLoader().LoadTiktokenBpe(e.String() + ".tiktoken")
 	if err != nil {
