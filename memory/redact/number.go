@@ -248,7 +248,7 @@ func cpf(d string) bool {
 func chineseIDs(text string, found []span) []span {
 	const n = 18
 	weights := [n - 1]int{7, 9, 10, 5, 8, 4, 2, 1, 6, 3, 7, 9, 10, 5, 8, 4, 2}
-	digit := func(i int) bool { return i >= 0 && i < len(text) && '0' <= text[i] && text[i] <= '9' }
+	digit := func(i int) bool { return i >= 0 && i < len(text) && asciiDigit(text[i]) }
 	for from := 0; from+n <= len(text); from++ {
 		if !digit(from) || digit(from-1) {
 			continue
@@ -291,7 +291,7 @@ var ibanLength = map[string]int{
 // ibans finds account numbers by their checksum, with or without spaces.
 func ibans(text string, found []span) []span {
 	for from := 0; from+4 < len(text); from++ {
-		if !asciiLetter(text[from]) || from > 0 && (asciiLetter(text[from-1]) || asciiDigit(text[from-1])) ||
+		if !asciiLetter(text[from]) || from > 0 && alphanumeric(text[from-1]) ||
 			!asciiLetter(text[from+1]) || !asciiDigit(text[from+2]) && text[from+2] != ' ' {
 			continue
 		}
@@ -303,15 +303,15 @@ func ibans(text string, found []span) []span {
 		to := from
 		for ; to < len(text) && len(compact) < want; to++ {
 			switch c := text[to]; {
-			case asciiLetter(c) || asciiDigit(c):
+			case alphanumeric(c):
 				compact = append(compact, c)
 				continue
-			case (c == ' ' || c == '-' || c == '.') && to+1 < len(text) && (asciiLetter(text[to+1]) || asciiDigit(text[to+1])):
+			case (c == ' ' || c == '-' || c == '.') && to+1 < len(text) && alphanumeric(text[to+1]):
 				continue
 			}
 			break
 		}
-		apart := to >= len(text) || !asciiLetter(text[to]) && !asciiDigit(text[to])
+		apart := to >= len(text) || !alphanumeric(text[to])
 		if len(compact) == want && apart && mod97(strings.ToUpper(string(compact))) {
 			found = append(found, span{from, to})
 			from = to
@@ -323,6 +323,8 @@ func ibans(text string, found []span) []span {
 func asciiLetter(c byte) bool { return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }
 
 func asciiDigit(c byte) bool { return '0' <= c && c <= '9' }
+
+func alphanumeric(c byte) bool { return asciiLetter(c) || asciiDigit(c) }
 
 // mod97 reports whether the checksum of an IBAN is right.
 func mod97(iban string) bool {

@@ -74,7 +74,7 @@ func keyLines(text string, end int) int {
 
 // base64Byte reports whether a key in PEM may have the byte, with line ends as JSON escapes them.
 func base64Byte(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte(`+/=\`, c) >= 0
+	return alphanumeric(c) || strings.IndexByte(`+/=\`, c) >= 0
 }
 
 // passwordsInURLs finds the password in scheme://user:password@host.
@@ -174,7 +174,7 @@ func tokenByte(c byte) bool {
 	case '_', '-', '.', '~', '+', '/':
 		return true
 	default:
-		return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+		return alphanumeric(c)
 	}
 }
 
