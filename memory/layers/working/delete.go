@@ -3,6 +3,7 @@ package working
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -20,31 +21,26 @@ var errDeletions = errors.New(deleteMember + `: want a list of keys, or of paths
 
 // deletions extracts the paths to remove from an update, which comes from parseUpdate.
 func deletions(update jsontext.Value) (paths [][]string, rest jsontext.Value, err error) {
-	list, ok := members(update)
-	if !ok {
+	list, _ := members(update)
+	i := find(list, deleteMember)
+	if i < 0 {
 		return nil, update, nil
 	}
-	for i, m := range list {
-		if m.name != deleteMember {
-			continue
-		}
-		var entries []json.RawMessage
-		if json.Unmarshal(m.value, &entries) != nil || len(entries) > maxDeletions {
+	var entries []json.RawMessage
+	if json.Unmarshal(list[i].value, &entries) != nil || len(entries) > maxDeletions {
+		return nil, nil, errDeletions
+	}
+	for _, e := range entries {
+		var key string
+		path := []string{}
+		if json.Unmarshal(e, &key) == nil && e[0] == '"' {
+			path = []string{key}
+		} else if json.Unmarshal(e, &path) != nil || len(path) == 0 {
 			return nil, nil, errDeletions
 		}
-		for _, e := range entries {
-			var key string
-			path := []string{}
-			if json.Unmarshal(e, &key) == nil && e[0] == '"' {
-				path = []string{key}
-			} else if json.Unmarshal(e, &path) != nil || len(path) == 0 {
-				return nil, nil, errDeletions
-			}
-			paths = append(paths, path)
-		}
-		return paths, object(append(list[:i:i], list[i+1:]...)), nil
+		paths = append(paths, path)
 	}
-	return nil, update, nil
+	return paths, object(slices.Delete(list, i, i+1)), nil
 }
 
 // without returns the state without the members at paths. Missing members are ignored. A text has no members.
@@ -57,19 +53,15 @@ func without(s layer.State, paths [][]string) layer.State {
 }
 
 func remove(v jsontext.Value, path []string) jsontext.Value {
-	list, ok := members(v)
-	if !ok {
+	list, _ := members(v)
+	i := find(list, path[0])
+	switch {
+	case i < 0:
 		return v
+	case len(path) == 1:
+		list = slices.Delete(list, i, i+1)
+	default:
+		list[i].value = remove(list[i].value, path[1:])
 	}
-	for i, m := range list {
-		if m.name != path[0] {
-			continue
-		}
-		if len(path) == 1 {
-			return object(append(list[:i:i], list[i+1:]...))
-		}
-		list[i].value = remove(m.value, path[1:])
-		return object(list)
-	}
-	return v
+	return object(list)
 }

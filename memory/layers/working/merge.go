@@ -3,6 +3,7 @@ package working
 import (
 	"bytes"
 	"errors"
+	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -70,15 +71,13 @@ func members(v jsontext.Value) ([]member, bool) {
 // forbidden are names with a special meaning to JavaScript readers of the state.
 func forbidden(name string) bool { return name == "__proto__" || name == "constructor" }
 
-var (
-	errShape = errors.New("want an object")
-	errDeep  = errors.New("nested too deep")
-)
+// errNoObject is returned for arguments of a call that are not an object that can be merged.
+var errNoObject = errors.New("arguments: want a JSON object, each member once, nested at most 64 deep")
 
 // parseUpdate reads the arguments of an update: an object, in minimal JSON, without the forbidden names at any depth.
 func parseUpdate(arguments []byte) (jsontext.Value, error) {
 	if jsontext.Value(arguments).Kind() != '{' {
-		return nil, errShape
+		return nil, errNoObject
 	}
 	var out bytes.Buffer
 	dec := jsontext.NewDecoder(bytes.NewReader(arguments), jsontext.AllowInvalidUTF8(true))
@@ -89,38 +88,46 @@ func parseUpdate(arguments []byte) (jsontext.Value, error) {
 		named := kind == '{' && n%2 == 0
 		token, err := dec.ReadToken()
 		if err != nil {
-			return nil, err
+			return nil, errNoObject
 		}
 		if named && token.Kind() == '"' && forbidden(token.String()) {
 			if err := dec.SkipValue(); err != nil {
-				return nil, err
+				return nil, errNoObject
 			}
 			continue
 		}
 		if err := enc.WriteToken(token); err != nil {
-			return nil, err
+			return nil, errNoObject
 		}
 		switch depth := dec.StackDepth(); {
 		case depth > maxNesting:
-			return nil, errDeep
+			return nil, errNoObject
 		case depth == 0:
 			if dec.PeekKind() != 0 {
-				return nil, errShape // something behind the object
+				return nil, errNoObject // something behind the object
 			}
 			return bytes.TrimSpace(out.Bytes()), nil
 		}
 	}
 }
 
-// merge returns the state after an update, which comes from parseUpdate. A previous text becomes _previous.
+// previousMember is the member with what the state was before it became an object: a text.
+const previousMember = "_previous"
+
+// merge returns the state after an update, which comes from parseUpdate.
 func merge(s layer.State, update jsontext.Value) layer.State {
 	if old, isText := asText(s); isText && old != "" {
-		list, _ := members(update)
 		quoted, err := jsontext.AppendQuote(nil, old)
 		if err != nil {
 			return layer.State(update)
 		}
-		return layer.State(object(set(list, member{"_previous", quoted})))
+		list, _ := members(update)
+		if i := find(list, previousMember); i >= 0 {
+			list[i].value = quoted
+		} else {
+			list = append(list, member{previousMember, quoted})
+		}
+		return layer.State(object(list))
 	}
 	if _, ok := asObject(s); !ok {
 		return layer.State(update)
@@ -169,15 +176,9 @@ func deepMerge(old, update jsontext.Value, depth int, newestLast bool) jsontext.
 	return object(append(kept, written...))
 }
 
-// set replaces the member of that name, or adds it.
-func set(list []member, m member) []member {
-	for i := range list {
-		if list[i].name == m.name {
-			list[i] = m
-			return list
-		}
-	}
-	return append(list, m)
+// find returns the place of the member of that name, -1 if there is none.
+func find(list []member, name string) int {
+	return slices.IndexFunc(list, func(m member) bool { return m.name == name })
 }
 
 // object writes members as minimal JSON.

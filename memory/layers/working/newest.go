@@ -3,7 +3,6 @@ package working
 import (
 	"bytes"
 	"fmt"
-	"slices"
 	"sort"
 	"strconv"
 
@@ -54,7 +53,7 @@ func parts(v jsontext.Value) (list []member, join func([]member, int) jsontext.V
 	case '{':
 		list, _ = members(v)
 		return list, func(list []member, missing int) jsontext.Value {
-			if missing > 0 && !slices.ContainsFunc(list, func(m member) bool { return m.name == omittedMember }) {
+			if missing > 0 && find(list, omittedMember) < 0 {
 				list = append([]member{{omittedMember, jsontext.Value(strconv.Itoa(missing))}}, list...)
 			}
 			return object(list)

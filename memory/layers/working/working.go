@@ -162,9 +162,6 @@ func (l *Layer) Store(_ context.Context, _ *layer.Turn, s layer.State, r *layer.
 	return s, nil
 }
 
-// errNoObject is returned for arguments of a call that are not an object that can be merged.
-var errNoObject = errors.New("arguments: want a JSON object, each member once, nested at most 64 deep")
-
 // update returns the state after an update, or the unchanged state and an error.
 func (l *Layer) update(s layer.State, arguments []byte) (layer.State, error) {
 	// Escapes make JSON up to six times as long as its text; anything longer cannot fit.
@@ -173,7 +170,7 @@ func (l *Layer) update(s layer.State, arguments []byte) (layer.State, error) {
 	}
 	change, err := parseUpdate(arguments)
 	if err != nil {
-		return s, errNoObject
+		return s, err
 	}
 	paths, change, err := deletions(change)
 	if err != nil {
