@@ -38,11 +38,8 @@ type Options struct {
 // timeout bounds a demo. It takes one or two seconds, up to a minute on a busy disk.
 const timeout = 5 * time.Minute
 
-// ErrFailed is returned by Run if a check failed. The failure has been printed.
-var ErrFailed = errors.New("demo: the checks above have failed")
-
-// Run plays, prints and checks the demo. It returns ErrFailed if a check fails, another error if the demo could not be played to
-// its end. It leaves no processes or files behind.
+// Run plays, prints and checks the demo. It returns an error if a check fails, which it has printed then, or if the demo could not
+// be played to its end. It leaves no processes or files behind.
 func Run(ctx context.Context, o Options) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -76,7 +73,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	switch {
 	case failed:
-		return ErrFailed
+		return errors.New("demo: the checks above have failed")
 	case table:
 		page.nextSteps()
 	default:
