@@ -8,6 +8,7 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
 	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
 	"go.opentelemetry.io/otel/trace"
 )
@@ -75,18 +76,15 @@ func (c *Call) Turn(m Turn) {
 func (c *Call) count(m Turn) {
 	in := c.t.in
 	in.turns.Add(c.ctx, 1, c.t.rows.turns.get(eventKey{what: statusOf(m.Status)}).add...)
-	if m.Windowed > 0 {
-		in.windowed.Add(c.ctx, int64(m.Windowed))
+	add := func(counter metric.Int64Counter, n int) {
+		if n > 0 {
+			counter.Add(c.ctx, int64(n))
+		}
 	}
-	if m.Orphans > 0 {
-		in.orphans.Add(c.ctx, int64(m.Orphans))
-	}
-	if m.Recalled > 0 {
-		in.recalled.Add(c.ctx, int64(m.Recalled))
-	}
-	if m.Saved > 0 {
-		in.saved.Add(c.ctx, int64(m.Saved))
-	}
+	add(in.windowed, m.Windowed)
+	add(in.orphans, m.Orphans)
+	add(in.recalled, m.Recalled)
+	add(in.saved, m.Saved)
 }
 
 func statusOf(s string) string {
@@ -198,14 +196,13 @@ func (c *Call) Content(input, output []Message) {
 	if !c.WantsContent() {
 		return
 	}
-	for _, side := range []struct {
-		key  attribute.Key
-		list []Message
-	}{{semconv.GenAIInputMessagesKey, input}, {semconv.GenAIOutputMessagesKey, output}} {
-		if len(side.list) > 0 {
-			c.upstream.span.SetAttributes(side.key.String(encodeMessages(side.list)))
+	add := func(key attribute.Key, list []Message) {
+		if len(list) > 0 {
+			c.upstream.span.SetAttributes(key.String(encodeMessages(list)))
 		}
 	}
+	add(semconv.GenAIInputMessagesKey, input)
+	add(semconv.GenAIOutputMessagesKey, output)
 }
 
 // Answered closes the client span, and records duration and tokens of the call.

@@ -3,7 +3,6 @@ package telemetry
 import (
 	"encoding/json"
 	"slices"
-	"strings"
 )
 
 const (
@@ -71,12 +70,7 @@ func encodeMessages(list []Message) string {
 }
 
 func (p *Part) encode() jsonPart {
-	text := p.Content
-	if len(text) > maxPart {
-		text = text[:maxPart]
-		text += "..."
-	}
-	text = strings.ToValidUTF8(text, "")
+	text := shorten(p.Content, maxPart)
 	out := jsonPart{Type: clean(p.Type), ID: clean(p.ID), Name: clean(p.Name)}
 	switch p.Type {
 	case "tool_call":

@@ -82,14 +82,12 @@ func (n *names) bound(name string, admit bool) string {
 }
 
 // clean returns text as a valid attribute of a span: an exporter rejects a whole batch for one byte that is not UTF-8.
-func clean[T string | []byte](text T) string {
-	cut := len(text) > maxText
-	if cut {
-		text = text[:maxText]
+func clean[T string | []byte](text T) string { return shorten(text, maxText) }
+
+// shorten returns text as valid UTF-8, of a longer one the first most bytes and a mark.
+func shorten[T string | []byte](text T, most int) string {
+	if len(text) <= most {
+		return strings.ToValidUTF8(string(text), "")
 	}
-	s := strings.ToValidUTF8(string(text), "")
-	if cut {
-		s += "..."
-	}
-	return s
+	return strings.ToValidUTF8(string(text[:most]), "") + "..."
 }
