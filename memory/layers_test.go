@@ -39,7 +39,7 @@ func observer(t *testing.T, s layer.Scope) pipeline.Layer {
 // notebook is a working memory that the model may update.
 func notebook(t *testing.T, s layer.Scope) pipeline.Layer {
 	t.Helper()
-	impl, err := working.New(working.Options{Scope: s})
+	impl, err := working.New(working.Options{Setup: layer.Setup{Scope: s}})
 	if err != nil {
 		t.Fatal(err)
 	}

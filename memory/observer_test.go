@@ -54,7 +54,7 @@ func TestSlowObserver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				impl, err := observational.New(observational.Options{Observer: "model", BufferThreshold: 1, HasModel: true})
+				impl, err := observational.New(observational.Options{Observer: "model", BufferThreshold: 1, Setup: layer.Setup{HasModel: true}})
 				if err != nil {
 					t.Fatal(err)
 				}

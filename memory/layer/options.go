@@ -8,6 +8,16 @@ import (
 	"unicode/utf8"
 )
 
+// Setup is what a layer's own options depend on beside their keys. The Options of kinds that work differently with a model, or by
+// scope, embed it.
+type Setup struct {
+	HasModel bool // the layer is configured with a model
+	Scope    Scope
+}
+
+// SetUp is called with the rest of the layer's configuration, before the layer is made.
+func (s *Setup) SetUp(hasModel bool, scope Scope) { s.HasModel, s.Scope = hasModel, scope }
+
 // OneOf sets an empty value to the first word and refuses others than the words. The error names key.
 func OneOf(key string, have *string, words ...string) error {
 	*have = cmp.Or(*have, words[0])

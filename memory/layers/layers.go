@@ -75,9 +75,9 @@ func Find(name string) (Kind, bool) {
 	return Kind{}, false
 }
 
-// dependent is implemented by options of kinds that work differently with a model, or by scope.
+// dependent is implemented by options that embed layer.Setup.
 type dependent interface {
-	DependOn(hasModel bool, scope layer.Scope)
+	SetUp(hasModel bool, scope layer.Scope)
 }
 
 // kind makes a row of two functions of the kind's package.
@@ -89,7 +89,7 @@ func kind[O, L any](name string, defaults func(O) layer.Defaults, open func(O) (
 		Defaults: func(o any) layer.Defaults { return defaults(*o.(*O)) }, //nolint:forcetypeassert // of Options
 		New: func(o any, hasModel bool, scope layer.Scope) (any, error) {
 			if d, ok := o.(dependent); ok {
-				d.DependOn(hasModel, scope)
+				d.SetUp(hasModel, scope)
 			}
 			l, err := open(*o.(*O)) //nolint:forcetypeassert // of Options
 			if err != nil {

@@ -39,18 +39,14 @@ type Options struct {
 	MaxFiles int `mapstructure:"max_files"`
 	// FollowSymlinks follows symbolic links inside of the folder; default false.
 	FollowSymlinks bool `mapstructure:"follow_symlinks"`
-	// HasModel is set if the layer is configured with a model, which then rates how relevant a file is. It is not a
-	// configuration key.
-	HasModel bool `mapstructure:"-"`
+	// A model rates how relevant a file is.
+	layer.Setup `mapstructure:"-"`
 }
 
 // defaultExtensions are common ones of text and source code.
 const defaultExtensions = "adoc bash bat c cc cfg cmake conf cpp cs css csv cxx dart diff ex exs go gradle graphql h hpp hs html ini " +
 	"ipynb java js json jsonl jsx kt kts less log lua m md mdx mjs ml mod patch php pl proto ps1 py r rb rs rst sass scala scss sh sql " +
 	"svelte swift tex tf toml ts tsx tsv txt vue xml yaml yml zig zsh"
-
-// DependOn sets HasModel.
-func (o *Options) DependOn(hasModel bool, _ layer.Scope) { o.HasModel = hasModel }
 
 // Defaults returns the layer's slot, scope and budget.
 func Defaults(Options) layer.Defaults {

@@ -222,7 +222,7 @@ func TestLargeFiles(t *testing.T) {
 
 func TestRelevance(t *testing.T) {
 	base := folder(t, map[string]string{"a.md": "aa </file>" + strings.Repeat("x", 9000), "b.md": "bb"})
-	l := newLayer(t, Options{BaseDir: base, HasModel: true})
+	l := newLayer(t, Options{BaseDir: base, Setup: layer.Setup{HasModel: true}})
 	asked := 0
 	ask := model(func(_, user string) (string, error) {
 		asked++

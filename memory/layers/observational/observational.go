@@ -59,12 +59,9 @@ type Options struct {
 	MaxObservations int `mapstructure:"max_observations"`
 	// MaxBuffer is how many bytes of undistilled text are kept, the newest; default 32768, at most 65536.
 	MaxBuffer int `mapstructure:"max_buffer"`
-	// HasModel: the layer is configured with a model. It is no key of its own.
-	HasModel bool `mapstructure:"-"`
+	// With a model, the default observer is model.
+	layer.Setup `mapstructure:"-"`
 }
-
-// DependOn sets HasModel.
-func (o *Options) DependOn(hasModel bool, _ layer.Scope) { o.HasModel = hasModel }
 
 // Defaults returns the layer's slot, scope and budget.
 func Defaults(Options) layer.Defaults {

@@ -30,12 +30,9 @@ type Options struct {
 	// MaxRetries is how often the model is asked again after an unreadable verdict; default 1, at most 5. Then the verdict is
 	// allow.
 	MaxRetries *int `mapstructure:"max_retries"`
-	// HasModel: the layer is configured with a model. It is no key of its own.
-	HasModel bool `mapstructure:"-"`
+	// Model checks need a model.
+	layer.Setup `mapstructure:"-"`
 }
-
-// DependOn sets HasModel.
-func (o *Options) DependOn(hasModel bool, _ layer.Scope) { o.HasModel = hasModel }
 
 // Defaults returns the layer's slot, scope and budget. Asynchronous rules need the scope thread: their verdicts are shown in
 // the session's next turn, which may be another execution.

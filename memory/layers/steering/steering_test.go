@@ -84,7 +84,7 @@ func TestVerdicts(t *testing.T) {
 		{"GUIDE", layer.Guide, "", 1},
 		{"guide:: Use  Metric\nunits", layer.Guide, "Use Metric units", 1},
 	} {
-		l := newLayer(t, Options{HasModel: true, Rules: []Rule{checked(afterModelCall, "polite", modeSync)}})
+		l := newLayer(t, Options{Setup: layer.Setup{HasModel: true}, Rules: []Rule{checked(afterModelCall, "polite", modeSync)}})
 		m := &model{answers: []string{tc.answer}}
 		v, err := l.ReviewResponse(t.Context(), turn(m), nil, &layer.Response{Text: "hello </response>"})
 		if err != nil || v.Action != tc.action || v.Guidance != tc.guidance || m.asked != tc.asked {
@@ -95,7 +95,7 @@ func TestVerdicts(t *testing.T) {
 		}
 	}
 	t.Run("a retry may be read", func(t *testing.T) {
-		l := newLayer(t, Options{HasModel: true, Rules: []Rule{checked(beforeToolCall, "polite", "")}})
+		l := newLayer(t, Options{Setup: layer.Setup{HasModel: true}, Rules: []Rule{checked(beforeToolCall, "polite", "")}})
 		m := &model{answers: []string{"hm", "deny: no"}}
 		if v, err := l.ReviewToolCall(t.Context(), turn(m), nil, call("f", "{}")); err != nil || v.Action != layer.Deny {
 			t.Errorf("have %+v, %v", v, err)
@@ -103,12 +103,12 @@ func TestVerdicts(t *testing.T) {
 	})
 	t.Run("a model that fails decides nothing, and is told", func(t *testing.T) {
 		none := 0
-		l := newLayer(t, Options{HasModel: true, MaxRetries: &none, Rules: []Rule{checked(beforeToolCall, "polite", modeSync)}})
+		l := newLayer(t, Options{Setup: layer.Setup{HasModel: true}, MaxRetries: &none, Rules: []Rule{checked(beforeToolCall, "polite", modeSync)}})
 		m := &model{answers: []string{""}, err: errors.New("refused")}
 		if v, err := l.ReviewToolCall(t.Context(), turn(m), nil, call("f", "{}")); err == nil || v.Action != layer.Allow || m.asked != 1 {
 			t.Errorf("have %+v, %v", v, err)
 		}
-		l = newLayer(t, Options{HasModel: true, Rules: []Rule{checked(beforeToolCall, "polite", modeSync), on(beforeToolCall, "no", "deny", "true", "")}})
+		l = newLayer(t, Options{Setup: layer.Setup{HasModel: true}, Rules: []Rule{checked(beforeToolCall, "polite", modeSync), on(beforeToolCall, "no", "deny", "true", "")}})
 		if v, err := l.ReviewToolCall(t.Context(), turn(m), nil, call("f", "{}")); err != nil || v.Action != layer.Deny {
 			t.Errorf("the denial of another rule was lost: %+v, %v", v, err)
 		}
@@ -126,7 +126,7 @@ func TestStrongestCounts(t *testing.T) {
 	}
 	m := &model{answers: []string{"ALLOW"}}
 	rules := append(guides, on(beforeToolCall, "e", "deny", "true", "no"), checked(beforeToolCall, "f", modeSync))
-	v, err = newLayer(t, Options{Rules: rules, HasModel: true}).ReviewToolCall(t.Context(), turn(m), nil, call("f", "{}"))
+	v, err = newLayer(t, Options{Rules: rules, Setup: layer.Setup{HasModel: true}}).ReviewToolCall(t.Context(), turn(m), nil, call("f", "{}"))
 	if err != nil || v.Action != layer.Deny || v.Guidance != "no" || m.asked != 0 {
 		t.Errorf("deny > guide > allow, and ends the review: have %d %q, asked %d, %v", v.Action, v.Guidance, m.asked, err)
 	}
@@ -177,7 +177,7 @@ func TestExpressions(t *testing.T) {
 	asked := checked(beforeToolCall, "r", modeSync) // an escape does not make a call one that is allowed without asking
 	asked.When, asked.Action = `tool.input.contains("harmless")`, "allow"
 	m := &model{answers: []string{"DENY"}}
-	l := newLayer(t, Options{Rules: []Rule{asked}, HasModel: true})
+	l := newLayer(t, Options{Rules: []Rule{asked}, Setup: layer.Setup{HasModel: true}})
 	if v, err := l.ReviewToolCall(t.Context(), turn(m), nil, call("f", `{"a":"h\u0061rmless"}`)); err != nil || v.Action != layer.Deny {
 		t.Errorf("have %+v, %v", v, err)
 	}
@@ -214,7 +214,7 @@ func TestExpressionAndModel(t *testing.T) {
 		asked int
 	}{{guard, "pay", 1}, {guard, "read", 0}, {both, "pay", 0}, {both, "read", 1}} {
 		m := &model{answers: []string{"ALLOW"}}
-		l := newLayer(t, Options{Rules: []Rule{tc.rule}, HasModel: true})
+		l := newLayer(t, Options{Rules: []Rule{tc.rule}, Setup: layer.Setup{HasModel: true}})
 		if _, err := l.ReviewToolCall(t.Context(), turn(m), nil, call(tc.tool, "{}")); err != nil || m.asked != tc.asked {
 			t.Errorf("%s on %s: asked %d times, want %d (%v)", tc.rule.ID, tc.tool, m.asked, tc.asked, err)
 		}
@@ -222,7 +222,7 @@ func TestExpressionAndModel(t *testing.T) {
 }
 
 func TestAsyncVerdicts(t *testing.T) {
-	l := newLayer(t, Options{HasModel: true, Rules: []Rule{checked(afterModelCall, "polite", modeAsync), checked(beforeToolCall, "safe", modeAsync)}})
+	l := newLayer(t, Options{Setup: layer.Setup{HasModel: true}, Rules: []Rule{checked(afterModelCall, "polite", modeAsync), checked(beforeToolCall, "safe", modeAsync)}})
 	if !l.Async() || l.Has(layer.HookReviewResponse) || l.Has(layer.HookReviewToolCall) || !l.Has(layer.HookStore) {
 		t.Error("nothing should be held back for rules that nobody waits for")
 	}
@@ -312,7 +312,7 @@ func TestOptions(t *testing.T) {
 	}{
 		{"keys", Options{MaxRetries: &retries}, []string{"max_retries: ", "rules: "}},
 		{"a question without a model", Options{Rules: []Rule{checked(afterModelCall, "polite", modeSync)}}, []string{"rules[0] (polite).model_check: "}},
-		{"rules", Options{HasModel: true, Rules: []Rule{
+		{"rules", Options{Setup: layer.Setup{HasModel: true}, Rules: []Rule{
 			on(beforeToolCall, "ok", "deny", "true", ""),
 			{ID: "bad id", AppliesTo: []string{"always"}, Action: "stop", ModelCheck: &ModelCheck{Mode: "later"}},
 			on(beforeToolCall, "typo", "deny", `tool.nmae == "x"`, ""),
@@ -347,7 +347,7 @@ func TestOptions(t *testing.T) {
 }
 
 func TestContract(t *testing.T) {
-	o := Options{HasModel: true, Rules: []Rule{
+	o := Options{Setup: layer.Setup{HasModel: true}, Rules: []Rule{
 		on(beforeToolCall, "cel", "guide", `tool.arguments.path.endsWith(".md")`, "not that"),
 		checked(beforeToolCall, "later", modeAsync), checked(afterModelCall, "now", modeSync), checked(afterModelCall, "then", modeAsync),
 	}}

@@ -44,7 +44,7 @@ func TestSearch(t *testing.T) {
 // Without a model there is never a fact: no tool is offered that could find none.
 func TestSearchIsOfferedWithAModel(t *testing.T) {
 	for _, thinks := range []bool{false, true} {
-		if l := newLayer(t, Options{HasModel: thinks}); l.Has(layer.HookTools) != thinks {
+		if l := newLayer(t, Options{Setup: layer.Setup{HasModel: thinks}}); l.Has(layer.HookTools) != thinks {
 			t.Errorf("with a model %v: tools %v", thinks, !thinks)
 		}
 	}

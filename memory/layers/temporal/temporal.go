@@ -41,15 +41,11 @@ type Options struct {
 	BufferThreshold int `mapstructure:"buffer_threshold"`
 	// MaxFacts is how many facts are kept, the newest; default 200, at most 500.
 	MaxFacts int `mapstructure:"max_facts"`
-	// HasModel: the layer is configured with a model. Without one there are no facts and no buffer. It is not a configuration
-	// key.
-	HasModel bool `mapstructure:"-"`
+	// Without a model there are no facts and no buffer.
+	layer.Setup `mapstructure:"-"`
 }
 
 func (o Options) grounds() bool { return o.GroundDateTime == nil || *o.GroundDateTime }
-
-// DependOn sets HasModel.
-func (o *Options) DependOn(hasModel bool, _ layer.Scope) { o.HasModel = hasModel }
 
 // Defaults returns the layer's slot, scope and budget. Facts need a larger budget, and without the time, recall does not change
 // with every request.

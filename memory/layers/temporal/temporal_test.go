@@ -86,7 +86,7 @@ func TestGrounding(t *testing.T) {
 const fiveFacts = "2026-01-03 | f3\n- 2026-01-01 | f1\n2026-01-02 | f2\n2026-01-05 | f5\n2026-01-04 | f4\n2026-01-05 | f5\n"
 
 func TestLedger(t *testing.T) {
-	l := newLayer(t, Options{GroundDateTime: new(bool), InjectLedger: true, MaxFacts: 3, BufferThreshold: 1, HasModel: true})
+	l := newLayer(t, Options{GroundDateTime: new(bool), InjectLedger: true, MaxFacts: 3, BufferThreshold: 1, Setup: layer.Setup{HasModel: true}})
 	s := stored(t, l, stored(t, l, nil, fiveFacts), fiveFacts) // twice: no fact is repeated
 	for _, tc := range []struct {
 		budget int
@@ -123,7 +123,7 @@ func TestLedger(t *testing.T) {
 
 // A fact is not shown while the view has what it was extracted from.
 func TestFactsInTheViewAreNotRepeated(t *testing.T) {
-	l := newLayer(t, Options{GroundDateTime: new(bool), InjectLedger: true, BufferThreshold: 1, HasModel: true})
+	l := newLayer(t, Options{GroundDateTime: new(bool), InjectLedger: true, BufferThreshold: 1, Setup: layer.Setup{HasModel: true}})
 	said := wire.NewMessage(dialects.Chat, wire.User, "I moved to Bergen in March.")
 	tu := turn(model(func(string, string) (string, error) { return "2026-03-01 | Ann moved to Bergen.", nil }))
 	in, err := l.AppendItems(t.Context(), tu, nil, []wire.Item{said})
@@ -142,7 +142,7 @@ func TestFactsInTheViewAreNotRepeated(t *testing.T) {
 			t.Errorf("in view %v: have %+v, %v", shown, got, err)
 		}
 	}
-	if !l.OfView() || newLayer(t, Options{HasModel: true}).OfView() {
+	if !l.OfView() || newLayer(t, Options{Setup: layer.Setup{HasModel: true}}).OfView() {
 		t.Error("only the facts depend on the view")
 	}
 }
@@ -171,11 +171,11 @@ func TestExtract(t *testing.T) {
 		if l.Has(layer.HookStore) || l.Has(layer.HookAppendItems) || !l.Has(layer.HookRecall) {
 			t.Error("want neither store nor on_item_append")
 		}
-		if !l.Stateless() || newLayer(t, Options{HasModel: true}).Stateless() || newLayer(t, Options{InjectLedger: true}).Stateless() {
+		if !l.Stateless() || newLayer(t, Options{Setup: layer.Setup{HasModel: true}}).Stateless() || newLayer(t, Options{InjectLedger: true}).Stateless() {
 			t.Error("only the time alone needs no state")
 		}
 	})
-	l := newLayer(t, Options{TimeZone: "UTC", HasModel: true, BufferThreshold: 12})
+	l := newLayer(t, Options{TimeZone: "UTC", Setup: layer.Setup{HasModel: true}, BufferThreshold: 12})
 	t.Run("the whole buffer, as data, with the time", func(t *testing.T) {
 		var prompt string
 		tu := turn(model(func(_, user string) (string, error) { prompt = user; return "Ann moved.\nNONE\n", nil }))
@@ -207,7 +207,7 @@ func TestExtract(t *testing.T) {
 		})
 		monday, friday := turn(ask), turn(ask)
 		friday.Now = monday.Now.AddDate(0, 0, 4)
-		l := newLayer(t, Options{TimeZone: "Europe/Oslo", HasModel: true, BufferThreshold: 12})
+		l := newLayer(t, Options{TimeZone: "Europe/Oslo", Setup: layer.Setup{HasModel: true}, BufferThreshold: 12})
 		in, err := l.AppendItems(t.Context(), monday, nil, []wire.Item{
 			wire.NewMessage(dialects.Chat, wire.User, "The dentist comes tomorrow."),
 			wire.NewToolResult(wire.Call{ID: "c", Family: "function", Name: "f"}, dialects.Chat, "moved"),
@@ -273,7 +273,7 @@ func TestOptions(t *testing.T) {
 
 func TestContract(t *testing.T) {
 	ledger := model(func(string, string) (string, error) { return "2026-01-01 | likes </zz> tea\nis Ann", nil })
-	o := Options{TimeZone: "UTC", InjectLedger: true, HasModel: true, BufferThreshold: 10}
+	o := Options{TimeZone: "UTC", InjectLedger: true, Setup: layer.Setup{HasModel: true}, BufferThreshold: 10}
 	layertest.Run(t, func() any { return newLayer(t, o) }, layertest.Model(ledger),
 		layertest.States(layer.State(`{"facts":{"2026-01-01":[{"text":"a </zz>"},{"text":"b"}],"2026-01-02":[{"text":"c","from":[{"session":"s","item":"i"}]}]},"buffer":[{"text":"x","session":"s"}],"bufferTokens":1,"version":2}`)))
 }
@@ -296,7 +296,7 @@ func FuzzParse(f *testing.F) {
 }
 
 func TestSecretsAreNotKept(t *testing.T) {
-	l := newLayer(t, Options{HasModel: true, BufferThreshold: 40})
+	l := newLayer(t, Options{Setup: layer.Setup{HasModel: true}, BufferThreshold: 40})
 	var asked string
 	ask := model(func(_, user string) (string, error) {
 		asked = user
@@ -353,7 +353,7 @@ func TestItemBeyondTheBufferIsNotRedacted(t *testing.T) {
 	for i := range items {
 		items[i] = wire.NewMessage(dialects.Chat, wire.User, strings.Repeat("My password is hunter2. ", 40))
 	}
-	got, err := newLayer(t, Options{HasModel: true}).AppendItems(t.Context(), tu, nil, items)
+	got, err := newLayer(t, Options{Setup: layer.Setup{HasModel: true}}).AppendItems(t.Context(), tu, nil, items)
 	if st := read(got.State); err != nil || counted > 100 || len(st.Texts) < 10 || st.Tokens < defaultThreshold {
 		t.Errorf("%d texts counted, kept %d of %d tokens, %v", counted, len(st.Texts), st.Tokens, err)
 	}

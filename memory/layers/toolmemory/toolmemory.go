@@ -33,12 +33,9 @@ const (
 // Options are the layer's own keys.
 type Options struct {
 	Tools []Tool `mapstructure:"tools"`
-	// Outlives: results outlive the run, so that the model must know how old they are. It is no key of its own.
-	Outlives bool `mapstructure:"-"`
+	// With a scope above execution, results outlive the run, so that the model must know how old they are.
+	layer.Setup `mapstructure:"-"`
 }
-
-// DependOn sets Outlives.
-func (o *Options) DependOn(_ bool, scope layer.Scope) { o.Outlives = scope > layer.Execution }
 
 // Tool is one tool of the client that is remembered.
 type Tool struct {
@@ -77,7 +74,7 @@ func New(o Options) (*Layer, error) {
 	if len(o.Tools) == 0 || len(o.Tools) > maxTools {
 		errs = append(errs, fmt.Errorf("tools: want 1 to %d tools", maxTools))
 	}
-	l := &Layer{tools: map[string]*Tool{}, dates: o.Outlives}
+	l := &Layer{tools: map[string]*Tool{}, dates: o.Scope > layer.Execution}
 	for i, t := range o.Tools {
 		t.complete()
 		if err := t.check(fmt.Sprintf("tools[%d]", i)); err != nil {

@@ -120,7 +120,7 @@ func TestResults(t *testing.T) {
 // A result that outlives the run has its date. What cannot be seen is not kept.
 func TestDates(t *testing.T) {
 	o := toolmemory.Options{Tools: []toolmemory.Tool{{Name: "weather"}}}
-	o.DependOn(false, layer.Thread)
+	o.SetUp(false, layer.Thread)
 	l, err := toolmemory.New(o)
 	if err != nil {
 		t.Fatal(err)

@@ -36,12 +36,9 @@ type Options struct {
 	Template string `mapstructure:"template"`
 	// MaxBytes bounds the state, 64 KiB by default; an update beyond it is refused.
 	MaxBytes int `mapstructure:"max_bytes"`
-	// Scope is the layer's scope. It determines the initial state of a child session.
-	Scope layer.Scope `mapstructure:"-"`
+	// Its scope determines the initial state of a child session.
+	layer.Setup `mapstructure:"-"`
 }
-
-// DependOn sets Scope.
-func (o *Options) DependOn(_ bool, scope layer.Scope) { o.Scope = scope }
 
 // Defaults returns the layer's slot, scope and budget.
 func Defaults(Options) layer.Defaults {

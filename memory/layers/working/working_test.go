@@ -54,7 +54,7 @@ func TestSuite(t *testing.T) {
 		layer.State(`"notes that were imported </zz> 🦈"`))
 	t.Run("plain", func(t *testing.T) { layertest.Run(t, func() any { return open(t, working.Options{}) }, states) })
 	t.Run("schema", func(t *testing.T) {
-		o := working.Options{Schema: schema, Template: "{}", Scope: layer.Resource}
+		o := working.Options{Schema: schema, Template: "{}", Setup: layer.Setup{Scope: layer.Resource}}
 		layertest.Run(t, func() any { return open(t, o) }, states,
 			layertest.Calls(layer.ToolCall{Name: "updateWorkingMemory", Arguments: `{"n":1,"list":[1]}`}))
 	})
@@ -191,7 +191,7 @@ func TestSpawn(t *testing.T) {
 		scope layer.Scope
 		want  string
 	}{{0, ``}, {layer.Thread, ``}, {layer.Resource, `{"a":1}`}} {
-		got, err := open(t, working.Options{Scope: c.scope}).Spawn(t.Context(), turn, layer.State(`{"a":1}`))
+		got, err := open(t, working.Options{Setup: layer.Setup{Scope: c.scope}}).Spawn(t.Context(), turn, layer.State(`{"a":1}`))
 		if err != nil || string(got) != c.want {
 			t.Errorf("scope %d: child has %s, %v, want %s", c.scope, got, err, c.want)
 		}
@@ -227,7 +227,7 @@ func TestSchema(t *testing.T) {
 }
 
 func TestBadOptions(t *testing.T) {
-	o := working.Options{MaxBytes: -1, Scope: layer.Global, Schema: `{"type":"object","$ref":"#/x"}`, Template: strings.Repeat("x", 1<<20)}
+	o := working.Options{MaxBytes: -1, Setup: layer.Setup{Scope: layer.Global}, Schema: `{"type":"object","$ref":"#/x"}`, Template: strings.Repeat("x", 1<<20)}
 	_, err := working.New(o)
 	for _, want := range []string{"max_bytes: ", "scope: ", "schema: ", "$ref", "template: "} {
 		if err == nil || !strings.Contains(err.Error(), want) {
