@@ -112,10 +112,19 @@ func (r *reader) split() bool {
 	if len(r.words) < 2 || r.subordinators[r.words[0].lower] {
 		return false
 	}
-	for i := 1; i < min(len(r.words), 4); i++ {
-		if strings.HasPrefix(r.words[i].gap, ":") {
-			return false
+	somebody := false // is mentioned
+	for i := range r.words {
+		if i > 0 && strings.HasPrefix(r.words[i].gap, ":") {
+			if i < 4 {
+				return false
+			}
+			if somebody { // what follows may be their words
+				r.words = r.words[:i]
+				break
+			}
 		}
+		w := &r.words[i]
+		somebody = somebody || r.persons[w.lower] || r.he[w.lower] || i > 0 && r.proper(w)
 	}
 	return true
 }

@@ -113,6 +113,10 @@ func TestWhoAndWhat(t *testing.T) {
 	f("London is great. Netflix has a new show. I watched Dune with Ada.")
 	f("# My Project Plan\n## Team Lead\nTODO: Ada")
 	f("Eve: I live in Lyon.\nKarl: my sister Ada is here")
+	f("My friend from school wrote: I live in Lyon with my sister Ada.")
+	f("And then Karl told me this: I live in Lyon.")
+	f("There is news, at last: I live in Lyon.", "The user: I live in Lyon")
+	f("My friend Leo said today: I live in Lyon.", "Leo: my friend")
 	f("I live for weekends and work at night")
 }
 
