@@ -170,6 +170,9 @@ func TestBadLayers(t *testing.T) {
 		"panics":   func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 		"garbage":  func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, "\x00<html>not JSON") },
 		"shape":    func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, `{"messages":{"a":[1]}}`) },
+		"content": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = fmt.Fprint(w, `{"items":[{"role":"user","content":"hi"}]}`)
+		},
 		"huge": func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = fmt.Fprintf(w, `{"messages":[%q]}`, strings.Repeat("x", 10<<20))
 		},

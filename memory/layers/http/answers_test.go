@@ -111,6 +111,8 @@ func TestAppendAndProject(t *testing.T) {
 		{"negative", `{"items":[{"keep":-1}],"keep":[-1]}`, "error", "error"},
 		{"both", `{"items":[{"keep":0,"role":"user","text":"x"}]}`, "error", "a b c"},
 		{"role", `{"items":[{"role":"tool","text":"x"}]}`, "error", "a b c"},
+		{"an item as it was sent", `{"items":[{"role":"user","content":"x"}]}`, "error", "a b c"},
+		{"no text", `{"items":[{"keep":0},{"role":"user","text":" "}]}`, "error", "a b c"},
 		{"null", `{"items":[null]}`, "error", "a b c"},
 		{"rerender", `{"rerender":"sometimes"}`, "error", "error"},
 	} {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -263,7 +264,7 @@ func pick(d wire.Dialect, items []wire.Item, want []entry) ([]wire.Item, error) 
 			continue
 		}
 		role, ok := roles[e.Role]
-		if made++; !ok || made > maxNew {
+		if made++; !ok || made > maxNew || strings.TrimSpace(e.Text) == "" {
 			return nil, safe("%w: items: want keep, or role (user, assistant, developer, system) and text, at most %d new ones",
 				ErrAnswer, maxNew)
 		}
