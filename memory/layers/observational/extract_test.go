@@ -49,6 +49,8 @@ func TestExtractiveKeeps(t *testing.T) {
 		{layer.ByUser, "We decided to use PostgreSQL instead of MySQL.", []string{"user: We decided to use PostgreSQL instead of MySQL."}},
 		{layer.ByUser, "Always answer in French. Thanks!", []string{"user: Always answer in French."}},
 		{layer.ByUser, "My flight leaves tomorrow at 9.", []string{"user (2026-03-05): My flight leaves tomorrow at 9."}},
+		{layer.ByUser, "The dentist appointment is next Tuesday at 9:30. The exam is tomorrow at 8 am. It is windy today. There is a storm this week.",
+			[]string{"user (2026-03-05): The dentist appointment is next Tuesday at 9:30.", "user (2026-03-05): The exam is tomorrow at 8 am."}},
 		{layer.ByUser, "The launch is on 3 May 2027.", []string{"user: The launch is on 3 May 2027."}},
 		{layer.ByUser, "Alice is the CTO and Bob runs sales", []string{"user: Alice is the CTO and Bob runs sales"}},
 		{layer.ByUser, "- Budget: 4000 EUR\n- Deadline: 12 June\n", []string{"user: Budget: 4000 EUR", "user: Deadline: 12 June"}},

@@ -57,7 +57,7 @@ func weighOwn(text, whose string) (weight, string) {
 		return 0, text
 	case (momentary().MatchString(bare) && !dated || atOnce().MatchString(bare) && !s.has(own)) && !lasts().MatchString(bare):
 		return 0, text
-	case s.has(soon) && !s.has(own) && !s.has(me) && !s.has(decided):
+	case s.has(soon) && !dated && !when().MatchString(text) && !s.has(own) && !s.has(me) && !s.has(decided):
 		return 0, text
 	case label().MatchString(text) && !labels().MatchString(text) && !strings.ContainsFunc(text, func(r rune) bool { return '0' <= r && r <= '9' }) && !s.has(own) && !s.has(me):
 		return 0, text
