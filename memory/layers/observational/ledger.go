@@ -207,25 +207,29 @@ func withDates(text string, now time.Time) string {
 	done := 0
 	for _, p := range places {
 		before := ""
-		if p[2] >= 0 {
-			before = strings.ToLower(strings.TrimSpace(text[p[2]:p[3]]))
+		if p[4] >= 0 {
+			before = strings.ToLower(strings.TrimSpace(text[p[4]:p[5]]))
 		}
-		if p[6] >= 0 || before == "every" || before == "each" || before == "next" {
+		if p[8] >= 0 || before == "every" || before == "each" || before == "next" {
 			continue // recurring or ambiguous
 		}
 		want := slices.IndexFunc([]string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}, func(d string) bool {
-			return strings.HasPrefix(strings.ToLower(text[p[4]:p[5]]), d)
+			return strings.HasPrefix(strings.ToLower(text[p[6]:p[7]]), d)
 		})
 		days := (want - int(from.Weekday()) + 7) % 7
 		day := from.AddDate(0, 0, cmp.Or(days, 7))
-		if before == "last" || past && before != "this" {
+		ahead := p[2] >= 0 // "moved to Friday": the day was to come
+		if ahead && past && done > 0 {
+			continue // "from Monday to Friday": it may be over
+		}
+		if before == "last" || past && before != "this" && !ahead {
 			day = from.AddDate(0, 0, days-7)
 		} else {
 			from = day
 		}
-		b.WriteString(text[done:p[5]])
+		b.WriteString(text[done:p[7]])
 		b.WriteString(" (" + day.Format(time.DateOnly) + ")")
-		done = p[5]
+		done = p[7]
 	}
 	b.WriteString(text[done:])
 	return b.String()

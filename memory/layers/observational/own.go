@@ -76,7 +76,7 @@ var instructs = layer.Lazily(`(?i)\b(must|should|shall|always|never|from now on|
 var frames = layer.Lazily(`(?i)^(chunk id|wall time|exit code|process (exited|finished)|original token count|output|stdout|stderr|status|result|total|done|ok|success|warning|duration|elapsed|found \d|showing|\w+ ?[:=])`)
 
 // week days by name.
-var weekday = layer.Lazily(`(?i)\b(every |each |next |last |this )?(monday|tuesday|wednesday|thursday|friday|saturday|sunday)(s)?\b`)
+var weekday = layer.Lazily(`(?i)\b((?:to|for|until|till|by) (?:the )?)?(every |each |next |last |this )?(monday|tuesday|wednesday|thursday|friday|saturday|sunday)(s)?\b`)
 
 var addedDate = layer.Lazily(` \(20\d\d-\d\d-\d\d\)`)
 
