@@ -21,6 +21,9 @@ func TestSentencesOfTheUser(t *testing.T) {
 	f("My sister is Ada. She lives in Lyon!", "My sister is Ada.", "She lives in Lyon!")
 	f("Dr. Weber called.\n- Ask the new cook **Ben**\n1. and Eve", "Dr. Weber called.", "Ask the new cook Ben", "and Eve")
 
+	f("Frieda heiratet am 14. Mai 2027. Der Termin ist am 3. Dezember.", "Frieda heiratet am 14. Mai 2027.", "Der Termin ist am 3. Dezember.")
+	f("I am 32. I have a cat. In May 2014. May I?", "I am 32.", "I have a cat.", "In May 2014.", "May I?")
+
 	// Pasted, quoted and played.
 	f("Please answer.\nFrom: Ruth <r@acme.test>\nSubject: parcel\n\nI live in Hamburg.", "Please answer.")
 	f("Translate this: I live in Hamburg.")

@@ -112,7 +112,7 @@ func ends(r rune, before, after string) bool {
 		return true
 	case '!', '?', '.':
 		next, _ := utf8.DecodeRuneInString(after)
-		return unicode.IsSpace(next) && (r != '.' || !abbreviated(before))
+		return unicode.IsSpace(next) && (r != '.' || !abbreviated(before) && !dayOfMonth(before, after))
 	default:
 		return false
 	}
@@ -137,6 +137,17 @@ func abbreviated(before string) bool {
 	default:
 		return utf8.RuneCountInString(w) == 1 && unicode.IsUpper(first)
 	}
+}
+
+var (
+	day   = layer.Lazily(`(^|\D)\d\d?$`)
+	month = layer.Lazily(`^\s(jan|jän|feb|mär|apr|mai|juni|juli|aug|sep|okt|nov|dez)`)
+)
+
+// dayOfMonth reports whether a full stop between two texts belongs to a German date: "14. Mai".
+func dayOfMonth(before, after string) bool {
+	const longest = 8 // bytes of a space and the beginning of a month
+	return day().MatchString(before[max(0, len(before)-3):]) && month().MatchString(strings.ToLower(after[:min(longest, len(after))]))
 }
 
 var (
