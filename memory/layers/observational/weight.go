@@ -38,10 +38,15 @@ var tongues = sync.OnceValue(func() map[string]bool {
 		אני שמי שלי אשתי בעלי я мой моя моё мои меня мне мы наш наша зовут mam mój moja jestem`)
 })
 
-// tongueParts does the same for words of several parts, and unspacedSelves for scripts without spaces.
+// tongueParts does the same for several words together: "ma" is also Italian, "mes" also Spanish, and Spanish verbs need no pronoun.
+// unspacedSelves does for scripts without spaces; people name their own relatives there without "my".
 var (
-	tongueParts    = layer.Lazily(`(?i)(^|[^\p{L}])(j['’]\p{L}+|m['’]appelle|me llamo)($|[^\p{L}])`)
-	unspacedSelves = []string{"私", "僕", "俺", "わたし", "我", "나는", "저는", "제 ", "내 ", "住んで", "が好き", "が嫌い", "アレルギー", "住在", "过敏", "살아요", "좋아해", "싫어해"}
+	tongueParts = layer.Lazily(`(?i)(^|[^\p{L}])(j['’]\p{L}+|m['’]appelle|me llamo)($|[^\p{L}])|` +
+		`(^|[,;:]\s|(^|[^\p{L}])(et|à|de|pour|avec|chez|que|sur|dans)\s)(ma|mes|nos)\s\p{L}{4}|` +
+		`^((ya|no|nunca|siempre|ahora|también)\s)*me\s\p{L}{3,}(é|í|[aeo]n?)($|[^\p{L}])|^(ya no|nunca|siempre)\s\p{L}{2,}(é|í|oy?)($|[^\p{L}])`)
+	partly         = layer.Words("j appelle ma mes nos me nunca siempre ya")
+	unspacedSelves = []string{"私", "僕", "俺", "わたし", "我", "나는", "저는", "제 ", "내 ", "住んで", "引っ越", "が好き", "好きな", "が嫌い", "アレルギー",
+		"妹", "姉", "兄", "弟", "娘", "息子", "妻", "夫", "上司", "同僚", "住在", "过敏", "살아요", "좋아해", "싫어해"}
 )
 
 // weigh rates a sentence, given its speaker.
@@ -171,7 +176,7 @@ func elsewhere(text string) bool {
 		if selves[w] {
 			return true
 		}
-		parts = parts || w == "j" || w == "appelle" || w == "llamo"
+		parts = parts || partly[w]
 	}
 	return parts && tongueParts().MatchString(text) ||
 		slices.ContainsFunc(unspacedSelves, func(w string) bool { return strings.Contains(text, w) })
