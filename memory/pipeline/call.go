@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"runtime/debug"
 	"sync/atomic"
@@ -32,7 +33,7 @@ type Event struct {
 	Begun       time.Time
 	Duration    time.Duration
 	Class       Class
-	Reason      string // of ClassError, where the hook has said that it may be logged (layer.Safe)
+	Reason      string // where it may be logged (layer.Safe)
 }
 
 // failure is an error that may be logged.
@@ -45,6 +46,11 @@ func (f *failure) Error() string { return string(f.class) }
 func (f *failure) Unwrap() error { return f.cause }
 
 func refuse(class Class) error { return &failure{class: class} }
+
+// refused is the failure of a hook that returned an invalid result. The reason is logged.
+func refused(format string, a ...any) error {
+	return &failure{class: ClassRefused, cause: layer.Safe(fmt.Errorf(format, a...))}
+}
 
 func classOf(err error) Class {
 	if f, ok := errors.AsType[*failure](err); ok {
@@ -89,7 +95,7 @@ func call[T any](ctx context.Context, m *layerRun, hook string, fn func(context.
 func apart[T any](ctx context.Context, stragglers *atomic.Int32, limit time.Duration, fn func(context.Context) (T, error)) outcome[T] {
 	if limit > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, limit)
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, timeLimit(limit))
 		defer cancel()
 	}
 	done := make(chan outcome[T], 1)
@@ -142,16 +148,24 @@ func unlessOver[T any](ctx context.Context, o outcome[T]) outcome[T] {
 	return outcome[T]{err: over(ctx)}
 }
 
+// timeLimit is why a hook's context ends at the hook's own limit.
+type timeLimit time.Duration
+
+func (l timeLimit) Error() string { return "no result within " + time.Duration(l).String() }
+
 // over returns why the context of a hook has ended.
 func over(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return refuse(ClassCancelled)
 	}
+	if limit, ok := errors.AsType[timeLimit](context.Cause(ctx)); ok {
+		return &failure{class: ClassTimeout, cause: layer.Safe(limit)}
+	}
 	return refuse(ClassTimeout)
 }
 
-// complain logs a failure by layer, hook and class. The hook's own error may quote content, and is logged only if it is
-// declared safe (layer.Safe).
+// complain logs a failure by layer, hook and class. An error may quote content, and is logged only if it is declared
+// safe (layer.Safe).
 func (o *Options) complain(ctx context.Context, e Event, stack []byte) {
 	const longest = 4 << 10 // bytes of a stack
 	level := slog.LevelWarn

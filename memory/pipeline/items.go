@@ -49,7 +49,7 @@ func unlessNil(next, old layer.State) layer.State {
 // checkAppended refuses items of another dialect, and more than a layer may add.
 func checkAppended(given, out []wire.Item) error {
 	if len(out) > len(given)+maxMessages {
-		return refuse(ClassRefused)
+		return refused("want at most %d new items", maxMessages)
 	}
 	room := maxAdded
 	for _, it := range given {
@@ -57,7 +57,7 @@ func checkAppended(given, out []wire.Item) error {
 	}
 	for _, it := range out {
 		if room -= len(it.Raw); room < 0 || it.Dialect != given[0].Dialect || len(it.Raw) == 0 {
-			return refuse(ClassRefused)
+			return refused("want items of the request's dialect, and new ones of at most %d bytes together", maxAdded)
 		}
 	}
 	return nil
@@ -110,7 +110,7 @@ func indices(some, all []wire.Item) ([]int, error) {
 			return kept, nil
 		}
 	}
-	return nil, refuse(ClassRefused)
+	return nil, refused("want some of the given items, in their order")
 }
 
 // subsequence matches the items of some with those of all, from the newest on.

@@ -195,15 +195,19 @@ func (m *layerRun) checked(rec layer.Recalled, limit int) (view.Block, error) {
 			b.Texts = append(b.Texts, text)
 		}
 	}
-	if size > layer.MaxRecall || len(b.Texts) > maxMessages || size/bytesOfToken/refusedAt > limit {
-		return view.Block{}, refuse(ClassRefused)
+	overBudget := func() error { return refused("want %d tokens, have more than %d times as many", limit, refusedAt) }
+	switch {
+	case size > layer.MaxRecall || len(b.Texts) > maxMessages:
+		return view.Block{}, refused("want at most %d messages of %d bytes together", maxMessages, layer.MaxRecall)
+	case size/bytesOfToken/refusedAt > limit:
+		return view.Block{}, overBudget()
 	}
 	for _, text := range b.Texts {
 		b.Tokens += m.turn.Count(text)
 	}
 	switch {
 	case (b.Tokens-1)/refusedAt >= limit: // more than refusedAt times, without overflow
-		return view.Block{}, refuse(ClassRefused)
+		return view.Block{}, overBudget()
 	case b.Tokens > limit:
 		return view.Block{}, refuse(ClassBudget)
 	}

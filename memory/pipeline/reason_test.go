@@ -5,11 +5,47 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"remora/memory/layer"
+	"remora/wire"
 )
+
+// TestReasonsOfRefusals: the log says what is wrong with a result.
+func TestReasonsOfRefusals(t *testing.T) {
+	recall := func(rec layer.Recalled) *fake {
+		return &fake{recall: func(ctx, *layer.Turn, layer.State, int) (layer.Recalled, error) { return rec, nil }}
+	}
+	for reason, l := range map[string]*fake{
+		"want 100 tokens, have more than 4 times as many":     recall(layer.Recalled{Messages: []string{strings.Repeat("word ", 1000)}}),
+		"want at most 256 messages of 1048576 bytes together": recall(layer.Recalled{Messages: []string{strings.Repeat("x", 2<<20)}}),
+		"want a state of at most 1048576 bytes of JSON":       recall(layer.Recalled{State: layer.State("{not JSON")}),
+		"no result within 1ms": {recall: func(c ctx, _ *layer.Turn, _ layer.State, _ int) (layer.Recalled, error) {
+			<-c.Done()
+			return layer.Recalled{}, c.Err()
+		}},
+		"want at most 256 new items": {append: func(ctx, layer.State, []wire.Item) (layer.Appended, error) {
+			return layer.Appended{Items: slices.Repeat([]wire.Item{user("x")}, 300)}, nil
+		}},
+		"want some of the given items, in their order": {project: func(ctx, layer.State, []wire.Item) ([]wire.Item, error) {
+			return []wire.Item{user("x")}, nil
+		}},
+	} {
+		var log bytes.Buffer
+		of := at("a", 1, l)
+		of.Budget, of.Timeouts.Recall = layer.AtMost(100), time.Millisecond
+		r := start(t, Options{Log: slog.New(slog.NewTextHandler(&log, nil))}, of)
+		r.Recall(t.Context(), 0)
+		r.Project(t.Context(), r.Append(t.Context(), []wire.Item{user("hi")}), nothingBeside, 0, math.MaxInt)
+		if !strings.Contains(log.String(), reason) {
+			t.Errorf("want %q, have %s", reason, log.String())
+		}
+	}
+}
 
 // TestReasonsThatMayBeLogged: of what a hook says is wrong, the log holds what the layer has declared safe, and no more.
 func TestReasonsThatMayBeLogged(t *testing.T) {

@@ -107,7 +107,7 @@ func same(a, b layer.State) bool { return bytes.Equal(a, b) }
 
 func checkState(old, next layer.State) error {
 	if !same(old, next) && (len(next) > maxState || len(next) > 0 && !json.Valid(next)) {
-		return refuse(ClassRefused)
+		return refused("want a state of at most %d bytes of JSON", maxState)
 	}
 	return nil
 }

@@ -128,7 +128,7 @@ func (r *toolbox) RunTool(ctx context.Context, c layer.ToolCall) string {
 	result, err := update(ctx, m, layer.HookTools, func(ctx context.Context, s layer.State) (string, layer.State, error) {
 		result, next, err := t.run(ctx, m.turn, s, slices.Clone(arguments))
 		if err == nil && len(result) > maxResult {
-			err = refuse(ClassRefused)
+			err = refused("want a result of at most %d bytes", maxResult)
 		}
 		return result, next, err
 	})
@@ -148,6 +148,8 @@ func explain(err error) string {
 		return "the tool took too long"
 	case ClassBusy:
 		return "the tool is busy, try again later"
+	case ClassRefused:
+		return "the tool's answer cannot be used: " + layer.SafeText(err)
 	default:
 		return "the tool failed"
 	}

@@ -51,7 +51,7 @@ func TestTools(t *testing.T) {
 		{"two", "working-memory_update", `{"key":"v"} {}`, "Error: invalid arguments: want one JSON value, each member of an object once", ""},
 		{"its own error", "working-memory_fail", `{}`, "Error: no such file", ""},
 		{"a panic", "working-memory_panic", `{}`, "Error: the tool failed", ""},
-		{"too much", "working-memory_huge", `{}`, "Error: the tool failed", ""},
+		{"too much", "working-memory_huge", `{}`, "Error: the tool's answer cannot be used: want a result of at most 262144 bytes", ""},
 		{"too long", "working-memory_hang", `{}`, "Error: the tool took too long", ""},
 		{"its name alone", "update", `{"key":"v"}`, `kept {"key":"v"}`, `{"key":"v"}`},
 		{"unknown", "updates", `{}`, "Error: unknown tool 'updates'", ""},

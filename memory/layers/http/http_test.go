@@ -174,7 +174,7 @@ func TestBrokenServers(t *testing.T) {
 		{"empty", body(200, ""), ErrAnswer, "want a JSON object"},
 		{"null", body(200, "null"), ErrAnswer, "want a JSON object"},
 		{"list", body(200, `["`+marker+`"]`), ErrAnswer, "want a JSON object"},
-		{"not UTF-8", body(200, "{\"state\":\"\xff"+marker+"\"}"), ErrAnswer, "want a JSON object"},
+		{"not UTF-8", body(200, "{\"state\":\"\xff"+marker+"\"}"), ErrAnswer, "want UTF-8"},
 		{"other version", body(200, `{"version":2}`), ErrAnswer, "version: want 1"},
 		{"text for a list", body(200, `{"messages":"`+marker+`"}`), ErrAnswer, "messages: want a list"},
 		{"numbers for texts", body(200, `{"messages":[4711]}`), ErrAnswer, "messages: want text"},

@@ -167,7 +167,10 @@ func (r *request) encode(limit int64) ([]byte, error) {
 func decode(body []byte) (*answer, error) {
 	a := &answer{}
 	body = bytes.TrimSpace(body)
-	if !utf8.Valid(body) || !bytes.HasPrefix(body, []byte("{")) {
+	switch {
+	case !utf8.Valid(body):
+		return nil, safe("%w: want UTF-8", ErrAnswer)
+	case !bytes.HasPrefix(body, []byte("{")):
 		return nil, safe("%w: want a JSON object", ErrAnswer)
 	}
 	if err := json.Unmarshal(body, a); err != nil {
