@@ -502,11 +502,17 @@ func jointBehind(text string, at int, k kind, brackets bool) (how joint, from in
 
 		word, end := plainWord(text, next)
 		lower := strings.ToLower(word)
-		switch {
-		case verbs[lower] && (k == password || k == phrase || lower != "on"):
-			if to := changedTo(text, end); to > 0 && k == password {
+		if k == password && (first || verbs[lower]) {
+			change := next
+			if verbs[lower] {
+				change = end
+			}
+			if to := changedTo(text, change); to > 0 {
 				return towards, to
 			}
+		}
+		switch {
+		case verbs[lower] && (k == password || k == phrase || lower != "on"):
 			return verb, adverbial(text, end)
 		case first && directions[lower] && (k == password || k == pass) && made(text, end):
 			return towards, skipSpace(text, end)
@@ -540,7 +546,7 @@ func bracketEnd(text string, at int) int {
 	return -1
 }
 
-// changedTo is where a value begins behind "was" and "changed to", 0 if that does not follow.
+// changedTo is where a value begins behind "changed to", 0 if that does not stand at a place.
 func changedTo(text string, at int) int {
 	word, end := plainWord(text, skipSpace(text, at))
 	if !changes[strings.ToLower(word)] {

@@ -125,6 +125,8 @@ var secrets = []struct{ text, secret string }{
 	{"I changed my pass to blue42sky.", "blue42sky"},
 	{"set the pass to blue42sky", "blue42sky"},
 	{"my password was changed to hunter2", "hunter2"},
+	{"Password changed to Winter2025.", "Winter2025"},
+	{"Passwort geändert auf Winter2025", "Winter2025"},
 
 	// One-time codes and others.
 	{"Your verification code is 482913", "482913"},
@@ -223,7 +225,7 @@ var harmless = []string{
 	"My password (for GitHub) is too short", "the password (8 characters) is required", "my passwords are long and safe", "the login and password are read / write.",
 	"My passwords are [removed] and Ann likes them", "my password is [removed] / the same as ever",
 	"login: /api/session/new", "the login is fast / easy to use", "login: e-mail / password", "the login is secure / safe.", "credentials: config/production/files", "it ends with -----END " + "PRIVATE KEY-----",
-	"password: string / null", "my login is an e-mail / A4 paper", "the password was changed to be safe", "the password was reset on 12/05", "the licence key is missing",
+	"password: string / null", "my login is an e-mail / A4 paper", "the password was changed to be safe", "password changed to meet the policy", "password updated on 12/05", "the password was reset on 12/05", "the licence key is missing",
 	"the key is to listen", "I pass 3 exams", "I pass it to B2B4 customers", "we pass to room 4b12", "we pass in utf8 bytes", "a pass to Expo2026", "my pass to Bob was late",
 	"my pass is valid until Friday", "the login to server01 works", "my password (see below) and yours",
 
