@@ -154,6 +154,7 @@ func (a *assembly) windowInput(ctx context.Context) view.WindowInput {
 	if t.shape.Context != nil && w.MaxShare > 0 { // the call may fetch the provider's list of models
 		in.Context = t.shape.Context(t.call.Request.Model())
 	}
+	in.Apart = a.entry.Standing() == session.Alone
 	if a.l == nil || a.l.states.values.window == nil {
 		return in // nothing of the session was read: layers only judge the answer, or there are none
 	}

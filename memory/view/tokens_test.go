@@ -2,6 +2,7 @@ package view
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -412,6 +413,50 @@ func BenchmarkAssemble(b *testing.B) {
 						Assemble(r)
 					}
 				})
+			}
+		}
+	}
+}
+
+// Without a stored cut, a conversation is cut where it would have been with one.
+func TestCutIsReplayed(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 30 {
+		w := Window{MaxTokens: 60 + rng.IntN(200), EvictShare: float64(rng.IntN(10)) / 10, InFlight: InFlightWindow}
+		if rng.IntN(3) == 0 {
+			w.InFlight = InFlightKeep
+		}
+		s, prices := session{w: &w, prices: till{}}, till{}
+		s.prices = prices
+		var words []string
+		say := func(word string) {
+			words = append(words, word)
+			prices[word] = 1 + rng.IntN(40)
+		}
+		for n, call := 0, 0; n < 60; n++ { // a request for each
+			if n == 0 || rng.IntN(6) == 0 {
+				say(fmt.Sprint("u", n))
+			}
+			all := items(t, dialects.Responses, strings.Join(words, " "))
+			want := s.send(all, false)
+			got := Assemble(Request{Items: all, Window: &w, WindowInput: WindowInput{
+				Tokens: prices.tokens, AtMost: prices.atMost, Keys: func() []wire.Hash { return keysOf(all) }, Apart: true,
+			}})
+			if notation(got.Items) != notation(want.Items) || got.Start != want.Start {
+				t.Fatalf("%+v: %s\n got %s\nwant %s", w, strings.Join(words, " "), notation(got.Items), notation(want.Items))
+			}
+			if rng.IntN(8) == 0 {
+				say(fmt.Sprint("a", n))
+				say(fmt.Sprint("u", n, "b"))
+				continue
+			}
+			first := call
+			for range 1 + rng.IntN(3) {
+				say(fmt.Sprint("fc", call))
+				call++
+			}
+			for ; first < call; first++ {
+				say(fmt.Sprint("fo", first))
 			}
 		}
 	}

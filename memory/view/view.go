@@ -68,6 +68,8 @@ type WindowInput struct {
 	Keys func() []wire.Hash
 	// Previous is the Start of the session's latest view, zero where there is none.
 	Previous WindowStart
+	// Apart: the request stands beside the session's conversation, and Previous, if any, is not of its own history.
+	Apart bool
 	// Cold: the session was idle for longer than the window's IdleReset.
 	Cold bool
 }

@@ -29,13 +29,21 @@ type chooser struct {
 // A window by items is cut in whole batches of the absolute position, so its cut is stable without state while a conversation
 // grows (docs/semantics.md#history-window). A window by tokens begins where the previous view began until its limit is
 // exceeded, and is then trimmed by EvictShare. If the conversation does not have the stored cut (an edit, a branch, a client's
-// own compaction), a new one is made.
+// own compaction), or stands beside the one that it is of, the cut is where views of its earlier requests had it.
 func choose(r *Request, entries []entry, partner []int) (start, pinned int, at WindowStart) {
 	c := &chooser{r: r, w: r.Window, entries: entries, partner: partner, run: lastUser(entries), price: prices{r: r}}
 	c.hide()
+	limit := 0
+	if r.Tokens != nil {
+		limit = c.w.tokenLimit(r.WindowInput)
+	}
 	least, found := c.previous()
+	if !found && (r.Apart || r.Previous != (WindowStart{})) && limit > 0 {
+		least = c.replay(limit)
+		found = least > 0
+	}
 	start = max(c.byItems(least, found), least)
-	if limit := c.w.tokenLimit(r.WindowInput); limit > 0 && r.Tokens != nil {
+	if limit > 0 {
 		start = c.byTokens(start, limit)
 	}
 	start = c.keepUnread(start, least)
@@ -99,6 +107,41 @@ func (c *chooser) previous() (at int, found bool) {
 		at += int(within)
 	}
 	return at, true
+}
+
+// replay returns where views of the conversation's earlier requests began by the limit of tokens, worked out from its items: a request
+// ended wherever an item of the model follows one of the client. So a conversation whose cuts are not stored is cut in the same steps
+// as others, and keeps the provider's prompt cache between them.
+func (c *chooser) replay(limit int) (start int) {
+	if c.fits(0, limit) {
+		return 0
+	}
+	early, r := *c, *c.r
+	early.r, early.run, early.price.r = &r, -1, &r
+	sum, pinned := int64(0), int64(0) // the costs of the window and of what is pinned before it
+	for i := 1; i < len(c.entries); i++ {
+		last := &c.entries[i-1]
+		if last.role == wire.User {
+			early.run = i - 1
+		}
+		if last.item == c.entries[i].item {
+			continue
+		}
+		sum += c.price.of(last.item)
+		if last.ofModel() || !c.entries[i].ofModel() || sum+pinned <= int64(limit) {
+			continue
+		}
+		early.entries, r.Items, r.Resolved = c.entries[:i], c.r.Items[:last.item+1], c.r.Resolved[:last.item+1]
+		early.price.counted = c.price.counted[:len(r.Resolved)]
+		next := early.keepUnread(early.byTokens(start, limit), start)
+		for item := c.entries[start].item; item < c.entries[next].item; item++ {
+			if c.r.Resolved[item].Kind != wire.Compaction { // which stays
+				sum -= c.price.of(item)
+			}
+		}
+		start, pinned = next, early.pinned(early.pinOf(next))
+	}
+	return start
 }
 
 // names returns the keys of the items, nil where they are not known.
