@@ -44,6 +44,14 @@ func agentSaid() []string {
 func chatSaid() []string { return []string{"| u:1 -> a:1", "| u:1 a:1 u:2 -> a:2"} }
 func newSaid() []string  { return []string{"| s:be u:1 -> a:1", "| s:be u:2 -> a:2"} }
 
+// supervisedSaid is a session of a router and its workers, who get each other's answers as messages of the user.
+func supervisedSaid() []string {
+	return []string{
+		"format=json_schema | s:route u:1 -> a:research", "tools=search | s:research u:1 -> c:x", "tools=search | s:research u:1 c:x r:x -> a:" + summary,
+		"format=json_schema | s:route u:1 u:" + summary + " -> a:code",
+	}
+}
+
 func clientShapes() []shape {
 	return []shape{
 		// Coding agents.
@@ -172,6 +180,8 @@ func clientShapes() []shape {
 		{client: "openai-agents", name: "hand-off, only what is new", said: newSaid(), asks: "tools=refund model=small | s:refunds u:3", place: "BEFORE only_new", view: "s:refunds u:1 a:1 u:2 a:2 u:3"},
 		{client: "openai-agents", name: "hand-off, history resent", said: agentSaid(), asks: "tools=refund model=small | s:refunds u:1 c:x r:x a:1 u:2 a:2 u:3", place: "LINE known_history"},
 		{client: "LangChain", name: "messages trimmed", said: append(chatSaid(), "| u:1 a:1 u:2 a:2 u:3 -> a:3"), asks: "| u:3 a:3 u:4", place: "LINE known_history"},
+		{client: "LangGraph", name: "a worker is told what another found, as the router was before", said: supervisedSaid(), asks: "tools=edit | s:code u:1 u:" + summary, place: "ALONE quotes_an_answer"},
+		{client: "LangGraph", name: "the worker's loop", said: append(supervisedSaid(), "tools=edit | s:code u:1 u:"+summary+" -> c:y"), asks: "tools=edit | s:code u:1 u:" + summary + " c:y r:y", place: "LINE known_history"},
 		{client: "LangGraph", name: "a history that began in mid-session", said: []string{"| s:be u:1 -> a:1", "| s:be u:2 -> a:2", "| s:be u:3 -> a:3"}, asks: "| s:be u:2 a:2 u:4", place: "LINE known_history"},
 		{client: "CrewAI", name: "jobs under one id", said: newSaid(), asks: "tools=search | s:writer u:job", place: "BEFORE only_new", view: "s:writer u:1 a:1 u:2 a:2 u:job"},
 		{client: "openai-agents", name: "a guard beside an agent", said: []string{"tools=f | s:be u:1 -> c:x", "format=json_schema | s:judge u:ok -> a:yes", "tools=f | r:x -> a:1"}, asks: "format=json_schema | s:judge u:ok2", place: "SIDE helper_signs"},

@@ -28,37 +28,40 @@ const (
 // quotes reports whether the user's messages of a request repeat a long passage of one of the session's latest answers, on any
 // line. A client that compacts its history sends a summary by the model, or the last answers, in a user message.
 func (m *merger) quotes(ctx context.Context) (bool, error) {
-	h, in := m.head, m.in
-	var said strings.Builder
-	for i := range in.items {
-		if it := &in.items[i]; it.Role == wire.User && said.Len() < quotedBytes {
-			said.WriteString(it.Text())
-			said.WriteByte('\n')
-		}
-	}
-	if said.Len() < quotedRunes || h.NextSeq < 2 {
+	said := saidByUser(m.in.items)
+	if len(said) < quotedRunes || m.head.NextSeq < 2 {
 		return false, nil
 	}
 	latest, err := m.latestMessages(ctx)
 	if err != nil {
 		return false, err
 	}
-	var answers []string
-	var asked strings.Builder
-	for _, it := range slices.Backward(latest) {
-		switch {
-		case !it.HasContent():
-		case it.Role == wire.User && asked.Len() < quotedBytes:
-			text := it.Text()
-			asked.WriteString(text[:min(len(text), quotedBytes)])
-			asked.WriteByte('\n')
-		case it.Role == wire.Assistant && len(answers) < quotedAnswers:
-			answers = append(answers, it.Text())
+	answers := 0
+	for i, it := range slices.Backward(latest) {
+		if it.Role != wire.Assistant || !it.HasContent() {
+			continue
+		}
+		if answers++; answers > quotedAnswers {
+			break
+		}
+		if sharesPassage(it.Text(), said, saidByUser(latest[:i])) { // later messages may quote it, too
+			return true, nil
 		}
 	}
-	return slices.ContainsFunc(answers, func(answer string) bool {
-		return sharesPassage(answer, said.String(), asked.String())
-	}), nil
+	return false, nil
+}
+
+// saidByUser returns the user's messages among some items, the newest first, up to about quotedBytes.
+func saidByUser(items []wire.Item) string {
+	var said strings.Builder
+	for _, it := range slices.Backward(items) {
+		if it.Role == wire.User && said.Len() < quotedBytes {
+			text := it.Text()
+			said.WriteString(text[:min(len(text), quotedBytes)])
+			said.WriteByte('\n')
+		}
+	}
+	return said.String()
 }
 
 // latestMessages returns the messages among the session's latest items, without pictures and files. They are read once.
@@ -199,7 +202,7 @@ func anyText(value []byte, depth int, is func(string) bool) bool {
 }
 
 // sharesPassage reports whether an answer and the new message share quotedRunes consecutive runes that are not in the
-// question before, which answers often repeat.
+// questions before it, which answers often repeat.
 func sharesPassage(answer, said, asked string) bool {
 	answer, said = answer[:min(len(answer), quotedBytes)], said[:min(len(said), quotedBytes)]
 	blocks := make(map[string][]int, len(answer)/quoteBlock)
