@@ -1,11 +1,14 @@
 package cache
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"os"
+	"time"
 )
 
 // ErrNoTLS is returned for a store with a TLS that its URL has no use for.
@@ -14,10 +17,10 @@ var ErrNoTLS = errors.New("has no TLS, so store.tls has no use: begin it with re
 // TLS configures the certificates of this process and of the servers of store.url, for the schemes rediss, rediss+sentinel
 // and rediss+cluster.
 type TLS struct {
-	// CAFile holds the CA certificates, in PEM, to verify the servers' certificates. Empty means the system's.
+	// CAFile holds the CA certificates, in PEM, to verify the servers' certificates. Empty means the system's. All files are read
+	// for each connection, so that they can be replaced.
 	CAFile string `mapstructure:"ca_file"`
-	// CertFile and KeyFile are the client certificate, in PEM, for servers that require one. They are read for each connection,
-	// so that they can be replaced.
+	// CertFile and KeyFile are the client certificate, in PEM, for servers that require one.
 	CertFile string `mapstructure:"cert_file"`
 	KeyFile  string `mapstructure:"key_file"`
 	// ServerName is the name in the servers' certificates, if it is not the one in store.url.
@@ -53,6 +56,18 @@ func (o TLS) Apply(c *tls.Config) error {
 	}
 	c.GetClientCertificate = o.certificate
 	return nil
+}
+
+// Dialer returns a function that connects to a server within timeout, TLS included. It applies o to a copy of c each time: a
+// tls.Config in use has the CA certificates that its file had before.
+func (o TLS) Dialer(c *tls.Config, timeout time.Duration) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		d := tls.Dialer{NetDialer: &net.Dialer{Timeout: timeout}, Config: c.Clone()}
+		if err := o.Apply(d.Config); err != nil {
+			return nil, err
+		}
+		return d.DialContext(ctx, network, addr)
+	}
 }
 
 // certificate reads the client certificate.

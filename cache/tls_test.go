@@ -111,3 +111,24 @@ func TestRedisTLS(t *testing.T) {
 		})
 	}
 }
+
+// TestReplacedCA: a store that is in use verifies servers by the CA that is in the file when it connects, as after the CA of a
+// Redis was replaced.
+func TestReplacedCA(t *testing.T) {
+	before, now := newAuthority(t), newAuthority(t)
+	now.issue("server", &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	port := kit.FreePort(t)
+	kit.StartRedis(t, "--tls-port", fmt.Sprint(port), "--tls-auth-clients", "no",
+		"--tls-cert-file", now.path("server.crt"), "--tls-key-file", now.path("server.key"), "--tls-ca-cert-file", now.path("ca.crt"))
+	s := open(t, fmt.Sprintf("rediss://127.0.0.1:%d", port), cache.Options{TLS: cache.TLS{CAFile: before.path("ca.crt")}})
+	defer func() { _ = s.Close() }()
+	if err := s.Ping(t.Context()); err == nil {
+		t.Fatal("the certificate of another CA is accepted")
+	}
+	if err := os.Rename(now.path("ca.crt"), before.path("ca.crt")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

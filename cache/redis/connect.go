@@ -125,6 +125,7 @@ func parseURL(scheme, rest string, o cache.Options) (target, error) {
 		if err := o.TLS.Apply(t.node.TLSConfig); err != nil {
 			return t, err
 		}
+		t.node.Dialer = o.TLS.Dialer(t.node.TLSConfig, o.DialTimeout)
 	}
 	t.tune(o)
 	return t, nil
@@ -210,7 +211,7 @@ func (t *target) open() redis.UniversalClient {
 		Addrs: t.hosts, MasterName: t.master, SentinelUsername: t.sentinelUser, SentinelPassword: t.sentinelPassword,
 		ClientName: n.ClientName, Protocol: n.Protocol, Username: n.Username, Password: n.Password, DB: n.DB,
 		MaxRetries: n.MaxRetries, ContextTimeoutEnabled: n.ContextTimeoutEnabled,
-		DialTimeout: n.DialTimeout, DialerRetries: n.DialerRetries, DialerRetryTimeout: n.DialerRetryTimeout,
+		Dialer: n.Dialer, DialTimeout: n.DialTimeout, DialerRetries: n.DialerRetries, DialerRetryTimeout: n.DialerRetryTimeout,
 		ReadTimeout: n.ReadTimeout, WriteTimeout: n.WriteTimeout, PoolTimeout: n.PoolTimeout,
 		PoolSize: n.PoolSize, MaxActiveConns: n.MaxActiveConns, PipelinePoolSize: n.PipelinePoolSize,
 		ReadBufferSize: n.ReadBufferSize, WriteBufferSize: n.WriteBufferSize,
