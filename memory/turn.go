@@ -358,8 +358,9 @@ func (t *Turn) Review(ctx context.Context, r wire.Reply) Next {
 func (t *Turn) LastRound() bool { return t.layers != nil && t.layers.rounds.isLast() }
 
 // Commit makes the turn durable, in the store or, while that is down, in the spool. It returns when the turn is
-// durable, and waits for the store for at most store.commit_wait, also for what a child session gives back to its parent. Layers
-// that are slow to store do so afterwards.
+// durable, and waits for layers, the store and the spool for at most store.commit_wait each, also for what a child session gives back
+// to its parent. Hooks that another process's change makes run again have their own timeouts. Layers that are slow to store do so
+// afterwards.
 func (t *Turn) Commit(a Answer) {
 	if t.call.Unkept {
 		return
