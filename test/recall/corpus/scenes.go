@@ -18,7 +18,7 @@ var sceneFiles embed.FS
 //	months, weekdays, names    lists; a week begins on Sunday
 //	date, monthyear            the format of a date, with {day}, {month}, {monthnumber}, {year}
 //	ago N, soon N              phrases for N days before or after a session, in which {weekday} is the day's
-//	pool X                     values of the slot {X}
+//	pool X                     values of the slot {X}, before the lines with it
 //	hello, bye                 the first and last lines of a session, of both speakers
 //	aside                      sentences to put before or after others
 //	scene NAME [series|chat|noise]
@@ -31,7 +31,7 @@ var sceneFiles embed.FS
 //	later, meanwhile           the next lines are told in a later session: after the date of {soon}, or before it
 //	ask CATEGORY LABEL...:     a question and its answer, with its evidence; 0 or none is the line without a label
 //	every CATEGORY:            a question about all scenes with this name that one speaker tells
-//	join SCENE MINE THEIRS:    a multi-hop question, from this scene to another of the same teller
+//	join SCENE MINE THEIRS:    a multi-hop question, from this scene to one before it of the same teller
 //
 // Slots are {A} the teller, {B} the other, {ago} {date} {monthyear} a day in the past, {soon} {soondate} {soon2}
 // {soon2date} one in the future, {weekday}, {n:2-9} a number, {X} and {X2} two values of a pool, {=X} one that the
@@ -103,7 +103,7 @@ func readLanguage(code string) (*language, error) {
 	if err := in.Err(); err != nil {
 		return nil, err
 	}
-	return l, l.check()
+	return l, nil
 }
 
 func (l *language) line(text string) error {
@@ -156,6 +156,7 @@ func (l *language) line(text string) error {
 		label, evidence := strings.CutPrefix(word[1:], "*")
 		last := len(s.parts) - 1
 		s.parts[last] = append(s.parts[last], line{teller: word[0] == 'A', evidence: evidence, label: label, variants: values})
+		return l.checkSlots(values)
 	default:
 		return fmt.Errorf("unknown word %q", word)
 	}
@@ -177,8 +178,16 @@ func (l *language) ask(words, values []string) error {
 	if len(labels) == 0 {
 		labels = []string{"0"}
 	}
-	for _, label := range labels {
-		a.labels = append(a.labels, strings.TrimPrefix(label, "0"))
+	for i, label := range labels {
+		label = strings.TrimPrefix(label, "0")
+		of := s
+		if a.join != "" && i == len(labels)-1 {
+			of = l.scene(a.join)
+		}
+		if of == nil || !of.has(label) {
+			return fmt.Errorf("no evidence line %q", label)
+		}
+		a.labels = append(a.labels, label)
 	}
 	for _, v := range values {
 		text, answer, ok := strings.Cut(v, " = ")
@@ -188,6 +197,16 @@ func (l *language) ask(words, values []string) error {
 		a.variants = append(a.variants, variant{strings.TrimSpace(text), strings.TrimSpace(answer)})
 	}
 	s.asks = append(s.asks, a)
+	return l.checkSlots(values)
+}
+
+// scene returns the scene with a name, nil if there is none so far.
+func (l *language) scene(name string) *scene {
+	for _, s := range l.scenes {
+		if s.name == name {
+			return s
+		}
+	}
 	return nil
 }
 
@@ -199,47 +218,14 @@ func variants(text string) []string {
 	return all
 }
 
-// check returns an error for unknown slots and labels.
-func (l *language) check() error {
+// checkSlots returns an error for an unknown slot.
+func (l *language) checkSlots(texts []string) error {
 	known := []string{"A", "B", "ago", "date", "monthyear", "soon", "soondate", "soon2", "soon2date", "weekday", "n"}
-	good := func(text string) error {
+	for _, text := range texts {
 		for _, m := range slot.FindAllStringSubmatch(text, -1) {
 			name := strings.TrimPrefix(m[1], "=")
-			_, pool := l.pools[strings.TrimSuffix(name, "2")]
-			if !pool && !slices.Contains(known, name) {
+			if _, pool := l.pools[strings.TrimSuffix(name, "2")]; !pool && !slices.Contains(known, name) {
 				return fmt.Errorf("unknown slot in %q", text)
-			}
-		}
-		return nil
-	}
-	byName := map[string]*scene{}
-	for _, s := range l.scenes {
-		byName[s.name] = s
-	}
-	for _, s := range l.scenes {
-		for _, p := range s.parts {
-			for _, line := range p {
-				for _, v := range line.variants {
-					if err := good(v); err != nil {
-						return fmt.Errorf("%s, scene %s: %w", l.code, s.name, err)
-					}
-				}
-			}
-		}
-		for _, a := range s.asks {
-			for i, label := range a.labels {
-				of := s
-				if a.join != "" && i == len(a.labels)-1 {
-					of = byName[a.join]
-				}
-				if of == nil || !of.has(label) {
-					return fmt.Errorf("%s, scene %s: no evidence line %q", l.code, s.name, label)
-				}
-			}
-			for _, v := range a.variants {
-				if err := good(v.text + v.answer); err != nil {
-					return fmt.Errorf("%s, scene %s: %w", l.code, s.name, err)
-				}
 			}
 		}
 	}
