@@ -45,6 +45,14 @@ func Bounded(key string, n *int, fallback, limit int) error {
 	return nil
 }
 
+// UpTo refuses values outside of 0 to limit. The error names key.
+func UpTo(key string, n, limit int) error {
+	if n < 0 || n > limit {
+		return fmt.Errorf("%s: want 0 to %d", key, limit)
+	}
+	return nil
+}
+
 // Share sets a zero to the default and refuses values outside of 0 to 1. The error names key.
 func Share(key string, have *float64, fallback float64) error {
 	*have = cmp.Or(*have, fallback)

@@ -54,9 +54,7 @@ func NewWith(o Options, backend Opener) (*Layer, error) {
 	if l.o.MaxOutputTokens >= l.o.ContextWindowTokens {
 		errs = append(errs, fmt.Errorf("max_output_tokens: want less than context_window_tokens, which is %d", l.o.ContextWindowTokens))
 	}
-	if l.topK < 0 || l.topK > maxTopK {
-		errs = append(errs, fmt.Errorf("recall_top_k: want 0 to %d", maxTopK))
-	}
+	errs = append(errs, layer.UpTo("recall_top_k", l.topK, maxTopK))
 	for i, name := range o.MemoryTypes {
 		if !slices.Contains(types(), Type(name)) {
 			errs = append(errs, fmt.Errorf("memory_types[%d]: want summary, fact, instruction, tool_result or custom", i))

@@ -53,13 +53,10 @@ func New(o Options) (*Layer, error) {
 	l := &Layer{}
 	for i, r := range o.Reminders {
 		at := fmt.Sprintf("reminders[%d]", i)
-		errs = append(errs, layer.Text(at+".text", &r.Text, maxText))
-		if r.EveryUserTurns < 0 || r.EveryUserTurns > maxEvery {
-			errs = append(errs, fmt.Errorf("%s.every_user_turns: want 0 to %d", at, maxEvery))
-		}
-		if r.AfterToolCalls < 0 || r.AfterToolCalls > maxEvery {
-			errs = append(errs, fmt.Errorf("%s.after_tool_calls: want 0 to %d", at, maxEvery))
-		}
+		errs = append(errs,
+			layer.Text(at+".text", &r.Text, maxText),
+			layer.UpTo(at+".every_user_turns", r.EveryUserTurns, maxEvery),
+			layer.UpTo(at+".after_tool_calls", r.AfterToolCalls, maxEvery))
 		if r.EveryUserTurns == 0 && r.AfterToolCalls == 0 {
 			errs = append(errs, fmt.Errorf("%s: want every_user_turns or after_tool_calls", at))
 		}

@@ -56,14 +56,11 @@ type Layer struct {
 
 // New returns the layer. The error joins one line per wrong rule or key; a rule's line names its index and id.
 func New(o Options) (*Layer, error) {
-	var errs []error
 	l := &Layer{retries: defaultRetries}
 	if o.MaxRetries != nil {
 		l.retries = *o.MaxRetries
 	}
-	if l.retries < 0 || l.retries > limitRetries {
-		errs = append(errs, fmt.Errorf("max_retries: want 0 to %d", limitRetries))
-	}
+	errs := []error{layer.UpTo("max_retries", l.retries, limitRetries)}
 	if len(o.Rules) == 0 || len(o.Rules) > maxRules {
 		errs = append(errs, fmt.Errorf("rules: want 1 to %d", maxRules))
 	}
