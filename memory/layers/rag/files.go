@@ -15,9 +15,6 @@ import (
 	"unicode/utf8"
 )
 
-// folder finds the files of the configuration.
-type folder struct{ o Options }
-
 // file is a document file. Equal values mean the same content, judged by size and time.
 type file struct {
 	path    string
@@ -31,7 +28,7 @@ type file struct {
 const maxEntries = 1_000_000
 
 // look lists the current files in the order of the configuration, files of a folder by path.
-func (f folder) look() ([]file, error) {
+func (o *Options) look() ([]file, error) {
 	var all []file
 	seen := map[string]bool{}
 	bytes, entries := int64(0), 0
@@ -40,16 +37,16 @@ func (f folder) look() ([]file, error) {
 			return nil
 		}
 		seen[one.path] = true
-		if all = append(all, one); len(all) > f.o.MaxFiles {
-			return fmt.Errorf("paths: want at most %d files, there are more (max_files)", f.o.MaxFiles)
+		if all = append(all, one); len(all) > o.MaxFiles {
+			return fmt.Errorf("paths: want at most %d files, there are more (max_files)", o.MaxFiles)
 		}
-		if bytes += one.size; bytes > int64(f.o.MaxBytes) {
-			return fmt.Errorf("paths: want at most %d bytes in all files, there are more (max_bytes)", f.o.MaxBytes)
+		if bytes += one.size; bytes > int64(o.MaxBytes) {
+			return fmt.Errorf("paths: want at most %d bytes in all files, there are more (max_bytes)", o.MaxBytes)
 		}
 		return nil
 	}
 
-	for i, configured := range f.o.Paths {
+	for i, configured := range o.Paths {
 		root, err := filepath.EvalSymlinks(configured) // WalkDir does not follow a link
 		if err != nil {
 			return nil, fmt.Errorf("paths[%d]: %w", i, because(configured, err))
@@ -85,7 +82,7 @@ func (f folder) look() ([]file, error) {
 					return fs.SkipDir
 				}
 				return nil
-			case d.IsDir() || !f.includes(d.Name()):
+			case d.IsDir() || !o.includes(d.Name()):
 				return nil
 			}
 			shown, err := filepath.Rel(root, at)
@@ -114,8 +111,8 @@ func nameOf(base string) string {
 	return base
 }
 
-func (f folder) includes(name string) bool {
-	return slices.ContainsFunc(f.o.Include, func(pattern string) bool {
+func (o *Options) includes(name string) bool {
+	return slices.ContainsFunc(o.Include, func(pattern string) bool {
 		ok, _ := path.Match(pattern, name)
 		return ok
 	})

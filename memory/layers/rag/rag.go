@@ -65,9 +65,8 @@ func Defaults(o Options) layer.Defaults {
 
 // Layer is the layer. It is safe for concurrent use.
 type Layer struct {
-	o      Options
-	folder folder
-	turn   chan struct{} // held by the goroutine that reads the files
+	o    Options
+	turn chan struct{} // held by the goroutine that reads the files
 
 	mu     sync.Mutex
 	now    *library
@@ -101,8 +100,8 @@ func New(o Options) (*Layer, error) {
 		return nil, err
 	}
 
-	l := &Layer{o: o, folder: folder{o}, turn: make(chan struct{}, 1)}
-	files, err := l.folder.look()
+	l := &Layer{o: o, turn: make(chan struct{}, 1)}
+	files, err := l.o.look()
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +156,7 @@ func (l *Layer) current(ctx context.Context, now time.Time) (*library, error) {
 
 // read lists the files, and reads them if the list differs from the library's.
 func (l *Layer) read(before *library) (*library, error) {
-	files, err := l.folder.look()
+	files, err := l.o.look()
 	if err != nil {
 		return nil, layer.Safe(err)
 	}
