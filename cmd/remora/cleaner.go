@@ -17,6 +17,7 @@ import (
 type cleaner struct {
 	lookup     func(name string) (string, bool) // of environment variables
 	referenced map[string]bool                  // names of variables in references
+	secrets    []string                         // secrets as they are written, such as file:PATH
 	found      problems
 	root       *node // schema of the whole file, to find the right place of a misplaced key
 }
@@ -88,7 +89,11 @@ func (c *cleaner) value(path string, n *node, v any) (any, bool) {
 		c.found.add(path, "want a value, have a mapping")
 		return nil, false
 	}
-	return c.resolve(path, v)
+	v, ok := c.resolve(path, v)
+	if text, isText := v.(string); isText && n.secret {
+		c.secrets = append(c.secrets, text)
+	}
+	return v, ok
 }
 
 func (c *cleaner) entries(path string, n *node, v any) (any, bool) {

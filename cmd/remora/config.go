@@ -1,7 +1,6 @@
 package main
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -42,14 +41,14 @@ type Config struct {
 	Log       logOptions           `mapstructure:"log"`
 	Telemetry telemetry.Options    `mapstructure:"telemetry"`
 
-	goLimit int64             // of sources
-	sum     [sha256.Size]byte // hash of the file that it was read from
+	goLimit int64 // of sources
+	from    files
 }
 
 // load reads the configuration. Its error is of type [problems].
 func (s sources) load() (Config, error) {
 	c := Config{goLimit: s.goLimit}
-	sum, found := s.into(&c, remora.Config, func(found *problems) {
+	from, found := s.into(&c, remora.Config, func(found *problems) {
 		c.Server.Session = c.Session
 		c.Memory.layers = decodeLayers(c.Memory.Layers, found)
 		found.addErrors("",
@@ -70,7 +69,7 @@ func (s sources) load() (Config, error) {
 		found.addErrors("memory.policy", c.Memory.Policy.validate(c.upstreams())...)
 		found.addErrors("memory.prompt_cache", c.Memory.PromptCache.Validate()...)
 	})
-	c.sum = sum
+	c.from = from
 	return c, found.err()
 }
 

@@ -29,8 +29,8 @@ type sources struct {
 
 // into decodes all sources over defaults, which are YAML, into target, a pointer to a struct, and then calls check. It returns all
 // problems, each with the path of its key; the struct is incomplete then. Each load uses a new viper, so a reload that fails
-// changes nothing. sum is the hash of the file's content, of none without a file.
-func (s sources) into(target any, defaults []byte, check func(found *problems)) (sum [sha256.Size]byte, found problems) {
+// changes nothing.
+func (s sources) into(target any, defaults []byte, check func(found *problems)) (from files, found problems) {
 	schema := schemaOf(reflect.TypeOf(target))
 	c := &cleaner{lookup: lookupIn(s.environ), referenced: map[string]bool{}, root: schema}
 	v := viper.NewWithOptions(viper.KeyDelimiter(keySeparator))
@@ -58,10 +58,35 @@ func (s sources) into(target any, defaults []byte, check func(found *problems)) 
 		v.Set(strings.ReplaceAll(set.path, ".", keySeparator), set.value)
 		origins[set.path] = set.origin
 	}
+	from = files{content: sha256.Sum256(data), named: c.secrets}
+	from.secrets = from.hashSecrets() // before they are decoded: one that is replaced meanwhile is found by the next poll
 	c.found.addDecodeErrors("", v.UnmarshalExact(target, strict))
 	check(&c.found)
 	slices.SortStableFunc(c.found, func(a, b problem) int { return strings.Compare(a.path, b.path) })
-	return sha256.Sum256(data), c.found.withoutConsequences().withOrigins(origins, lines)
+	return from, c.found.withoutConsequences().withOrigins(origins, lines)
+}
+
+// files is what a configuration was read from.
+type files struct {
+	content [sha256.Size]byte // hash of the configuration's file, of no content without a file
+	secrets [sha256.Size]byte // hash of the secrets
+	named   []string          // the secrets as they are written, such as file:PATH
+}
+
+// same reports whether f and other have the same content.
+func (f files) same(other files) bool {
+	return f.content == other.content && f.secrets == other.secrets
+}
+
+// hashSecrets hashes the secrets as they are now. One that cannot be read counts by its error.
+func (f files) hashSecrets() (sum [sha256.Size]byte) {
+	h := sha256.New()
+	for _, text := range f.named {
+		value, err := readSecret(text)
+		fmt.Fprintf(h, "%q %v\n", value.Reveal(), err)
+	}
+	h.Sum(sum[:0])
+	return sum
 }
 
 // readFile returns the content of the file, nil without one.
@@ -127,7 +152,7 @@ func fromEnviron(environ []string, schema *node, c *cleaner) []setting {
 		if n := leaves[path]; n.entry != nil {
 			s.value, usable = c.jsonList(name, n, value)
 		} else {
-			s.value, usable = c.resolve(name, value)
+			s.value, usable = c.value(name, n, value)
 		}
 		if usable {
 			set = append(set, s)

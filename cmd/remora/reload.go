@@ -19,10 +19,10 @@ const pollInterval = 2 * time.Second
 // first.
 const failedPollsNoted = 2
 
-// watch reloads the configuration on each hangup, and when its file has changed. It stops when ctx ends, and then closes the
+// watch reloads the configuration on each hangup, and when its file or that of a secret has changed. It stops when ctx ends, and then closes the
 // channel that it returned.
 func (l *live) watch(ctx context.Context, hangup <-chan os.Signal) <-chan struct{} {
-	l.loaded, l.polled, l.empty = l.c.sum, l.c.sum, l.c.sum == emptyFile
+	l.loaded, l.polled, l.empty = l.c.from, l.c.from, l.c.from.content == emptyFile
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -40,7 +40,7 @@ func (l *live) watch(ctx context.Context, hangup <-chan os.Signal) <-chan struct
 				l.reloadCertificate()
 				settled := l.poll()
 				l.admin.stale.Store(l.problem != "" || l.failedPolls >= failedPollsNoted)
-				if settled && l.polled != l.loaded || l.problem != "" && (settled || l.file == "") {
+				if settled && (!l.polled.same(l.loaded) || l.problem != "") {
 					l.reload(ctx)
 				}
 			}
@@ -49,16 +49,16 @@ func (l *live) watch(ctx context.Context, hangup <-chan os.Signal) <-chan struct
 	return done
 }
 
-// poll reads the file and reports whether it is unchanged since the previous poll: a file that is still being written must not
-// be loaded, and an empty one would be valid. It returns false for a file that it cannot read.
+// poll reads the file and the secrets, and reports whether they are unchanged since the previous poll: a file that is still being
+// written must not be loaded, and an empty one would be valid. It returns false for a file that it cannot read.
 func (l *live) poll() bool {
-	if l.file == "" || l.readOnce() {
+	if l.readOnce() {
 		return false
 	}
-	data, err := os.ReadFile(l.file)
+	data, err := l.readFile()
 	if err != nil {
 		if l.failedPolls++; l.failedPolls == failedPollsNoted {
-			l.log.Error("the configuration's file cannot be read; the configuration stays", "error", err.Error())
+			l.log.Error("the configuration's file cannot be read; the configuration stays", "file", l.file, "error", err.Error())
 		}
 		return false
 	}
@@ -67,8 +67,8 @@ func (l *live) poll() bool {
 	}
 	l.failedPolls = 0
 	before := l.polled
-	l.polled = sha256.Sum256(data)
-	return l.polled == before
+	l.polled = files{content: sha256.Sum256(data), secrets: l.loaded.hashSecrets()}
+	return l.polled.same(before)
 }
 
 // readOnce reports whether the file is a pipe, as with --config <(decrypt config.yaml). Its content is gone after the start: a second
@@ -104,7 +104,7 @@ var errReadOnce = errors.New("want a regular file to reload; a pipe can be read 
 // it lacks may be in another file, such as a secret, that is replaced later. One problem is logged once.
 func (l *live) reload(ctx context.Context) {
 	c, err := l.loadAgain()
-	l.loaded = c.sum
+	l.loaded = c.from
 	if err == nil {
 		err = l.apply(c)
 	}
@@ -119,7 +119,7 @@ func (l *live) reload(ctx context.Context) {
 
 	l.problem = ""
 	warnOfMistakes(&c, l.log)
-	l.empty = c.sum == emptyFile
+	l.empty = c.from.content == emptyFile
 	level, left := slog.LevelInfo, l.c.differs(c)
 	if len(left) > 0 {
 		level = slog.LevelWarn
@@ -132,7 +132,7 @@ func (l *live) loadAgain() (c Config, err error) {
 	if l.readOnce() {
 		return c, fmt.Errorf("%s: %w", l.file, errReadOnce)
 	}
-	if c, err = l.load(); err == nil && c.sum == emptyFile && !l.empty {
+	if c, err = l.load(); err == nil && c.from.content == emptyFile && !l.empty {
 		err = fmt.Errorf("%s: %w", l.file, errEmptied)
 	}
 	return c, err

@@ -310,3 +310,39 @@ func TestKeysThatNeedARestart(t *testing.T) {
 		t.Errorf("nothing has changed:\n%s", diff)
 	}
 }
+
+// TestReplacedSecretIsRead: a secret in a file of its own is replaced there, as Kubernetes does with a mounted Secret, while the
+// configuration stays. One that is gone for a while changes nothing.
+func TestReplacedSecretIsRead(t *testing.T) {
+	t.Parallel()
+	up := startUpstream(t)
+	d := &workspace{t: t, dir: t.TempDir()}
+	d.replace("key", "first\n")
+	d.replace("title", "one")
+	d.start(fmt.Sprintf("providers: [{name: up, kind: compatible, base_url: %q, api_key: %q, headers: [{name: X-Title, value: %q}]}]\n",
+		up.URL()+"/v1", "file:"+filepath.Join(d.dir, "key"), "file:"+filepath.Join(d.dir, "title")))
+	sent := func(want string) {
+		t.Helper()
+		d.say("chat/completions", chat("user: Hello"))
+		all := up.Requests()
+		h := all[len(all)-1].Header
+		if got := h.Get("Authorization") + ", " + h.Get("X-Title"); got != want {
+			t.Errorf("upstream gets %q, want %q", got, want)
+		}
+	}
+	sent("Bearer first, one")
+	d.replace("key", "second\n")
+	d.proxy.Logged("configuration reloaded", 1)
+	sent("Bearer second, one")
+	d.replace("title", "two")
+	d.proxy.Logged("configuration reloaded", 2)
+	sent("Bearer second, two")
+	if err := os.Remove(filepath.Join(d.dir, "key")); err != nil {
+		t.Fatal(err)
+	}
+	d.proxy.Logged("configuration not reloaded", 1)
+	sent("Bearer second, two")
+	d.replace("key", "third")
+	d.proxy.Logged("configuration reloaded", 3)
+	sent("Bearer third, two")
+}

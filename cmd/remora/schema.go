@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"remora/secret"
 )
 
 // node is the schema of one place of the configuration. It is derived from the structs that the configuration is decoded into,
@@ -13,6 +15,7 @@ type node struct {
 	fields map[string]*node // keys of a mapping; nil for anything else
 	entry  *node            // the entries of a list of mappings; nil for anything else
 	open   bool             // an openEntry, whose keys depend on its kind
+	secret bool             // a secret, which file:PATH may give
 }
 
 // openEntry is a list entry whose keys depend on its "kind"; they are checked where the kinds are known.
@@ -21,6 +24,9 @@ type openEntry map[string]any
 func schemaOf(t reflect.Type) *node {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
+	}
+	if t == reflect.TypeFor[secret.String]() {
+		return &node{secret: true}
 	}
 	switch t.Kind() {
 	case reflect.Struct:

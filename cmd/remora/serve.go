@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -183,12 +182,12 @@ type live struct {
 	measured  *telemetry.Telemetry
 
 	// State of watch.
-	loaded      [sha256.Size]byte // hash of the file that the last configuration was read from
-	polled      [sha256.Size]byte // hash of the file at the last poll
-	empty       bool              // the configuration in use is that of an empty file
-	failedPolls int               // consecutive polls that could not read the file
-	problem     string            // last logged error of reloading the configuration, "" after one that succeeded
-	certProblem string            // last logged error of reloading the certificate, so that it is logged once
+	loaded      files  // what the last configuration was read from, also one that failed
+	polled      files  // the same at the last poll
+	empty       bool   // the configuration in use is that of an empty file
+	failedPolls int    // consecutive polls that could not read the file
+	problem     string // last logged error of reloading the configuration, "" after one that succeeded
+	certProblem string // last logged error of reloading the certificate, so that it is logged once
 }
 
 // open opens all parts, each after those that it uses.
