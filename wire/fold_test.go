@@ -342,6 +342,7 @@ func TestFoldCut(t *testing.T) {
 	f(Chat, cut(delta(`{"content":"a","tool_calls":[{"index":0,"id":"1","function":{"name":"f","arguments":"{}"}},{"index":1,"id":"2","function":{"name":"f","arguments":"{\"x"}}]}`)),
 		`[[{"role":"assistant","content":"a","tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{}"}}]}]]`)
 	f(Chat, cut(delta(`{"content":null,"tool_calls":[{"index":0,"id":"1","function":{"name":"f","arguments":""}}],"function_call":{"name":"f","arguments":"{"}}`)), "[[]]")
+	f(Chat, cut(delta(`{"content":null,"function_call":{"name":"f","arguments":"{}"}}`)), `[[{"role":"assistant","content":null,"function_call":{"name":"f","arguments":"{}"}}]]`)
 	f(Responses, responsesStream(created, `{"type":"response.output_item.added","output_index":0,"item":{"type":"function_call","call_id":"c","name":"f","arguments":"","status":"in_progress"}}`, `{"type":"response.function_call_arguments.done","output_index":0,"arguments":"{}"}`),
 		`[[{"type":"function_call","call_id":"c","name":"f","arguments":"{}","status":"completed"}]]`)
 	f(Chat, cut(delta(`{"content":"a","tool_calls":[{"index":0,"id":"1","custom":{"name":"f","input":"1"}}]}`)), `[[{"role":"assistant","content":"a"}]]`)
@@ -505,6 +506,10 @@ func TestFoldMessages(t *testing.T) {
 			`"delta":{"content":[{"type":"text","text":"a"},{"type":"reference","reference_ids":[1]}]}`,
 			`{"role":"assistant","content":[{"type":"text","text":"a"},{"type":"reference","reference_ids":[1]}]}`,
 		},
+		{`"delta":{"content":[{"type":"summary","text":"a"}]}`, `{"role":"assistant","content":[{"type":"summary","text":"a"}]}`},
+		{`"delta":{"content":[{"type":"text"}]}`, `{"role":"assistant","content":[{"type":"text"}]}`},
+		// A text replaces what is none.
+		{`"delta":{"content":1}},{"index":0,"delta":{"content":"x"}`, `{"role":"assistant","content":"x"}`},
 		// The last chunk repeats in a message what the deltas have said.
 		{`"delta":{"content":" Hi."}},{"index":0,"delta":{},"message":{"role":"assistant","content":"Hi."}`, `{"role":"assistant","content":" Hi."}`},
 	} {
@@ -516,6 +521,16 @@ func TestFoldMessages(t *testing.T) {
 		if got := string(folder.Reply().Choices[0][0].Raw); got != c[1] {
 			t.Errorf("%s:\n got %s\nwant %s", c[0], got, c[1])
 		}
+	}
+}
+
+// TestWholeChoices: a whole answer may have choices without a message, in any order, and numbers that no API gives.
+func TestWholeChoices(t *testing.T) {
+	t.Parallel()
+	r, err := FoldBody(Chat, []byte(`{"choices":[{"index":-1,"message":{"content":"x"}},{"finish_reason":"length"},{"index":2,"message":"x"},
+		{"index":0,"message":{"content":"a"},"finish_reason":"stop"}]}`))
+	if got, want := fmt.Sprint(raws(r)), `[[{"content":"a","role":"assistant"}] [] []]`; err != nil || got != want || r.Finish != "stop" {
+		t.Errorf("got %s, finish %q, %v, want %s", got, r.Finish, err, want)
 	}
 }
 
