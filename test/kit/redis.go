@@ -31,6 +31,8 @@ type Redis struct {
 	port int
 	args []string // of redis-server
 
+	busPort int // of a node of a cluster
+
 	mu    sync.Mutex
 	child *process.Child // nil while the server does not run
 }
@@ -70,7 +72,7 @@ func start(tb testing.TB, args func(*Redis) []string) *Redis {
 }
 
 // Addr returns host:port.
-func (s *Redis) Addr() string { return fmt.Sprintf("127.0.0.1:%d", s.port) }
+func (s *Redis) Addr() string { return process.Loopback(s.port) }
 
 // URL returns the value for store.url.
 func (s *Redis) URL() string { return "redis://" + s.Addr() }
@@ -105,7 +107,28 @@ func (s *Redis) Restart() {
 
 // Do sends one command over a new connection and returns the reply as a string, "*" for arrays.
 func (s *Redis) Do(args ...string) (string, error) {
-	return command(s.Addr(), args...)
+	client := redis.NewClient(&redis.Options{
+		Addr: s.Addr(), Protocol: 2, DisableIdentity: true, MaxRetries: -1, DialerRetries: 1,
+		DialTimeout: answersWithin, ReadTimeout: answersWithin, WriteTimeout: answersWithin,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+	defer func() { _ = client.Close() }()
+
+	words := make([]any, len(args))
+	for i, word := range args {
+		words[i] = word
+	}
+	reply, err := client.Do(context.Background(), words...).Result()
+	switch {
+	case errors.Is(err, redis.Nil):
+		return "", nil
+	case err != nil:
+		return "", err
+	}
+	if _, list := reply.([]any); list {
+		return "*", nil
+	}
+	return fmt.Sprint(reply), nil
 }
 
 func (s *Redis) signal(sig syscall.Signal) {
@@ -162,30 +185,4 @@ func tail(path string) string {
 		return err.Error()
 	}
 	return string(b[max(0, len(b)-400):])
-}
-
-// command runs one command over a new connection.
-func command(addr string, args ...string) (string, error) {
-	client := redis.NewClient(&redis.Options{
-		Addr: addr, Protocol: 2, DisableIdentity: true, MaxRetries: -1, DialerRetries: 1,
-		DialTimeout: answersWithin, ReadTimeout: answersWithin, WriteTimeout: answersWithin,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	})
-	defer func() { _ = client.Close() }()
-
-	words := make([]any, len(args))
-	for i, word := range args {
-		words[i] = word
-	}
-	reply, err := client.Do(context.Background(), words...).Result()
-	switch {
-	case errors.Is(err, redis.Nil):
-		return "", nil
-	case err != nil:
-		return "", err
-	}
-	if _, list := reply.([]any); list {
-		return "*", nil
-	}
-	return fmt.Sprint(reply), nil
 }

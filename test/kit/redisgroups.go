@@ -30,18 +30,10 @@ func StartCluster(tb testing.TB, more ...string) *ClusterServers {
 		must(tb, node, "CLUSTER", "SET-CONFIG-EPOCH", fmt.Sprint(i+1))
 	}
 	for _, node := range c.Nodes[1:] {
-		must(tb, c.Nodes[0], "CLUSTER", "MEET", "127.0.0.1", fmt.Sprint(node.Port()), fmt.Sprint(node.busPort()))
+		c.Nodes[0].meet(node)
 	}
 	for _, node := range c.Nodes {
-		Eventually(tb, func() error {
-			info, err := node.Do("CLUSTER", "INFO")
-			for _, sign := range []string{"cluster_state:ok", "cluster_slots_ok:16384", "cluster_size:3"} {
-				if err == nil && !strings.Contains(info, sign) {
-					err = errors.New(info)
-				}
-			}
-			return err
-		})
+		node.says("CLUSTER INFO", "cluster_state:ok", "cluster_slots_ok:16384", "cluster_size:3")
 	}
 	return c
 }
@@ -50,13 +42,14 @@ func StartCluster(tb testing.TB, more ...string) *ClusterServers {
 func startNode(tb testing.TB, more []string) *Redis {
 	tb.Helper()
 	return start(tb, func(s *Redis) []string {
+		s.busPort = FreePort(tb)
 		return append(s.arguments(
 			// With a short timeout, nodes would take a slow machine for a lost node, and refuse all commands for a while.
 			"--cluster-enabled", "yes", "--cluster-node-timeout", "60000",
 			// As docs/redis.md asks for: the others continue even if a test runs for longer than that timeout without one of them.
 			"--cluster-require-full-coverage", "no",
 			// The default port of the bus is 10000 higher, which may be invalid or used.
-			"--cluster-port", fmt.Sprint(FreePort(tb)),
+			"--cluster-port", fmt.Sprint(s.busPort),
 		), more...)
 	})
 }
@@ -72,17 +65,23 @@ func StartClusterWithReplicas(tb testing.TB) *ClusterServers {
 		replica := startNode(tb, more)
 		c.Replicas = append(c.Replicas, replica)
 		id := must(tb, master, "CLUSTER", "MYID")
-		must(tb, replica, "CLUSTER", "MEET", "127.0.0.1", fmt.Sprint(master.Port()), fmt.Sprint(master.busPort()))
+		replica.meet(master)
 		Eventually(tb, func() error { // fails until it knows the master
 			_, err := replica.Do("CLUSTER", "REPLICATE", id)
 			return err
 		})
 	}
-	for i := range c.Nodes {
-		Eventually(tb, func() error { return c.Replicas[i].inStep() })
-		for _, node := range []*Redis{c.Nodes[i], c.Replicas[i]} {
-			Eventually(tb, func() error { return knowsReplicas(node, len(c.Replicas)) })
-		}
+	for _, replica := range c.Replicas {
+		replica.says("INFO replication", "master_link_status:up")
+	}
+	for _, node := range slices.Concat(c.Nodes, c.Replicas) {
+		Eventually(tb, func() error {
+			all, err := node.Do("CLUSTER", "NODES")
+			if err == nil && (strings.Count(all, "slave ") != len(c.Replicas) || strings.Contains(all, "fail")) {
+				err = errors.New(all)
+			}
+			return err
+		})
 	}
 	// Not earlier: nodes that are slow while they meet must not be taken for lost.
 	for _, node := range slices.Concat(c.Nodes, c.Replicas) {
@@ -91,22 +90,24 @@ func StartClusterWithReplicas(tb testing.TB) *ClusterServers {
 	return c
 }
 
-// knowsReplicas returns nil if the node knows this many replicas, and none has failed.
-func knowsReplicas(node *Redis, want int) error {
-	all, err := node.Do("CLUSTER", "NODES")
-	if err == nil && (strings.Count(all, "slave ") != want || strings.Contains(all, "fail")) {
-		err = errors.New(all)
-	}
-	return err
+// meet makes two nodes of a cluster known to each other.
+func (s *Redis) meet(other *Redis) {
+	s.tb.Helper()
+	must(s.tb, s, "CLUSTER", "MEET", "127.0.0.1", fmt.Sprint(other.Port()), fmt.Sprint(other.busPort))
 }
 
-// inStep returns nil if a replica is connected to its master and synchronised.
-func (s *Redis) inStep() error {
-	info, err := s.Do("INFO", "replication")
-	if err == nil && !strings.Contains(info, "master_link_status:up") {
-		err = errors.New("the replica is not in step")
-	}
-	return err
+// says waits until the reply to a command contains all signs.
+func (s *Redis) says(command string, signs ...string) {
+	s.tb.Helper()
+	Eventually(s.tb, func() error {
+		reply, err := s.Do(strings.Fields(command)...)
+		for _, sign := range signs {
+			if err == nil && !strings.Contains(reply, sign) {
+				err = fmt.Errorf("no %q in the reply to %s:\n%s", sign, command, reply)
+			}
+		}
+		return err
+	})
 }
 
 // IsMaster reports whether the server is a master, or a promoted replica.
@@ -116,12 +117,14 @@ func (s *Redis) IsMaster() bool {
 }
 
 // URL returns the value for store.url.
-func (c *ClusterServers) URL() string {
-	addrs := make([]string, 0, len(c.Nodes))
-	for _, n := range c.Nodes {
-		addrs = append(addrs, n.Addr())
+func (c *ClusterServers) URL() string { return "redis+cluster://" + addrs(c.Nodes) }
+
+func addrs(servers []*Redis) string {
+	var all []string
+	for _, s := range servers {
+		all = append(all, s.Addr())
 	}
-	return "redis+cluster://" + strings.Join(addrs, ",")
+	return strings.Join(all, ",")
 }
 
 // MoveSlotOf moves the slot of key with all its keys to the next node, as resharding does. It returns the slot and the index of
@@ -180,15 +183,6 @@ func (c *ClusterServers) agree() error {
 	return nil
 }
 
-func (s *Redis) busPort() string {
-	for i, a := range s.args {
-		if a == "--cluster-port" {
-			return s.args[i+1]
-		}
-	}
-	return "0"
-}
-
 // SentinelServers are a master with one replica, watched by three Sentinels that need two votes.
 type SentinelServers struct {
 	Master, Replica *Redis
@@ -201,29 +195,19 @@ func StartSentinel(tb testing.TB) *SentinelServers {
 	tb.Helper()
 	s := &SentinelServers{Master: StartRedis(tb, "--repl-diskless-sync-delay", "0")}
 	s.Replica = StartRedis(tb, "--replicaof", "127.0.0.1", fmt.Sprint(s.Master.Port()))
-	Eventually(tb, s.Replica.inStep)
+	s.Replica.says("INFO replication", "master_link_status:up")
 	for range 3 {
 		s.Sentinels = append(s.Sentinels, startSentinel(tb, s.Master.Port()))
 	}
 	for _, one := range s.Sentinels {
-		Eventually(tb, func() error {
-			info, err := one.Do("INFO", "sentinel")
-			if err == nil && !strings.Contains(info, "status=ok,address="+s.Master.Addr()+",slaves=1,sentinels=3") {
-				err = errors.New(info)
-			}
-			return err
-		})
+		one.says("INFO sentinel", "status=ok,address="+s.Master.Addr()+",slaves=1,sentinels=3")
 	}
 	return s
 }
 
 // URL returns the value for store.url.
 func (s *SentinelServers) URL() string {
-	addrs := make([]string, 0, len(s.Sentinels))
-	for _, one := range s.Sentinels {
-		addrs = append(addrs, one.Addr())
-	}
-	return "redis+sentinel://" + strings.Join(addrs, ",") + "/mymaster/0"
+	return "redis+sentinel://" + addrs(s.Sentinels) + "/mymaster/0"
 }
 
 // downAfter is the time after which a silent master counts as down. It is longer than the two seconds after which a Sentinel
