@@ -34,6 +34,11 @@ type chatCall struct {
 		Name      string `json:"name"`
 		Arguments raw    `json:"arguments"`
 	} `json:"function"`
+	Extra struct {
+		Google struct {
+			Signature string `json:"thought_signature"`
+		} `json:"google"`
+	} `json:"extra_content"`
 }
 
 func (c *chatCall) name() string { return c.Function.Name + c.Custom.Name }

@@ -78,14 +78,15 @@ func (k Kind) google() bool { return k == KindGemini || k == KindGemmaHosted }
 
 // line is a message of any dialect, as in a chat template.
 type line struct {
-	index   int      // in messages or input; -1 for instructions
-	role    string   // system, developer, user, assistant or tool
-	calls   bool     // an assistant message with tool calls
-	lacking bool     // calls without reasoning_content
-	null    bool     // content is present and null
-	empty   bool     // neither content nor calls
-	ids     []string // of its calls, or of the call that it answers
-	odd     string   // a member of other servers
+	index   int       // in messages or input; -1 for instructions
+	role    string    // system, developer, user, assistant or tool
+	calls   bool      // an assistant message with tool calls
+	first   *chatCall // of the tool calls of a Chat message
+	lacking bool      // calls without reasoning_content
+	null    bool      // content is present and null
+	empty   bool      // neither content nor calls
+	ids     []string  // of its calls, or of the call that it answers
+	odd     string    // a member of other servers
 }
 
 func (l *line) isSystem() bool { return l.role == "system" || l.role == "developer" }
@@ -111,8 +112,11 @@ func chatDemand(req *chatRequest, messages []chatMessage, body []byte) *demand {
 			role = "tool"
 		}
 		l := line{index: i, role: role, odd: m.odd(), calls: len(m.calls()) > 0 || !isNull(m.FunctionCall), null: string(m.Content) == "null"}
-		l.lacking = l.calls && strings.Trim(string(m.Reasoning), `"`) == "" || l.calls && isNull(m.Reasoning)
+		l.lacking = l.calls && (isNull(m.Reasoning) || string(m.Reasoning) == `""`)
 		l.empty = len(m.Content) == 0 && !l.calls
+		if calls := m.calls(); len(calls) > 0 {
+			l.first = &calls[0]
+		}
 		for _, c := range m.calls() {
 			l.ids = append(l.ids, c.ID)
 		}
@@ -435,34 +439,15 @@ const unsigned = "skip_thought_signature_validator"
 
 // checkSignatures checks the thought_signature of the first call of each answer since the last user message.
 func (d *demand) checkSignatures() *apiError {
-	if d.path != "chat/completions" {
-		return nil
-	}
-	var body struct {
-		Messages []struct {
-			Role  string `json:"role"`
-			Calls []struct {
-				Function struct {
-					Name string `json:"name"`
-				} `json:"function"`
-				Extra struct {
-					Google struct {
-						Signature string `json:"thought_signature"`
-					} `json:"google"`
-				} `json:"extra_content"`
-			} `json:"tool_calls"`
-		} `json:"messages"`
-	}
-	_ = json.Unmarshal(d.body, &body)
-	for i, m := range slices.Backward(body.Messages) {
-		if m.Role == "user" {
+	for _, l := range slices.Backward(d.lines) {
+		if l.role == "user" {
 			return nil
 		}
-		if len(m.Calls) > 0 && m.Calls[0].Extra.Google.Signature != signature && m.Calls[0].Extra.Google.Signature != unsigned {
+		if l.first != nil && l.first.Extra.Google.Signature != signature && l.first.Extra.Google.Signature != unsigned {
 			return google(fmt.Sprintf("Function call is missing a thought_signature in functionCall parts. This is required "+
 				"for tools to work correctly, and missing thought_signature may lead to degraded model performance. Additional data, "+
 				"function call `default_api:%s` , position %d. Please refer to https://ai.google.dev/gemini-api/docs/thought-signatures "+
-				"for more details.", m.Calls[0].Function.Name, i+1))
+				"for more details.", l.first.Function.Name, l.index+1))
 		}
 	}
 	return nil
