@@ -94,7 +94,7 @@ var (
 // easternWeekdays name the days of the week from Monday on, the last two both Sunday.
 const easternWeekdays = "一二三四五六日天"
 
-// beginsWith returns the word that a text begins with, and the text behind it.
+// beginsWith returns the word that a text begins with, and the text after it.
 func beginsWith(text string, words []easternWord) (value int8, rest string, ok bool) {
 	for _, w := range words {
 		if rest, ok := strings.CutPrefix(text, w.word); ok {
@@ -121,7 +121,7 @@ func (e eastern) day(text string) (easternDate, int) {
 	return easternDate{span: oneDay(e.today + int32(days)), relative: true}, len(text) - len(rest)
 }
 
-// stepped reads a word such as "last" with a unit behind it: "上个周", "先月". It returns how many bytes both have. A step that is no
+// stepped reads a word such as "last" with a unit after it: "上个周", "先月". It returns how many bytes both have. A step that is no
 // Chinese one with this unit may be a Japanese one.
 func stepped(text string, units ...string) (by int8, n int) {
 	for i, steps := range [...][]easternWord{chineseSteps, japaneseSteps} {

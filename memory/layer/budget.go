@@ -10,7 +10,7 @@ import (
 	"strconv"
 )
 
-// maxMin is the largest minimum, in tokens: above it float64 no longer tells neighbouring counts apart.
+// maxMin is the largest minimum, in tokens: above it float64 cannot represent every count.
 const maxMin = 1 << 53
 
 // Budget limits the tokens of a layer. The zero value is automatic: the layer gets what the others leave

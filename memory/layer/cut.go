@@ -26,7 +26,7 @@ func Cut(count func(string) int, text, closing string, budget int) int {
 	for {
 		n := boundary(text, kept+(over-kept)/2)
 		if n <= kept {
-			// The middle lies within the character behind kept: that one is all that is left to try.
+			// The middle lies within the character after kept: that one is all that is left to try.
 			_, size := utf8.DecodeRuneInString(text[kept:])
 			if n = kept + size; n >= over {
 				return kept

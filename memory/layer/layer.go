@@ -379,13 +379,13 @@ const (
 	AutoAnchored Placement = iota
 	AutoLive
 	Anchored // before the history, pinned
-	Live     // behind the history
+	Live     // after the history
 )
 
 // Auto reports whether the place depends on how often the layer changes.
 func (p Placement) Auto() bool { return p < Anchored }
 
-// Live reports whether the block stands behind the history, with Auto as long as nothing else is known.
+// Live reports whether the block stands after the history, with Auto as long as nothing else is known.
 func (p Placement) Live() bool { return p == Live || p == AutoLive }
 
 // Timeouts are how long each hook may take; 0 is the standard one, a negative one none.

@@ -1,5 +1,5 @@
-// Package lru has the one bounded cache of the tree, which drops the values used longest ago. Nothing in it expires by time,
-// and nothing is shared between processes.
+// Package lru implements a bounded cache that drops the least recently used values. Values do not expire by time, and are
+// not shared between processes.
 package lru
 
 import "sync"

@@ -24,8 +24,8 @@ type Piece struct {
 	Data   []byte
 }
 
-// Cut takes the large strings out of an item's JSON. kept is the rest, which tells where they stood; nil where there are
-// none. Pieces share memory with raw.
+// Cut takes the large strings out of an item's JSON. kept is the rest with their places, nil if there are none. Pieces
+// share memory with raw.
 func Cut(raw []byte) (kept []byte, pieces []Piece) {
 	if len(raw) < Large {
 		return nil, nil
@@ -108,7 +108,7 @@ type place struct {
 	digest wire.Hash
 }
 
-// places are those of all pieces of an item. The rest of the item is behind them.
+// places are those of all pieces of an item. The rest of the item follows them.
 type places []place
 
 func (list *places) fields(c *recordcodec.Codec) {

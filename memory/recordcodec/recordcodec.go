@@ -15,7 +15,7 @@ import (
 // MaxValue is the size in bytes above which a stored value can't be right: no request may be as large.
 const MaxValue = 1 << 30
 
-// Compress returns head, as it is, and behind it a value for Decompress. The result has little room to spare, as stores may keep it.
+// Compress returns head, as it is, and after it a value for Decompress. The result has little room to spare, as stores may keep it.
 func Compress(head, value []byte) []byte {
 	b := append(make([]byte, 0, len(head)+s2.MaxEncodedLen(len(value))), head...)
 	b = b[:len(b)+len(s2.Encode(b[len(b):cap(b)], value))]
@@ -143,7 +143,7 @@ func (c *Codec) Count(v *uint64, most uint64) {
 	}
 }
 
-// Bytes visits any bytes, behind their number.
+// Bytes visits any bytes, after their number.
 func (c *Codec) Bytes(v *[]byte) {
 	n := uint64(len(*v))
 	if c.Uvarint(&n); c.Reading {
@@ -153,7 +153,7 @@ func (c *Codec) Bytes(v *[]byte) {
 	c.Data = append(c.Data, *v...)
 }
 
-// Text visits a text of any bytes, behind their number.
+// Text visits a text of any bytes, after their number.
 func (c *Codec) Text(v *string) {
 	n := uint64(len(*v))
 	if c.Uvarint(&n); c.Reading {

@@ -14,7 +14,7 @@ const (
 	none     kind = iota
 	password      // any word
 	token         // a word that looks made up
-	pass          // likewise, behind "my" or the like also where it stands behind "to"
+	pass          // likewise, after "my" or the like also where it stands after "to"
 	phrase        // all words up to the end of the sentence
 	code          // some digits, or a word with digits
 	longCode      // likewise, where the word alone says little: four to eight digits, a colon or "is" before them
@@ -29,7 +29,7 @@ var kinds = map[string]kind{
 
 // label is a word, or several, that announces a secret.
 type label struct {
-	rest []string // the words behind the first
+	rest []string // the words after the first
 	kind kind
 }
 
@@ -54,7 +54,7 @@ type part struct {
 	span
 }
 
-// labelled finds the values of labels, behind them or before them.
+// labelled finds the values of labels, after them or before them.
 func labelled(text string, found []span) []span {
 	// Labels and the words that they depend on have no comma and no line end between them, so that the words of a piece suffice:
 	// all words of a large text take more memory than the text.
@@ -80,11 +80,11 @@ func labelled(text string, found []span) []span {
 	}
 	left := maxUnspaced
 	for l, k := range unspacedLabels {
-		for at := range behind(lower, l) {
+		for at := range endsOf(lower, l) {
 			if left--; left < 0 {
 				return append(found, span{0, len(text)})
 			}
-			if s := valueBehind(text, at, k, l); s.to > 0 {
+			if s := valueAfter(text, at, k, l); s.to > 0 {
 				found = append(found, s)
 			}
 		}
@@ -92,7 +92,7 @@ func labelled(text string, found []span) []span {
 	return found
 }
 
-// maxUnspaced is the number of labels in text without spaces from which all of it is taken out: behind each, up to 256 bytes are
+// maxUnspaced is the number of labels in text without spaces from which all of it is taken out: after each, up to 256 bytes are
 // read, and no text that people write has so many.
 const maxUnspaced = 4096
 
@@ -107,7 +107,7 @@ func valuesOf(text string, parts []part, found []span) []span {
 			k = token // "I pass to", "a pass to"
 		}
 		end := parts[i+n-1].to
-		if s := valueBehind(text, end, k, parts[i+n-1].lower); s.to > 0 {
+		if s := valueAfter(text, end, k, parts[i+n-1].lower); s.to > 0 {
 			found = append(found, s)
 		} else if s := valueBefore(text, parts, i, k); s.to > 0 {
 			found = append(found, s)
@@ -203,18 +203,18 @@ var (
 // suffixes end words that describe passwords.
 var suffixes = []string{"ed", "ing", "able", "ible", "ly", "ful", "less", "ous", "ive", "ical", "lich", "bar", "iert", "ado", "ada", "ido", "ida", "ato", "ata"}
 
-// closers may stand behind a label: a quote, a bracket, the marks of bold text.
+// closers may stand after a label: a quote, a bracket, the marks of bold text.
 const closers = "\"'`*)]」』”’"
 
-// valueBehind is the value of a label that ends at a place, nothing where none follows.
-func valueBehind(text string, at int, k kind, last string) span {
+// valueAfter is the value of a label that ends at a place, nothing where none follows.
+func valueAfter(text string, at int, k kind, last string) span {
 	rest := text[at:]
 	at += len(rest) - len(strings.TrimLeft(rest, closers)) // a closing quote of the label itself
 
-	how, from := jointBehind(text, at, k, false)
+	how, from := jointAfter(text, at, k, false)
 	s := valueAt(text, from, how, k, last)
 	if s.to == 0 && from > 0 && strings.IndexByte("([", text[from-1]) >= 0 {
-		how, from = jointBehind(text, at, k, true) // "password (for GitHub) is"
+		how, from = jointAfter(text, at, k, true) // "password (for GitHub) is"
 		s = valueAt(text, from, how, k, last)
 	}
 	return s
@@ -261,7 +261,7 @@ func valueAt(text string, from int, how joint, k kind, last string) span {
 	return span{}
 }
 
-// plainPassword reports whether the second word behind a login may be its password: not a path, a name or another label.
+// plainPassword reports whether the second word after a login may be its password: not a path, a name or another label.
 func plainPassword(word string) bool {
 	first, _ := utf8.DecodeRuneInString(word)
 	return unicode.IsLower(first) && !strings.Contains(word, "/") && byFirst[word] == nil
@@ -276,7 +276,7 @@ func valueWord(text string, at int) (v span, quoted bool) {
 	return v, v.from > at
 }
 
-// nextOfList is where a value stands behind one that ends at a place: behind a slash, in a list also behind "and" and a comma. -1 if
+// nextOfList is where a value stands after one that ends at a place: after a slash, in a list also after "and" and a comma. -1 if
 // there is none.
 func nextOfList(text string, at int, list bool) int {
 	next := skipSpace(text, at)
@@ -319,7 +319,7 @@ func valueOf(text string, value span, quoted bool, how joint, k kind, last strin
 	}
 }
 
-// passwordValue is a value if it can be a password: nearly any word behind a colon, one that is made up elsewhere.
+// passwordValue is a value if it can be a password: nearly any word after a colon, one that is made up elsewhere.
 func passwordValue(text string, v span, how joint, quoted bool) span {
 	word := text[v.from:v.to]
 	lower := word
@@ -458,9 +458,9 @@ func digitsIn(text string) int {
 	return n
 }
 
-// jointBehind finds how a label that ends at a place is joined to its value, and where that begins; -1 where no value
+// jointAfter finds how a label that ends at a place is joined to its value, and where that begins; -1 where no value
 // can follow. A bracket begins the value, or is passed over.
-func jointBehind(text string, at int, k kind, brackets bool) (how joint, from int) {
+func jointAfter(text string, at int, k kind, brackets bool) (how joint, from int) {
 	const mostWords = 7 // between a label and its value
 	inside := false     // of "for the guest wifi"
 	first := true
@@ -546,7 +546,7 @@ func bracketEnd(text string, at int) int {
 	return -1
 }
 
-// changedTo is where a value begins behind "changed to", 0 if that does not stand at a place.
+// changedTo is where a value begins after "changed to", 0 if that does not stand at a place.
 func changedTo(text string, at int) int {
 	word, end := plainWord(text, skipSpace(text, at))
 	if !changes[strings.ToLower(word)] {
@@ -606,7 +606,7 @@ func skipSpace(text string, at int) int {
 }
 
 // longestListed is the length of a word, in bytes, from which no list has it. Longer ones are not looked up: text without spaces
-// between words is one long word behind each label in it.
+// between words is one long word after each label in it.
 const longestListed = 64
 
 // plainWord is the word that begins at a place, and where it ends. Of a long one it is the beginning: it is read anew for each

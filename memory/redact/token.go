@@ -8,8 +8,8 @@ import (
 	"unicode"
 )
 
-// behind yields the places where a sign ends in a text.
-func behind(text, sign string) iter.Seq[int] {
+// endsOf yields the places where a sign ends in a text.
+func endsOf(text, sign string) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for at := 0; ; {
 			i := strings.Index(text[at:], sign)
@@ -27,7 +27,7 @@ func behind(text, sign string) iter.Seq[int] {
 func privateKeys(text string, found []span) []span {
 	const begin, end = "-----BEGIN ", "-----END "
 	last := 0 // the end of the key before
-	for from := range behind(text, begin) {
+	for from := range endsOf(text, begin) {
 		if from < last {
 			continue
 		}
@@ -45,7 +45,7 @@ func privateKeys(text string, found []span) []span {
 		}
 		found, last = append(found, span{from - len(begin), to}), to
 	}
-	for to := range behind(text, end) {
+	for to := range endsOf(text, end) {
 		head, _, _ := strings.Cut(text[to:], "-----")
 		at := to - len(end)
 		if at < last || len(head) > 60 || !strings.Contains(head, "PRIVATE KEY") {
@@ -79,7 +79,7 @@ func base64Byte(c byte) bool {
 
 // passwordsInURLs finds the password in scheme://user:password@host.
 func passwordsInURLs(text string, found []span) []span {
-	for from := range behind(text, "://") {
+	for from := range endsOf(text, "://") {
 		authority := text[from:]
 		if n := strings.IndexAny(authority, "/?# \t\r\n\"'`<>"); n >= 0 {
 			authority = authority[:n]
@@ -110,7 +110,7 @@ func passwordsInOptions(text string, found []span) []span {
 // passwordsOfCurl finds them in text[from:to], the options of one command.
 func passwordsOfCurl(text string, from, to int, found []span) []span {
 	for _, option := range [...]string{" -u ", " -u", " --user ", " --user="} {
-		for at := range behind(text[from:to], option) {
+		for at := range endsOf(text[from:to], option) {
 			v := wordAt(text, from+at)
 			_, word, _ := strings.Cut(text[v.from:v.to], ":")
 			if word != "" && !placeholder(word) {

@@ -18,7 +18,7 @@ const (
 	// mediaTokens is for each image, audio clip or file, of any size: GPT-4o's price of an image of 1024 by 1024 in
 	// high detail. Their data is never counted.
 	mediaTokens = 765
-	// scalarTokens is for each number, true and false that is no text.
+	// scalarTokens is for each number and boolean.
 	scalarTokens = 1
 )
 
@@ -29,12 +29,12 @@ const (
 	ruleText   rule = iota // text that the model reads
 	ruleOther              // text too, unless it looks like data
 	ruleType               // the kind of a part: media cost a flat sum
-	ruleSealed             // encrypted by upstream: its size tells how much was thought
+	ruleSealed             // encrypted by upstream, and counted by its size
 	ruleSkip               // never reaches the model, with all that is in it
 )
 
-// ruleOf tells by a member's name what its value costs. What is not named here is counted as text, since new kinds of
-// items bring new names, and too much is the better mistake.
+// ruleOf returns the rule for the value of a member. Unknown members count as text: new kinds of items bring new names,
+// and to count too much is the safer error.
 func ruleOf(name []byte) rule {
 	switch string(name) {
 	case "type":
@@ -54,7 +54,7 @@ func ruleOf(name []byte) rule {
 	return ruleOther
 }
 
-// isMedia reports whether a content part of this type is no text.
+// isMedia reports whether a content part of this type is media, not text.
 func isMedia(typ []byte) bool {
 	switch string(typ) {
 	case "image_url", "input_image", "image", "computer_screenshot", "input_audio", "audio", "file", "input_file",
@@ -85,7 +85,7 @@ func (w *walker) count() int {
 	return w.v.count(&w.merger, w.text)
 }
 
-// item returns the number of tokens of an item. One that is no JSON is estimated by its size.
+// item returns the number of tokens of an item. Invalid JSON is estimated by its size.
 func (w *walker) item(v *vocabulary, it wire.Item) int {
 	if w.dec == nil {
 		w.dec = new(jsontext.Decoder)
@@ -116,7 +116,7 @@ func (w *walker) release() {
 	}
 }
 
-// step prices the next token of the JSON. more is false behind the value; ok is false where it is malformed.
+// step prices the next token of the JSON. more is false after the value, ok is false for malformed JSON.
 func (w *walker) step() (more, ok bool) {
 	top := len(w.rules) - 1
 	switch kind := w.dec.PeekKind(); kind {
@@ -138,7 +138,7 @@ func (w *walker) step() (more, ok bool) {
 	return w.dec.StackDepth() > 0, true
 }
 
-// str prices a string, or notes the name of a member and skips what has none.
+// str prices a string. Of the name of a member it notes the rule, and skips a value that costs nothing.
 func (w *walker) str() (more, ok bool) {
 	kind, length := w.dec.StackIndex(w.dec.StackDepth())
 	raw, err := w.dec.ReadValue()

@@ -38,7 +38,7 @@ func (m *memo) get(hash uint64) (count int, ok bool) {
 		if e == 0 || e>>countBits != hash>>countBits {
 			continue
 		}
-		// What is asked for in the older half moves to the younger one; there, hits leave the line alone.
+		// A hit in the older half moves to the younger half, where hits write nothing.
 		if young := i - memoWays/2; young >= 0 {
 			set[i].Store(set[young].Load())
 			set[young].Store(e)

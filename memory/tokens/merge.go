@@ -14,7 +14,7 @@ const (
 	maxSlices = 16
 	// smallPiece is the longest piece for which looking through all pairs is faster than a heap.
 	smallPiece = 48
-	// noRank stands for two neighbours that are no token together.
+	// noRank is the rank of neighbours that do not make a token together.
 	noRank = math.MaxUint32
 )
 
@@ -121,7 +121,7 @@ func (v *vocabulary) short(m *merger, b []byte) int {
 	}
 }
 
-// neighbours returns the rank of part i with the one behind it.
+// neighbours returns the rank of part i with the one after it.
 func (v *vocabulary) neighbours(m *merger, b []byte, i, parts int) uint32 {
 	if i+2 > parts {
 		return noRank
@@ -137,7 +137,7 @@ func (v *vocabulary) long(m *merger, b []byte) int {
 	for i := range n {
 		m.next[i] = uint16(i + 1)
 		m.prev[i+1] = uint16(i)
-		m.ranks[i] = noRank // what has no pair behind it
+		m.ranks[i] = noRank // the last one has no neighbour
 		if end := i + 2; end <= n {
 			m.push(v.rank(b[i:end]), i)
 		}

@@ -2,8 +2,8 @@ package tokens
 
 import "strings"
 
-// older are the models that use cl100kBase, in lower case and without a provider's prefix. A name holds for itself and for what
-// follows it behind one of `-:`, so that gpt-4-turbo is one and gpt-4o is not.
+// older are the models that use cl100kBase, in lower case and without a provider's prefix. A name also stands for those that
+// continue it with - or :, so that gpt-4-turbo is one of them and gpt-4o is not.
 var older = [...]string{
 	"gpt-4",
 	"gpt-3.5",
@@ -15,7 +15,7 @@ var older = [...]string{
 }
 
 // encodingOf returns the encoding of a model, named as clients do: with a provider before a slash ("openai/gpt-4o"), as a
-// fine-tuned model ("ft:gpt-3.5-turbo:org::id"), with a date or a size behind. Models that are not OpenAI's, and those
+// fine-tuned model ("ft:gpt-3.5-turbo:org::id"), with a date or a size appended. Models that are not OpenAI's, and those
 // that do not exist yet, have o200kBase; for the former the count is an estimate.
 func encodingOf(model string) encoding {
 	model = model[strings.LastIndexByte(model, '/')+1:]

@@ -59,8 +59,8 @@ func withMemo(counts int) *Counter {
 	}
 }
 
-// Load reads the vocabularies of models and returns when they are there, so that counts are exact from then on. It may
-// run beside counts and other loads. An error means that the program's file is damaged; counts are estimates then.
+// Load reads the vocabularies of models: once it has returned, counts are exact. It may run concurrently with counts and
+// other loads. An error means that the executable is damaged; counts are estimates then.
 func (c *Counter) Load(models ...string) error {
 	var errs []error
 	for _, m := range models {
@@ -156,7 +156,7 @@ func (c *Counter) giveBack(w *walker) {
 	c.walkers.Put(w)
 }
 
-// vocabulary returns the vocabulary of an encoding, nil while it is not there; asking for it has it loaded.
+// vocabulary returns the vocabulary of an encoding. The first call begins to load it; until that is done, it is nil.
 func (c *Counter) vocabulary(e encoding) *vocabulary {
 	l := &c.vocabularies[e]
 	if v := l.v.Load(); v != nil || l.begun.Swap(true) {
@@ -165,7 +165,7 @@ func (c *Counter) vocabulary(e encoding) *vocabulary {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.closed {
-		c.loading.Go(func() { _ = c.load(e) }) // what is wrong, Load tells who asks
+		c.loading.Go(func() { _ = c.load(e) }) // Load returns the error
 	}
 	return nil
 }
@@ -181,5 +181,5 @@ func (c *Counter) load(e encoding) error {
 	return l.err
 }
 
-// estimate returns the number of tokens of n bytes of which nothing else is known: n / 3.6, rounded up.
+// estimate returns about how many tokens n bytes are: n / 3.6, rounded up.
 func estimate(n int) int { return (n*5 + 17) / 18 }

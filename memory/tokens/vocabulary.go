@@ -112,7 +112,7 @@ func parse(lines []byte) (*vocabulary, error) {
 	return v, nil
 }
 
-// rank returns the rank of the token b, noRank if it is none.
+// rank returns the rank of the token b, noRank if b is no token.
 func (v *vocabulary) rank(b []byte) uint32 {
 	if len(b) > maxToken {
 		return noRank

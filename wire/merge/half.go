@@ -20,7 +20,7 @@ func codecOf(d wire.Dialect) Codec { return d.Codec().(Codec) } //nolint:forcety
 
 // Half is the part of a Merger that depends on the dialect.
 type Half interface {
-	// Event handles an event; those behind the terminal one are not given to it.
+	// Event handles an event. It does not get those after the terminal one.
 	Event(b *Block)
 	// Release sends the held calls that Verdict passes now, and drops the others.
 	Release()

@@ -57,9 +57,9 @@ type reading struct {
 	behind   sse.Splitter // split as it was at the end, for what comes after all
 	all      []*Block     // with HoldAll: the answer
 	last     *Block       // the block that came last
-	leftover []byte       // what stands behind the last block
-	given    int          // bytes of a block that ends behind the end which the client has, foreign lines included
-	bom      int          // bytes at the beginning that may be a byte order mark, those of it behind them
+	leftover []byte       // the bytes after the last block
+	given    int          // bytes that the client has of a block that ends after the end, foreign lines included
+	bom      int          // bytes of a byte order mark at the beginning that have come
 	ended    bool
 	eof      bool
 	spoke    bool // it has an event with data
@@ -163,7 +163,7 @@ func (s *Merger) block(b *Block) {
 	}
 }
 
-// follows reports whether a block may stand behind the end of the answer. Where calls are judged, it must not hold one:
+// follows reports whether a block may follow the end of the answer. Where calls are judged, it must not hold one:
 // many clients read on there, and nothing judges what comes.
 func (s *Merger) follows(b *Block) bool {
 	return !s.client.Judges() || !sse.Foreign(b.Raw) && (b.Kind != sse.Event || string(bytes.TrimSpace(b.Data)) == "[DONE]")
@@ -192,7 +192,7 @@ func (s *Merger) EOF() {
 	s.client.upstream.Write(rest)
 	odd := len(b.Data) > 0 || sse.Foreign(rest)
 	s.leftover, s.foreign = bytes.Clone(rest), s.foreign || odd
-	// It may be what would have to be judged, or a piece of an object with a call that is hidden.
+	// It may be part of a call that would have to be judged or hidden.
 	s.unseen = s.client.Judges() || s.client.Guards() && bytes.IndexByte(b.Data, '{') >= 0
 }
 
@@ -289,10 +289,10 @@ func (s *Merger) Finish() []byte {
 	return s.client.give()
 }
 
-// ErrorEvent returns the event that ends the client's stream with a fault, behind all that was returned so far.
+// ErrorEvent returns the event that ends the client's stream with a fault, to be sent after all that was returned so far.
 func (s *Merger) ErrorEvent(f wire.Fault) []byte { return s.dialect.ErrorEvent(f, s.of.Number()) }
 
-// Behind takes what upstream sends behind the answer's end, after Finish, and returns what of it the client may have.
+// Behind takes what upstream sends after the answer's end, and returns what the client may have of it. Call it after Finish.
 func (s *Merger) Behind(p []byte) []byte {
 	if !s.client.Judges() {
 		return p

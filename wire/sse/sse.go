@@ -5,6 +5,7 @@ package sse
 
 import (
 	"bytes"
+	"iter"
 	"slices"
 )
 
@@ -26,7 +27,7 @@ const (
 	LineEnd             // the line feed of a CR LF whose CR ended the block before
 )
 
-// Block is a run of whole lines of the stream: an event with the blank line behind it, or lines that are none, such as a
+// Block is a run of whole lines of the stream: an event with the blank line that ends it, or lines outside of events, such as a
 // comment.
 type Block struct {
 	Raw []byte
@@ -161,7 +162,7 @@ func (s *Splitter) keep(piece []byte) {
 	}
 }
 
-// drop forgets the current block, of which piece has not been kept, but for its name.
+// drop forgets the current block except for its name. piece is the part of it that was not kept.
 func (s *Splitter) drop(piece []byte) {
 	if s.name.end <= len(s.raw) {
 		s.lost = bytes.Clone(s.raw[s.name.start:s.name.end])
@@ -171,7 +172,7 @@ func (s *Splitter) drop(piece []byte) {
 	s.raw, s.line, s.dropped = nil, 0, true
 }
 
-// endLine takes the rest of a line, which begins start bytes behind the kept ones; the next line begins at end. It
+// endLine takes the rest of a line, which begins start bytes after the kept ones; the next line begins at end. It
 // reports whether a block ends with the line.
 func (s *Splitter) endLine(piece []byte, start, end int) bool {
 	if s.dropped {
@@ -216,7 +217,7 @@ func (s *Splitter) endLine(piece []byte, start, end int) bool {
 // BOM is a byte order mark, which may stand at the beginning of a stream.
 const BOM = "\ufeff"
 
-// end makes the block, of which tail has not been kept.
+// end returns the current block. tail is the part of it that was not kept.
 func (s *Splitter) end(tail []byte) Block {
 	b := Block{Raw: tail, Kind: s.kind}
 	if len(s.raw) > 0 {
@@ -253,7 +254,7 @@ func (s *Splitter) Begun() (name, data, line []byte) {
 	return s.raw[s.name.start:s.name.end], data, s.raw[s.line:]
 }
 
-// Rest ends the stream: it returns what stands behind the last block, nil if nothing does.
+// Rest ends the stream. It returns the bytes after the last block, nil if there are none.
 func (s *Splitter) Rest() []byte {
 	raw := s.raw
 	if s.handed {
@@ -301,7 +302,7 @@ func field(text []byte) (name, value []byte) {
 	return name, bytes.TrimPrefix(value, []byte{' '})
 }
 
-func lines(raw []byte) func(yield func(line) bool) {
+func lines(raw []byte) iter.Seq[line] {
 	return func(yield func(line) bool) {
 		for at := 0; at < len(raw); {
 			l := line{start: at, stop: len(raw), end: len(raw)}
@@ -320,7 +321,7 @@ func lines(raw []byte) func(yield func(line) bool) {
 	}
 }
 
-// Foreign reports whether raw has a line that is no part of an event stream, such as one of a JSON body or of an HTML page.
+// Foreign reports whether raw has a line that does not belong to an event stream, such as one of a JSON body or an HTML page.
 func Foreign(raw []byte) bool {
 	for l := range lines(raw) {
 		if l.foreign() {
@@ -330,7 +331,7 @@ func Foreign(raw []byte) bool {
 	return false
 }
 
-// WithoutForeign returns raw without the lines that are no part of an event stream.
+// WithoutForeign returns raw without the lines that Foreign looks for.
 func WithoutForeign(raw []byte) []byte {
 	var own []byte
 	for l := range lines(raw) {

@@ -39,7 +39,7 @@ const (
 func (c cue) bit() uint16 { return 1 << c }
 
 // spelled are the words of the cues. Every alternative begins with a word spelled out, and with an edge or another
-// sign behind it, so that an expression is tried only where one of these words stands: tried everywhere, as
+// sign after it, so that an expression is tried only where one of these words stands: tried everywhere, as
 // `(?i)\b(...)`, they took a third of the processor. The long s and the Kelvin sign are no letters of such a word.
 var spelled = [cues]string{ //nolint:gosec // G101: words that people say, no credentials
 	asked:    `(so |and |but |ok,? |hey,? |hi,? )?(what|who|whom|whose|which|how|why|can (you|i|we)|could (you|i|we)|would (you|it)|will you|shall|should (i|we)|do (you|i|we)|does|did (you|i|we)|is (there|it|this|that)|are (there|you|we)|tell me|show me|give me|explain|write|list|summari[sz]e|translate|help|fix|find|create|make|generate|implement|add|remove|delete|update|run|check|look|please (write|fix|show|give|tell|explain|list|make|create|add|help|run|check|find|update))\b`,
@@ -164,7 +164,7 @@ func (s *signs) has(c cue) bool {
 	return s.is&c.bit() != 0 || s.begins(c, 0)
 }
 
-// begins reports whether c, if it is more than a word, stands at or behind from.
+// begins reports whether c, if it is more than a word, stands at or after from.
 func (s *signs) begins(c cue, from int) bool {
 	return slices.ContainsFunc(s.places, func(p place) bool {
 		return p.begins&c.bit() != 0 && p.at >= from && vocabulary().whence[c].MatchString(s.text[p.at:])

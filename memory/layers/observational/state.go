@@ -95,7 +95,7 @@ func (st state) clipped() state {
 	return st
 }
 
-// add ends a distillation: what it found goes behind what was known, and the newest are kept. Holders of
+// add ends a distillation: what it found goes after what was known, and the newest are kept. Holders of
 // a copy of the state see no change.
 func (st *state) add(distilled []observation, limit int) {
 	st.Lost = 0

@@ -56,7 +56,7 @@ type Options struct {
 	Refresh time.Duration `mapstructure:"refresh"`
 }
 
-// Defaults returns the layer's slot, scope and budget. The block changes with every user message, so it stands behind the
+// Defaults returns the layer's slot, scope and budget. The block changes with every user message, so it stands after the
 // history. The documents are the same for all tenants.
 func Defaults(o Options) layer.Defaults {
 	tokens := cmp.Or(o.MaxTokens, defaultTokens)

@@ -44,7 +44,7 @@ type Options struct {
 	Embeddings Embeddings `mapstructure:"embeddings"`
 }
 
-// Defaults returns the layer's slot, scope and budget. The block changes with every user message, so it stands behind the
+// Defaults returns the layer's slot, scope and budget. The block changes with every user message, so it stands after the
 // history.
 func Defaults(o Options) layer.Defaults {
 	tokens := cmp.Or(o.MaxTokens, defaultTokens)

@@ -104,7 +104,7 @@ func parseUpdate(arguments []byte) (jsontext.Value, error) {
 			return nil, errNoObject
 		case depth == 0:
 			if dec.PeekKind() != 0 {
-				return nil, errNoObject // something behind the object
+				return nil, errNoObject // something after the object
 			}
 			return bytes.TrimSpace(out.Bytes()), nil
 		}
