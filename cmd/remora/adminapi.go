@@ -160,7 +160,9 @@ func (o *adminAPI) complete(w http.ResponseWriter, r *http.Request) {
 // readyWait bounds the store's answer to a readiness check.
 const readyWait = 500 * time.Millisecond
 
-// ready returns an error if this process should get no requests: it is stopping, it would refuse them, or turns would be lost.
+// ready returns an error if this process should get no requests: it is stopping, it would refuse them, turns would be lost, or the
+// store has refused its account since the start. The last is a mistake in store.url and not an outage: with it a rollout stops, and
+// the processes before it go on serving.
 func (o *adminAPI) ready() error {
 	if o.stopping.Load() {
 		return errors.New("stopping")
@@ -171,14 +173,16 @@ func (o *adminAPI) ready() error {
 	err := o.storage.Ping(ctx)
 	fault, _ := cache.FaultOf(err)
 	switch {
-	case err == nil:
+	case err == nil, fault == cache.FaultShard: // then sessions on the other servers are served, and no other replica can reach this one
+		o.storage.accepted.Store(true)
 		return nil
-	case fault == cache.FaultShard:
-		return nil // sessions on the other servers are served, and no other replica can reach this one either
 	case o.closed && errors.Is(err, cache.ErrDenied):
 		return errors.New("the store refuses the account of store.url, and memory.on_store_error is closed")
 	case o.closed:
 		return errors.New("the store does not answer, and memory.on_store_error is closed")
+	}
+	if errors.Is(err, cache.ErrDenied) && !o.storage.accepted.Load() {
+		return errors.New("the store has refused the account of store.url since the start")
 	}
 	if o.storage.queue == nil {
 		return errors.New("the store does not answer, and there is no spool")

@@ -26,7 +26,8 @@ func (filled) Drain(context.Context, func([][]byte) (int, error)) error { return
 func (filled) Adopt(func([]byte)) (spool.Adopted, error)                { return spool.Adopted{}, nil }
 func (f filled) Len() (records int, bytes int64)                        { return 1, f.bytes }
 
-// TestReady: a process is ready while it can store or spool turns; with memory.on_store_error closed, while the store answers.
+// TestReady: a process is ready while it can store or spool turns, unless the store has refused its account since the start; with
+// memory.on_store_error closed, while the store answers.
 func TestReady(t *testing.T) {
 	t.Parallel()
 	away, denied := errors.New("connection refused"), fmt.Errorf("%w: WRONGPASS", cache.ErrDenied)
@@ -48,10 +49,11 @@ func TestReady(t *testing.T) {
 		{"no spool", away, false, -1, "there is no spool"},
 		{"closed", away, true, 0, "memory.on_store_error"},
 		{"closed, refused", denied, true, 0, "store.url"},
-		{"refused, spooling", denied, false, 0, ""},
+		{"refused after it was accepted, spooling", denied, false, 0, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := &adminAPI{storage: &storage{Store: pinged{err: c.store}}, closed: c.closed, spool: spoolOptions{MaxBytes: most}}
+			o.storage.accepted.Store(true)
 			if c.spool >= 0 {
 				o.storage.queue = filled{c.spool}
 			}

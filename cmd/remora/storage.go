@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -33,6 +34,8 @@ type storage struct {
 	tel     *telemetry.Telemetry // nil without metrics
 	log     *slog.Logger
 	noTLS   bool // a server is spoken to without TLS
+	// accepted is whether the store has accepted the account of store.url since the start.
+	accepted atomic.Bool
 }
 
 // storeWait bounds the wait for the store at the start, after which the proxy serves without it.
@@ -105,6 +108,7 @@ func (s *storage) check(ctx context.Context) error {
 		return err
 	}
 	if err == nil {
+		s.accepted.Store(true)
 		return nil
 	}
 	level := slog.LevelWarn

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -241,6 +242,60 @@ func TestRefusedAccount(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAccountRefusedSinceTheStart: /readyz fails until the store has accepted the account of store.url once, so that a rollout with a
+// wrong password stops. A password that is changed later is an outage.
+func TestAccountRefusedSinceTheStart(t *testing.T) {
+	t.Parallel()
+	up := startUpstream(t)
+	redis := kit.StartRedis(t)
+	address := kit.FreeAddr(t)
+	d := &workspace{t: t, dir: t.TempDir()}
+	password := func(words ...string) {
+		t.Helper()
+		if _, err := redis.Do(append([]string{"ACL", "SETUSER", "u", "on", "~*", "+@all", "resetpass"}, words...)...); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := redis.Do("CLIENT", "KILL", "USER", "u"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ready := func(want int) {
+		t.Helper()
+		kit.Eventually(t, func() error {
+			res, err := http.Get("http://" + address + "/readyz") //nolint:noctx // ends with the test
+			if err != nil {
+				return err
+			}
+			defer func() { _ = res.Body.Close() }()
+			if body, err := io.ReadAll(res.Body); err != nil || res.StatusCode != want {
+				return fmt.Errorf("/readyz: %s %s (%v), want %d", res.Status, body, err, want)
+			}
+			return nil
+		})
+	}
+	memory := func(want string) {
+		t.Helper()
+		kit.Eventually(t, func() error {
+			if code, h, _ := d.ask("k", chat("user: SAY Hi.")); code != http.StatusOK || !strings.HasPrefix(h.Get("X-Memory"), want) {
+				return fmt.Errorf("%d, X-Memory %q, want %s", code, h.Get("X-Memory"), want)
+			}
+			return nil
+		})
+	}
+
+	password(">before")
+	d.start(fmt.Sprintf("server: {admin_listen: %q}\nstore: {url: %q}\nproviders: [{name: up, kind: compatible, base_url: %q}]\n",
+		address, "redis://u:now@"+redis.Addr(), up.URL()+"/v1"))
+	ready(http.StatusServiceUnavailable)
+	memory("degraded;")
+	password(">now")
+	ready(http.StatusOK)
+	memory("ok;")
+	password(">later")
+	memory("degraded;")
+	ready(http.StatusOK)
 }
 
 // TestLimits: a caller that exceeds its rate gets 429 with Retry-After; another caller is unaffected.
