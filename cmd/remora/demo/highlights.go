@@ -12,12 +12,12 @@ type highlights struct {
 
 func (p highlights) print() {
 	turns := p.turns
-	p.line("%s", p.styled(bold, fmt.Sprintf("Remora: %d turns through a real proxy to a scripted model; these are four of them", len(turns))))
+	p.colored(bold, "Remora: %d turns through a real proxy to a scripted model; these are four of them", len(turns))
 
 	p.scene("A long session asks for what was said at its beginning, and has been left out since", "When do we reorder Ulysses?")
 	stored, _ := p.atCrash[0].head() // checkRestart reports the error
-	p.line("%s", p.styled(bold, fmt.Sprintf("kill -9 in the middle of turn %d: all %d items so far were on disk, and the loop went on",
-		p.atCrash[0].turns+1, len(stored))))
+	p.colored(bold, "kill -9 in the middle of turn %d: all %d items so far were on disk, and the loop went on",
+		p.atCrash[0].turns+1, len(stored))
 	p.scene("The next day, in another session of the same user", "Whose is shelf 9?")
 	p.scene("A rule holds, whatever the model wants", "Order 500 copies of Dune.")
 	p.scene("Another user's session knows nothing of it", "Do you know whose shelf 9 is?")
@@ -26,8 +26,9 @@ func (p highlights) print() {
 	for i := range turns {
 		said, sent = said+turns[i].whole(), sent+turns[i].sent()
 	}
-	p.line("\n%s", p.styled(green, fmt.Sprintf("In sum: about %d tokens sent in place of %d, %d %% saved; nothing lost; every answer checked.",
-		sent, said, 100*(said-sent)/said)))
+	p.line("")
+	p.colored(green, "In sum: about %d tokens sent in place of %d, %d %% saved; nothing lost; every answer checked.",
+		sent, said, 100*(said-sent)/said)
 	p.line("What to try next:")
 	p.line("  go run ./cmd/remora demo --table                            # every turn, as a table")
 	p.line("  go run ./cmd/remora upstream                                # a scripted model for curl, and how to ask it")
@@ -41,7 +42,7 @@ func (p highlights) scene(title, text string) {
 		if t.saw[len(t.saw)-1] != (entry{who: "user", text: text}) {
 			continue
 		}
-		p.line("\n%s", p.styled(bold, title))
+		p.heading("%s", title)
 		p.line("  you said       %s", text)
 		p.line("  the model saw  %s", p.styled(cyan, t.view(snapshotOf(t.talk, p.atEnd).blocks(t.id))))
 		last := t.last()

@@ -31,12 +31,23 @@ func (p *printer) styled(style, text string) string {
 	return "\x1b[" + style + "m" + text + "\x1b[0m"
 }
 
+// colored prints a line in a style.
+func (p *printer) colored(style, format string, args ...any) {
+	p.line("%s", p.styled(style, fmt.Sprintf(format, args...)))
+}
+
+// heading prints a bold line after an empty one.
+func (p *printer) heading(format string, args ...any) {
+	p.line("")
+	p.colored(bold, format, args...)
+}
+
 func (p *printer) line(format string, args ...any) {
 	_, _ = fmt.Fprintf(p.out, format+"\n", args...) // the output may be closed, as by head
 }
 
 func (p *printer) opening(proxy, upstream string) {
-	p.line("%s", p.styled(bold, "Remora: a few conversations through the real proxy, without network or key"))
+	p.colored(bold, "Remora: a few conversations through the real proxy, without network or key")
 	p.line(`
   client  ->  proxy %s  ->  scripted upstream %s
 
@@ -94,7 +105,7 @@ func (p *printer) rows(turns []turn, stored []snapshot, first int) {
 
 		for _, e := range kept {
 			if e.hidden {
-				p.line("%s", p.styled(cyan, fmt.Sprintf("      * %-9s  %s", e.who, cut(e.words(), 78))))
+				p.colored(cyan, "      * %-9s  %s", e.who, cut(e.words(), 78))
 			}
 		}
 		if t.show {
@@ -106,12 +117,12 @@ func (p *printer) rows(turns []turn, stored []snapshot, first int) {
 func (p *printer) restarted(s snapshot, proxy string) {
 	stored, _ := s.head() // checkRestart reports the error
 	p.line("\n%s\n", p.styled(bold, fmt.Sprintf("      kill -9 in the middle of the loop: %d items are on disk. A new proxy goes on at %s", len(stored), proxy)))
-	p.line("%s", p.styled(dim, columns))
+	p.colored(dim, "%s", columns)
 }
 
 // verdicts prints the results of the checks.
 func (p *printer) verdicts(checks []check) {
-	p.line("\n%s", p.styled(bold, "Checked"))
+	p.heading("Checked")
 	for _, c := range checks {
 		if c.err != nil {
 			p.line("  %s  %-10s  %v", p.styled(red, "FAILED"), c.name, c.err)
@@ -124,10 +135,10 @@ func (p *printer) verdicts(checks []check) {
 // nextSteps prints how to see more, and how to use a real API.
 func (p *printer) nextSteps() {
 	if !p.full {
-		p.line("\n%s", p.styled(bold, "Every item of the transcripts"))
+		p.heading("Every item of the transcripts")
 		p.line("  go run ./cmd/remora demo --full")
 	}
-	p.line("\n%s", p.styled(bold, "With a real API"))
+	p.heading("With a real API")
 	p.line("%s", `  go run ./cmd/remora     # in another terminal; your key only passes through
 
   ask() { curl -s http://127.0.0.1:8080/v1/chat/completions -H "Authorization: Bearer $OPENAI_API_KEY" \

@@ -19,7 +19,7 @@ func (p *printer) view(number int, t *turn, blocks []block) {
 		p.block(b, t.act.fact)
 	}
 	if len(blocks) == 0 {
-		p.line("%s", p.styled(cyan, "      + nothing"))
+		p.colored(cyan, "      + nothing")
 	}
 	for first := 0; first < len(said); {
 		end := first
@@ -43,7 +43,7 @@ func (p *printer) transcripts(all []snapshot) {
 	}
 	for _, s := range all {
 		stored, err := s.head()
-		p.line("\n%s", p.styled(bold, fmt.Sprintf("Stored of session %q: %d items; * stay between the model and the proxy", s.talk.session, len(stored))))
+		p.heading("Stored of session %q: %d items; * stay between the model and the proxy", s.talk.session, len(stored))
 		if err != nil {
 			p.line("  %s", p.styled(red, err.Error()))
 		}
@@ -52,7 +52,7 @@ func (p *printer) transcripts(all []snapshot) {
 			if e.hidden {
 				mark, style = "*", cyan
 			}
-			p.line("%s", p.styled(style, fmt.Sprintf("%4d  %s %-9s  %s", i+1, mark, e.who, cut(e.words(), math.MaxInt))))
+			p.colored(style, "%4d  %s %-9s  %s", i+1, mark, e.who, cut(e.words(), math.MaxInt))
 		}
 	}
 }
@@ -77,14 +77,14 @@ func (p *printer) run(mark, style string, entries []entry) {
 	shown := shorten(len(entries), p.ends(edge), func(i int) bool { return entries[i].hidden })
 	for _, i := range shown {
 		if i < 0 {
-			p.line("%s", p.styled(style, fmt.Sprintf("      %-2s%-9s  %d more", mark, "...", -i)))
+			p.colored(style, "      %-2s%-9s  %d more", mark, "...", -i)
 			continue
 		}
 		e, its, in := entries[i], mark, style
 		if e.hidden {
 			its, in = mark+"*", cyan
 		}
-		p.line("%s", p.styled(in, fmt.Sprintf("      %-2s%-9s  %s", its, e.who, cut(e.words(), 76))))
+		p.colored(in, "      %-2s%-9s  %s", its, e.who, cut(e.words(), 76))
 	}
 }
 
@@ -93,7 +93,7 @@ const blockEdge = 3
 
 // block prints a block: of a long text the ends and the lines with needed.
 func (p *printer) block(b block, needed string) {
-	p.line("%s", p.styled(cyan, fmt.Sprintf("      + block      %s, slot %d, %d tokens", b.layer, b.slot, b.tokens)))
+	p.colored(cyan, "      + block      %s, slot %d, %d tokens", b.layer, b.slot, b.tokens)
 	lines := strings.Split(b.text, "\n")
 	for _, i := range shorten(len(lines), p.ends(blockEdge), func(i int) bool { return needed != "" && strings.Contains(lines[i], needed) }) {
 		text := fmt.Sprintf("... %d more lines", -i)
@@ -101,7 +101,7 @@ func (p *printer) block(b block, needed string) {
 			indent := len(lines[i]) - len(strings.TrimLeft(lines[i], " "))
 			text = strings.Repeat(" ", min(indent, 20)) + cut(lines[i], 70)
 		}
-		p.line("%s", p.styled(cyan, strings.Repeat(" ", 19)+text))
+		p.colored(cyan, "%s", strings.Repeat(" ", 19)+text)
 	}
 }
 
