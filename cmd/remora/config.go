@@ -93,8 +93,8 @@ func (c *Config) upstreams() []providers.Options {
 // limits returns the configured limits. The default of body_bytes depends on the machine.
 func (c *Config) limits() limit.Options {
 	o := c.Limits
-	if o.Global.BodyBytes == 0 {
-		o.Global.BodyBytes = limit.DefaultBodyBytes(int64(c.Server.MaxBody), c.goLimit)
+	if share := limit.MemoryShare(c.goLimit); o.Global.BodyBytes == 0 && share > 0 {
+		o.Global.BodyBytes = max(share, int64(c.Server.MaxBody))
 	}
 	return o
 }
@@ -114,12 +114,22 @@ func (c *Config) memory(log *slog.Logger, m *modelSet) memory.Options {
 		SessionTTL:   c.Store.SessionTTL,
 		Shared:       stores.Shared(c.Store.URL.Reveal()),
 		OnStoreError: c.Memory.OnStoreError,
-		IndexBytes:   c.Memory.IndexBytes,
+		IndexBytes:   c.indexBytes(),
 		Shape:        c.shape(m),
 		Lost:         m.lost,
 		Log:          log,
 		Now:          time.Now,
 	}
+}
+
+// indexBytes returns the configured memory of all indexes. The default depends on the machine, as that of body_bytes does; 0 is
+// that of package memory.
+func (c *Config) indexBytes() int {
+	share := limit.MemoryShare(c.goLimit)
+	if c.Memory.IndexBytes > 0 || share == 0 {
+		return c.Memory.IndexBytes
+	}
+	return int(min(max(share, minIndexBytes), maxDefaultIndexBytes))
 }
 
 // shape returns those of memory's options that a reload can change.
@@ -212,12 +222,15 @@ type memoryOptions struct {
 	layers layerConfig // Layers, decoded
 }
 
-// minIndexBytes fits a resource with a few thousand messages.
-const minIndexBytes = 16 << 20
+const (
+	// minIndexBytes fits a resource with a few thousand messages.
+	minIndexBytes        = 16 << 20
+	maxDefaultIndexBytes = 256 << 20
+)
 
 func (o *memoryOptions) checkIndex() error {
-	if o.IndexBytes < minIndexBytes {
-		return fmt.Errorf("memory.index_max_bytes: want 16MiB or more, have %d", o.IndexBytes)
+	if o.IndexBytes != 0 && o.IndexBytes < minIndexBytes {
+		return fmt.Errorf("memory.index_max_bytes: want 16MiB or more, or 0, have %d", o.IndexBytes)
 	}
 	return nil
 }

@@ -392,8 +392,9 @@ func TestShowStoreURL(t *testing.T) {
 	f("redis+sentinel://u:hush@a,b/m/0?sentinel_password=hush", "redis+sentinel://a,b/m/0")
 }
 
-// TestBallastIsNoMemoryForBodies: the default of body_bytes follows GOMEMLIMIT as the operator has set it.
-func TestBallastIsNoMemoryForBodies(t *testing.T) {
+// TestDefaultsFollowTheMemory: the defaults of body_bytes and index_max_bytes follow GOMEMLIMIT as the operator has set it, without
+// the ballast.
+func TestDefaultsFollowTheMemory(t *testing.T) {
 	const goLimit = 512 << 20
 	before := debug.SetMemoryLimit(goLimit)
 	growth := debug.SetGCPercent(100)
@@ -409,7 +410,18 @@ func TestBallastIsNoMemoryForBodies(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := c.limits().Global.BodyBytes; got != goLimit/4 {
-		t.Errorf("%d bytes, want %d", got, goLimit/4)
+		t.Errorf("bodies get %d bytes, want %d", got, goLimit/4)
+	}
+	if got := c.indexBytes(); got != goLimit/4 {
+		t.Errorf("indexes get %d bytes, want %d", got, goLimit/4)
+	}
+	c.goLimit = 100 << 20
+	if got, want := c.limits().Global.BodyBytes, int64(c.Server.MaxBody); got != want {
+		t.Errorf("a body of the largest size does not fit into %d", got)
+	}
+	c.goLimit = 32 << 20
+	if got := c.indexBytes(); got != minIndexBytes {
+		t.Errorf("indexes of a small process get %d bytes, want %d", got, minIndexBytes)
 	}
 	runtime.KeepAlive(ballast)
 }

@@ -34,7 +34,7 @@ type Tenant struct {
 type Global struct {
 	// Concurrent is how many requests may be under way at once.
 	Concurrent int `mapstructure:"concurrent"`
-	// BodyBytes is how many bytes of request bodies and answers may be buffered at once. 0 means [DefaultBodyBytes].
+	// BodyBytes is how many bytes of request bodies and answers may be buffered at once. 0 is no limit.
 	BodyBytes int64 `mapstructure:"body_bytes"`
 }
 

@@ -10,19 +10,13 @@ import (
 	"strings"
 )
 
-// memoryShare: bodies and answers may take 1/memoryShare of the memory. Parsed items and garbage take about as much again.
+// memoryShare: bodies and answers may take 1/memoryShare of the memory, and indexes as much. Parsed items and garbage take about as
+// much again as bodies.
 const memoryShare = 4
 
-// DefaultBodyBytes is Global.BodyBytes where the configuration says nothing: a quarter of the memory that the process may
-// use, and at least one body of maxBody bytes. It is 0, for no limit, where that memory is not known. goLimit is GOMEMLIMIT in bytes,
-// 0 for none.
-func DefaultBodyBytes(maxBody, goLimit int64) int64 {
-	memory := availableMemory("/", goLimit)
-	if memory == 0 {
-		return 0
-	}
-	return max(memory/memoryShare, maxBody)
-}
+// MemoryShare returns the part of the memory that the process may use for one purpose, a quarter, in bytes; 0 where that memory is
+// not known. goLimit is GOMEMLIMIT in bytes, 0 for none.
+func MemoryShare(goLimit int64) int64 { return availableMemory("/", goLimit) / memoryShare }
 
 // availableMemory is the least of GOMEMLIMIT, the limits of the process's cgroups and the memory of the machine, 0 if none
 // is known. root is where the system's files are.
