@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"strconv"
-
-	"remora/test/scripted/script"
 )
 
 // maxChoices is the API's limit of n.
@@ -85,24 +83,19 @@ func serveChat(k *sink, body []byte) error {
 	}
 	k.kind = s.kindFor(req.Model, k.f)
 	messages, e := parseMessages(&req)
+	d := chatDemand(&req, messages, body)
 	if e == nil {
-		e = cmp.Or(k.kind.check(chatDemand(&req, messages, body)), checkChat(messages), s.organization.check("messages", req.Messages),
+		e = cmp.Or(k.kind.check(d), checkChat(messages), s.organization.check("messages", req.Messages),
 			checkChoice(body), checkCaching(body))
 	}
 	if e != nil {
 		return k.fail(e)
 	}
 
-	p := chatPrompt(&req, messages, body)
+	p := d.prompt()
 	if s.looksBack(p) {
 		p.Seen = chatSeen(messages)
 	}
-	if script.Asks(p.User) {
-		for i := range messages {
-			p.Texts = append(p.Texts, wholeText(messages[i].Content))
-		}
-	}
-
 	a := s.answer(p, k.f)
 	if k.kind.thinks() && len(a.Calls) > 0 {
 		a.Reasoning = cmp.Or(a.Reasoning, "A tool can tell.")
@@ -156,34 +149,6 @@ func parseMessages(req *chatRequest) ([]chatMessage, *apiError) {
 		return nil, badRequest("Invalid type for 'messages': expected an array of objects.", "messages", "invalid_type")
 	}
 	return messages, nil
-}
-
-// chatPrompt returns the prompt of a request. It reads the round from the server's call ids if there are any, so that it is
-// right even if the tool loop was shortened.
-func chatPrompt(req *chatRequest, messages []chatMessage, body []byte) Prompt {
-	p := Prompt{Path: "chat/completions", Model: req.Model, Body: body}
-	last := len(messages) - 1
-	for ; last >= 0 && (messages[last].Role != "user" || told(contentText(messages[last].Content))); last-- {
-	}
-	for i := max(last, 0); i < len(messages); i++ {
-		m := &messages[i]
-		switch m.Role {
-		case "user":
-			if text := contentText(m.Content); i == max(last, 0) || !told(text) {
-				p.User = said(text)
-			}
-		case "tool", "function":
-			p.Results = append(p.Results, contentText(m.Content))
-		case "assistant":
-			p.Round++
-			for _, c := range m.calls() {
-				if round, ok := roundOf(c.ID); ok {
-					p.Round = round + 1
-				}
-			}
-		}
-	}
-	return p
 }
 
 func chatSeen(messages []chatMessage) []string {

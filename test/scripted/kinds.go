@@ -76,7 +76,7 @@ func (k Kind) thinks() bool { return k == KindKimi || k == KindDeepSeek }
 // google reports whether errors have Google's shape.
 func (k Kind) google() bool { return k == KindGemini || k == KindGemmaHosted }
 
-// line is a message of any dialect, as in a chat template.
+// line is a message of any dialect, as in a chat template. Reasoning is none.
 type line struct {
 	index   int       // in messages or input; -1 for instructions
 	role    string    // system, developer, user, assistant or tool
@@ -86,12 +86,13 @@ type line struct {
 	null    bool      // content is present and null
 	empty   bool      // neither content nor calls
 	ids     []string  // of its calls, or of the call that it answers
+	content raw       // of a message, or the output of a call
 	odd     string    // a member of other servers
 }
 
 func (l *line) isSystem() bool { return l.role == "system" || l.role == "developer" }
 
-// demand is the part of a request that a kind checks.
+// demand is the part of a request that a kind checks, and that answers depend on.
 type demand struct {
 	path  string
 	model string
@@ -111,7 +112,7 @@ func chatDemand(req *chatRequest, messages []chatMessage, body []byte) *demand {
 		if role == "function" {
 			role = "tool"
 		}
-		l := line{index: i, role: role, odd: m.odd(), calls: len(m.calls()) > 0 || !isNull(m.FunctionCall), null: string(m.Content) == "null"}
+		l := line{index: i, role: role, content: m.Content, odd: m.odd(), calls: len(m.calls()) > 0 || !isNull(m.FunctionCall), null: string(m.Content) == "null"}
 		l.lacking = l.calls && (isNull(m.Reasoning) || string(m.Reasoning) == `""`)
 		l.empty = len(m.Content) == 0 && !l.calls
 		if calls := m.calls(); len(calls) > 0 {
@@ -135,20 +136,20 @@ func responsesDemand(req *responsesRequest, history []item, body []byte) *demand
 	_ = json.Unmarshal(req.Tools, &tools)
 	d.tools = len(tools) > 0
 	if !isNull(req.Instructions) {
-		d.lines = append(d.lines, line{index: -1, role: "system"})
+		d.lines = append(d.lines, line{index: -1, role: "system", content: req.Instructions})
 	}
 	for i := range history {
 		it := &history[i]
-		l := line{index: i}
+		l := line{index: i, content: it.Content}
 		switch {
 		case it.Type == "message" && it.Role == "developer":
 			l.role = "system" // servers behind templates translate it
 		case it.Type == "message":
 			l.role = it.Role
-		case len(it.Output) > 0:
-			l.role = "tool"
 		case it.isModel() && it.Type != "reasoning":
 			l.role, l.calls = "assistant", true
+		case len(it.Output) > 0:
+			l.role, l.content = "tool", it.Output
 		default:
 			continue
 		}

@@ -118,6 +118,43 @@ func (e *apiError) body() []byte {
 	return buf.Bytes()
 }
 
+// prompt returns the prompt of a request. It reads the round from the server's call ids if there are any, so that it is right even
+// if the tool loop was shortened.
+func (d *demand) prompt() Prompt {
+	p := Prompt{Path: d.path, Model: d.model, Body: d.body}
+	last := len(d.lines) - 1
+	for ; last >= 0 && (d.lines[last].role != "user" || told(contentText(d.lines[last].content))); last-- {
+	}
+	last = max(last, 0)
+	for i, l := range d.lines[last:] {
+		switch l.role {
+		case "user":
+			if text := contentText(l.content); i == 0 || !told(text) {
+				p.User = said(text)
+			}
+		case "tool":
+			p.Results = append(p.Results, contentText(l.content))
+		case "assistant":
+			// Consecutive items of the model are one of its turns, unless the rounds in call ids differ: a client may put each output
+			// after its call.
+			if d.path != "responses" || i == 0 || d.lines[last+i-1].role != "assistant" {
+				p.Round++
+			}
+			for _, id := range l.ids {
+				if round, ok := roundOf(id); ok {
+					p.Round = round + 1
+				}
+			}
+		}
+	}
+	if script.Asks(p.User) {
+		for _, l := range d.lines {
+			p.Texts = append(p.Texts, wholeText(l.content))
+		}
+	}
+	return p
+}
+
 // told reports whether a text in the user's role is a block in tags, which a gateway adds, not a user.
 func told(text string) bool {
 	text = strings.TrimSpace(text)

@@ -157,24 +157,18 @@ func serveResponses(k *sink, body []byte) error {
 	defer done()
 
 	history, e := m.resolve(&req, append(context, input...))
+	d := responsesDemand(&req, history, body)
 	if e == nil {
-		e = cmp.Or(k.kind.check(responsesDemand(&req, history, body)), checkResponses(&req, history, s.organization, m), checkCaching(body))
+		e = cmp.Or(k.kind.check(d), checkResponses(&req, history, s.organization, m), checkCaching(body))
 	}
 	if e != nil {
 		return k.fail(e)
 	}
 
-	p := responsesPrompt(&req, history, body)
+	p := d.prompt()
 	if s.looksBack(p) {
 		p.Seen = responsesSeen(&req, history)
 	}
-	if script.Asks(p.User) {
-		p.Texts = append(p.Texts, wholeText(req.Instructions))
-		for i := range history {
-			p.Texts = append(p.Texts, wholeText(history[i].Content), wholeText(history[i].Output))
-		}
-	}
-
 	a := s.answer(p, k.f)
 	id := s.ids.of("responses "+req.previous()+" "+req.conversationID(), req.Model, req.Input)
 	k.id = id
@@ -222,36 +216,6 @@ func checkParameters(req *responsesRequest, input []item) *apiError {
 	return nil
 }
 
-// responsesPrompt returns the prompt of a request. Consecutive items of the model are one of its turns, unless the rounds in
-// call ids differ: a client may put each output after its call.
-func responsesPrompt(req *responsesRequest, history []item, body []byte) Prompt {
-	p := Prompt{Path: "responses", Model: req.Model, Body: body}
-	last := len(history) - 1
-	for ; last >= 0 && (!history[last].isUser() || told(contentText(history[last].Content))); last-- {
-	}
-	byModel := false
-	for i := max(last, 0); i < len(history); i++ {
-		it := &history[i]
-		switch {
-		case it.isUser():
-			if text := contentText(it.Content); i == max(last, 0) || !told(text) {
-				p.User = said(text)
-			}
-		case it.isModel():
-			if !byModel {
-				p.Round++
-			}
-			if round, ok := roundOf(it.callID()); ok {
-				p.Round = round + 1
-			}
-		case len(it.Output) > 0:
-			p.Results = append(p.Results, contentText(it.Output))
-		}
-		byModel = it.isModel()
-	}
-	return p
-}
-
 func responsesSeen(req *responsesRequest, history []item) []string {
 	var seen []string
 	if !isNull(req.Instructions) {
@@ -262,8 +226,6 @@ func responsesSeen(req *responsesRequest, history []item) []string {
 	}
 	return seen
 }
-
-func (it *item) isUser() bool { return it.Type == "message" && it.Role == "user" }
 
 func (it *item) seen() string {
 	switch {
