@@ -110,20 +110,15 @@ func (a *agent) said(t *texts) []string {
 	return all
 }
 
-// take applies a change to the history.
+// take applies a change to the history. An item is converted to the dialect.
 func (a *agent) take(in input) error {
 	if in.compact != nil {
 		a.compact(in.compact)
 		return nil
 	}
-	return a.add(in.item)
-}
-
-// add appends an item, converted to the dialect.
-func (a *agent) add(it wire.Item) error {
-	items, ok := it.Convert(a.dialect)
+	items, ok := in.item.Convert(a.dialect)
 	if !ok {
-		return fmt.Errorf("an item of kind %d has no counterpart in %s", it.Kind, a.dialect)
+		return fmt.Errorf("an item of kind %d has no counterpart in %s", in.item.Kind, a.dialect)
 	}
 	for _, it := range items {
 		a.history = append(a.history, entry{raw: it.Raw, answer: a.answers})

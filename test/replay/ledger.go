@@ -84,7 +84,10 @@ func (l *ledger) enter(m *tokens.Counter, req *wire.Request, cold bool) scripted
 			cached += n
 		}
 	}
-	l.remember(fixed, items)
+	l.fixed, l.items = fixed, make([][]byte, len(items))
+	for i, it := range items {
+		l.items[i] = it.Raw // part of the body, which is never modified
+	}
 
 	if cached = cached / cacheStep * cacheStep; cached < cacheLeast {
 		cached = 0
@@ -111,14 +114,6 @@ func (l *ledger) price(m *tokens.Counter, req *wire.Request, whole int) {
 	l.more = whole
 	for _, part := range fixed {
 		l.more -= m.Count(model, string(part))
-	}
-}
-
-func (l *ledger) remember(fixed [3][]byte, items []wire.Item) {
-	l.fixed = fixed
-	l.items = make([][]byte, len(items))
-	for i, it := range items {
-		l.items[i] = it.Raw // part of the body, which is never modified
 	}
 }
 

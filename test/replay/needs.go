@@ -12,13 +12,27 @@ import (
 	"remora/wire"
 )
 
-// needs counts the strings and lines that answers repeat from the client's history, and those of them that their prompts
-// lacked. A model that repeats a path or a line must have read it.
+// needs counts the strings and lines that answers repeat from the client's history. A model that repeats a path or a line must have
+// read it.
 type needs struct {
-	strings, stringsCut int // distinctive strings
-	old, oldCut         int // those of them last mentioned oldItems or more items before
-	lines, linesCut     int // whole lines
+	strings repeats // distinctive strings
+	old     repeats // those of them last mentioned oldItems or more items before
+	lines   repeats // whole lines
 }
+
+// repeats counts repeated texts, and those of them that the prompts lacked.
+type repeats struct{ all, cut int }
+
+func (r *repeats) count(isCut bool) {
+	if r.all++; isCut {
+		r.cut++
+	}
+}
+
+func (r *repeats) add(o repeats) { r.all, r.cut = r.all+o.all, r.cut+o.cut }
+
+// share returns the share of those that were cut.
+func (r repeats) share() float64 { return share(r.cut, r.all) }
 
 const (
 	leastString = 6  // minimum length of a distinctive string, in characters
@@ -27,12 +41,9 @@ const (
 )
 
 func (n *needs) add(o needs) {
-	n.strings += o.strings
-	n.stringsCut += o.stringsCut
-	n.old += o.old
-	n.oldCut += o.oldCut
-	n.lines += o.lines
-	n.linesCut += o.linesCut
+	n.strings.add(o.strings)
+	n.old.add(o.old)
+	n.lines.add(o.lines)
 }
 
 // needsOf compares an answer with the texts of its client's history and with its prompt.
@@ -44,25 +55,18 @@ func needsOf(a *scripted.Answer, history []string, prompt string) needs {
 		if at < 0 {
 			continue
 		}
-		cut := count(!strings.Contains(prompt, s))
-		n.strings, n.stringsCut = n.strings+1, n.stringsCut+cut
+		isCut := !strings.Contains(prompt, s)
+		n.strings.count(isCut)
 		if len(history)-at >= oldItems {
-			n.old, n.oldCut = n.old+1, n.oldCut+cut
+			n.old.count(isCut)
 		}
 	}
 	for _, l := range wholeLines(said) {
 		if lastWith(history, l) >= 0 {
-			n.lines, n.linesCut = n.lines+1, n.linesCut+count(!strings.Contains(prompt, l))
+			n.lines.count(!strings.Contains(prompt, l))
 		}
 	}
 	return n
-}
-
-func count(is bool) int {
-	if is {
-		return 1
-	}
-	return 0
 }
 
 // lastWith returns the index of the last text that contains s, -1 for none.

@@ -38,12 +38,12 @@ func TestNeeds(t *testing.T) {
 		name, prompt string
 		want         needs
 	}{
-		{"everything", all, needs{strings: 3, old: 2, lines: 1}},
-		{"the end", "port_8443", needs{strings: 3, stringsCut: 2, old: 2, oldCut: 2, lines: 1, linesCut: 1}},
-		{"names alone", "port_8443 parseHeader internal/store/lease.go", needs{strings: 3, old: 2, lines: 1, linesCut: 1}},
+		{"everything", all, needs{repeats{3, 0}, repeats{2, 0}, repeats{1, 0}}},
+		{"the end", "port_8443", needs{repeats{3, 2}, repeats{2, 2}, repeats{1, 1}}},
+		{"names alone", "port_8443 parseHeader internal/store/lease.go", needs{repeats{3, 0}, repeats{2, 0}, repeats{1, 1}}},
 	} {
 		want := c.want
-		if diff := cmp.Diff(want, needsOf(a, history, c.prompt), cmp.AllowUnexported(needs{})); diff != "" {
+		if diff := cmp.Diff(want, needsOf(a, history, c.prompt), cmp.AllowUnexported(needs{}, repeats{})); diff != "" {
 			t.Errorf("%s: %s", c.name, diff)
 		}
 	}

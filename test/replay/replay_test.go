@@ -66,7 +66,7 @@ func TestReplay(t *testing.T) {
 			}
 			if name == fullHistory {
 				full = r
-				if r.strings == 0 || r.old == 0 || r.lines == 0 || r.stringsCut+r.linesCut > 0 {
+				if r.strings.all == 0 || r.old.all == 0 || r.lines.all == 0 || r.strings.cut+r.lines.cut > 0 {
 					t.Errorf("full history lacks something that answers repeat, or they repeat nothing: %+v", r.needs)
 				}
 				if r.tokens != r.own.tokens || r.cached != r.own.cached {

@@ -47,7 +47,7 @@ func (r *report) markdown() string {
 			fmt.Fprintf(&b, " %.2f |", r.relative(res, p))
 		}
 		n := &res.needs
-		fmt.Fprintf(&b, " %.1f | %.1f | %.1f |\n", 100*share(n.stringsCut, n.strings), 100*share(n.oldCut, n.old), 100*share(n.linesCut, n.lines))
+		fmt.Fprintf(&b, " %.1f | %.1f | %.1f |\n", 100*n.strings.share(), 100*n.old.share(), 100*n.lines.share())
 	}
 	r.notes(&b)
 	r.verdicts(&b)
@@ -85,7 +85,7 @@ func (r *report) describe(b *strings.Builder) {
 		"strings of answers that the client's history has and the prompt lacks; those last mentioned 40 or more items back; whole lines.\n\n")
 	if len(r.results) > 0 {
 		n := &r.results[0].needs
-		fmt.Fprintf(b, "Answers repeat %d distinctive strings of the history, %d of them last mentioned 40 or more items back, and %d whole lines.\n\n", n.strings, n.old, n.lines)
+		fmt.Fprintf(b, "Answers repeat %d distinctive strings of the history, %d of them last mentioned 40 or more items back, and %d whole lines.\n\n", n.strings.all, n.old.all, n.lines.all)
 	}
 }
 
@@ -138,7 +138,7 @@ func (r *report) targets() []target {
 		add := func(met bool, format string, args ...any) {
 			all = append(all, target{fmt.Sprintf("%s, %s", res.policy, res.dialect), fmt.Sprintf(format, args...), met})
 		}
-		cost, cached, cut := r.relative(res, prices[0]), share(res.cached, res.tokens), share(res.stringsCut, res.strings)
+		cost, cached, cut := r.relative(res, prices[0]), share(res.cached, res.tokens), res.needs.strings.share()
 		most, mostLost := mostCost, mostCut
 		if res.policy == defaults {
 			most, mostLost = mostCostShipped, mostCutShipped
