@@ -69,7 +69,7 @@ func CheckConfig(tb testing.TB, text string, environ ...string) {
 	}
 }
 
-// maxTries is the number of ports tried: another program may take one before the proxy does.
+// maxTries is the number of starts tried: another program may take the port for a moment.
 const maxTries = 5
 
 // Proxy is a proxy process of a test.
@@ -95,42 +95,30 @@ func StartProxy(tb testing.TB, dir, config string, environ ...string) *Proxy {
 	if err := os.WriteFile(p.Config, []byte(config), 0o600); err != nil {
 		tb.Fatal(err)
 	}
-	for try := 1; ; try++ {
-		p.addr = FreeAddr(tb)
-		p.URL = "http://" + p.addr
-		err := p.start()
-		if err == nil {
-			break
-		}
-		if try == maxTries || !strings.Contains(p.Log(), "address already in use") {
-			tb.Fatalf("%v\n%s", err, p.Log())
-		}
-	}
+	p.addr = FreeAddr(tb)
+	p.URL = "http://" + p.addr
+	p.Restart()
 	tb.Cleanup(p.Stop)
 	return p
 }
 
-// Restart starts a proxy that was stopped or killed, and waits until it accepts connections.
+// Restart starts a proxy that does not run, and waits until it accepts connections.
 func (p *Proxy) Restart() {
 	p.tb.Helper()
-	err := p.start()
-	for try := 1; err != nil && try < maxTries && strings.Contains(p.Log(), "address already in use"); try++ {
+	for try := 1; ; try++ {
+		cmd := exec.Command(BuildProxy(p.tb), "--config", p.Config, "--listen", p.addr)
+		cmd.Dir, cmd.Env = p.Dir, append(process.Environ(), p.environ...)
+		process.DieWithParent(cmd)
+
+		started, err := process.Start(cmd)
+		if p.Child, p.running = started.Child, err == nil; p.running {
+			return
+		}
+		if try == maxTries || !strings.Contains(p.Log(), "address already in use") {
+			p.tb.Fatalf("%v\n%s", err, p.Log())
+		}
 		time.Sleep(time.Second)
-		err = p.start()
 	}
-	if err != nil {
-		p.tb.Fatalf("%v\n%s", err, p.Log())
-	}
-}
-
-func (p *Proxy) start() error {
-	cmd := exec.Command(BuildProxy(p.tb), "--config", p.Config, "--listen", p.addr)
-	cmd.Dir, cmd.Env = p.Dir, append(process.Environ(), p.environ...)
-	process.DieWithParent(cmd)
-
-	started, err := process.Start(cmd)
-	p.Child, p.running = started.Child, err == nil
-	return err
 }
 
 // Stop stops the process with SIGTERM if it still runs. The test fails unless it exits with 0.
