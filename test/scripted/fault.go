@@ -31,11 +31,6 @@ const maxBig = 64 << 10 // KiB
 
 func noFault() fault { return fault{stallAfter: -1, cutAfter: -1} }
 
-// breaks reports whether the fault needs a body written in pieces.
-func (f *fault) breaks() bool {
-	return f.stallAfter >= 0 || f.cutAfter >= 0
-}
-
 // parseFault parses X-Script. Its error names the wrong element.
 func parseFault(spec string) (fault, error) {
 	f := noFault()

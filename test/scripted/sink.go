@@ -91,7 +91,7 @@ func (k *sink) whole(status int, contentType string, body []byte) error {
 		k.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	}
 	k.header(status, contentType)
-	if k.f.chunk == 0 && !k.f.breaks() {
+	if k.f.chunk == 0 && k.f.stallAfter < 0 && k.f.cutAfter < 0 {
 		return k.write(body)
 	}
 	size := k.f.chunk
