@@ -41,10 +41,10 @@ type Index struct {
 	named    map[uint32]int32 // the speaker whose name has this term; -1 for several
 
 	vocabulary vocabulary
-	postings   [][]posting // by term
-	sequence   []uint32    // the terms of all texts, one text after the other
-	spans      []span      // the dates that texts name, likewise
-	vectors    []placed    // of the first turns; the others have none
+	postings   [][]posting  // by term
+	sequence   []uint32     // the terms of all texts, one text after the other
+	spans      []span       // the dates that texts name, likewise
+	vectors    []turnVector // of the first turns; the others have none
 
 	length, length3, length5 int64 // of all turns, and of all windows
 	bytes                    int
@@ -363,42 +363,34 @@ func (ix *Index) place(at int32, it *item) {
 	ix.length5 += int64(it.length5)
 }
 
-// Lack is a part of a conversation that has no vector yet: the turns of one item, one after the other.
-type Lack struct {
+// Unembedded is an item of a conversation that has no vectors yet: its turns, one after the other.
+type Unembedded struct {
 	Session string
 	Content [16]byte
 	First   int // the number of the first turn
 	Texts   []string
 }
 
-// Lacking returns what has no vector among the newest turns of all, of one session or, for an empty name, of any; the newest
-// first, limit items at most.
-func (ix *Index) Lacking(session string, newest, limit int) []Lack {
+// Unembedded returns items without vectors among the newest turns, at most limit, the newest first. With a session, it returns
+// only that session's.
+func (ix *Index) Unembedded(session string, newest, limit int) []Unembedded {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	only := int32(-1)
-	if session != "" {
-		n, ok := ix.bySource[session]
-		if !ok {
-			return nil
-		}
-		only = n
-	}
-	var all []Lack
+	var all []Unembedded
 	for at := len(ix.items) - 1; at >= max(0, len(ix.items)-newest) && len(all) < limit; at-- {
 		it := &ix.items[at]
-		if at < len(ix.vectors) && ix.vectors[at].Vector != nil || only >= 0 && it.session != only {
+		if at < len(ix.vectors) && ix.vectors[at].Vector != nil || session != "" && it.Session != session {
 			continue
 		}
 		first := at
 		for first > 0 && ix.items[first-1].session == it.session && ix.items[first-1].ID == it.ID {
 			first--
 		}
-		l := Lack{Session: it.Session, Content: it.Content, First: first}
+		u := Unembedded{Session: it.Session, Content: it.Content, First: first}
 		for _, part := range ix.items[first : at+1] {
-			l.Texts = append(l.Texts, part.Text)
+			u.Texts = append(u.Texts, part.Text)
 		}
-		all = append(all, l)
+		all = append(all, u)
 		at = first
 	}
 	return all
@@ -418,8 +410,8 @@ func (ix *Index) setVector(at int, v Vector) {
 		return
 	}
 	for len(ix.vectors) <= at {
-		ix.vectors = append(ix.vectors, placed{})
+		ix.vectors = append(ix.vectors, turnVector{})
 	}
 	ix.bytes += len(v) - len(ix.vectors[at].Vector) + vectorBytes
-	ix.vectors[at] = placed{v, v.inverse()}
+	ix.vectors[at] = turnVector{v, v.inverse()}
 }

@@ -48,8 +48,8 @@ func (v Vector) inverse() float32 {
 	return 0
 }
 
-// placed is the vector of a turn.
-type placed struct {
+// turnVector is the vector of a turn, with its inverse.
+type turnVector struct {
 	Vector
 	inverse float32
 }
@@ -62,7 +62,7 @@ type Meaning struct {
 }
 
 // cosines computes the cosine of each vector and the question's. It reports whether any is above the floor.
-func (m Meaning) cosines(vectors []placed, cosines []float32) (near bool) {
+func (m Meaning) cosines(vectors []turnVector, cosines []float32) (near bool) {
 	inverse := m.Vector.inverse()
 	if inverse == 0 {
 		return false

@@ -60,20 +60,20 @@ func TestLacking(t *testing.T) {
 		ix.Add(index.Turn{ID: "d", Session: "s", Text: part, Content: [16]byte{9}})
 	}
 	var names []string
-	for _, l := range ix.Lacking("", 100, 100) {
+	for _, l := range ix.Unembedded("", 100, 100) {
 		names = append(names, l.Session+l.Texts[0])
 	}
 	if got, want := len(names), 3; got != want || names[0] != "sOne." || names[1] != "uI like my old kettle." {
-		t.Errorf("lacking are %q", names)
+		t.Errorf("rest are %q", names)
 	}
-	if l := ix.Lacking("s", 100, 100); len(l) != 1 || len(l[0].Texts) != 2 || l[0].First != 3 || l[0].Content[0] != 9 {
-		t.Errorf("of one session lacking are %+v", l)
+	if l := ix.Unembedded("s", 100, 100); len(l) != 1 || len(l[0].Texts) != 2 || l[0].First != 3 || l[0].Content[0] != 9 {
+		t.Errorf("of one session rest are %+v", l)
 	}
-	if l := ix.Lacking("", 2, 100); len(l) != 1 {
-		t.Errorf("of the newest two lacking are %+v", l)
+	if l := ix.Unembedded("", 2, 100); len(l) != 1 {
+		t.Errorf("of the newest two rest are %+v", l)
 	}
-	if l := append(ix.Lacking("", 100, 1), ix.Lacking("none", 100, 1)...); len(l) != 1 {
-		t.Errorf("lacking are %+v", l)
+	if l := append(ix.Unembedded("", 100, 1), ix.Unembedded("none", 100, 1)...); len(l) != 1 {
+		t.Errorf("rest are %+v", l)
 	}
 
 	before := ix.Bytes()
@@ -82,8 +82,8 @@ func TestLacking(t *testing.T) {
 		t.Error("vectors take no memory")
 	}
 	rest := ix.Without(func(session string) bool { return session == "t" })
-	if l := rest.Lacking("", 100, 100); len(l) != 1 || l[0].Session != "u" {
-		t.Errorf("after a session was taken out, lacking are %+v", l)
+	if l := rest.Unembedded("", 100, 100); len(l) != 1 || l[0].Session != "u" {
+		t.Errorf("after a session was taken out, rest are %+v", l)
 	}
 	if hits := rest.Search(ask("Zebras quack?", 0, 1), 1, nil); len(hits) != 1 || hits[0].Text != "One." {
 		t.Errorf("after a session was taken out, found is %+v", hits)

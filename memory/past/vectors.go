@@ -78,11 +78,11 @@ func (p *Past) embedNew(ctx context.Context, e *Embeddings, s session.Scope, c p
 	if err != nil {
 		return err
 	}
-	lacking := ix.Lacking("", p.newestVectors(e), maxEmbedItems)
-	for len(lacking) > 0 {
+	rest := ix.Unembedded("", p.newestVectors(e), maxEmbedItems)
+	for len(rest) > 0 {
 		texts, bytes, n := []string(nil), 0, 0
-		for n < len(lacking) && (n == 0 || len(texts)+len(lacking[n].Texts) <= embedBatch && bytes < embedBytes) {
-			for _, text := range lacking[n].Texts {
+		for n < len(rest) && (n == 0 || len(texts)+len(rest[n].Texts) <= embedBatch && bytes < embedBytes) {
+			for _, text := range rest[n].Texts {
 				texts = append(texts, text)
 				bytes += len(text)
 			}
@@ -96,17 +96,17 @@ func (p *Past) embedNew(ctx context.Context, e *Embeddings, s session.Scope, c p
 		if err != nil {
 			return err
 		}
-		if err := p.keep(ctx, e, s.Tenant, lacking[:n], vectors); err != nil {
+		if err := p.keep(ctx, e, s.Tenant, rest[:n], vectors); err != nil {
 			return err
 		}
-		lacking = lacking[n:]
+		rest = rest[n:]
 	}
 	_, err = p.update(ctx, e, s, true) // so that the next question need not read them
 	return err
 }
 
 // keep stores the vectors of some items. Those of a session that was deleted meanwhile are removed again.
-func (p *Past) keep(ctx context.Context, e *Embeddings, tenant string, items []index.Lack, vectors []index.Vector) error {
+func (p *Past) keep(ctx context.Context, e *Embeddings, tenant string, items []index.Unembedded, vectors []index.Vector) error {
 	ctx, cancel := context.WithTimeout(ctx, keepWait)
 	defer cancel()
 	puts := map[string][]cache.Put{}
@@ -175,7 +175,7 @@ func (p *Past) attach(ctx context.Context, e *Embeddings, one *resource, tenant 
 
 // attachTo gives the statements of one session their vectors.
 func (p *Past) attachTo(ctx context.Context, e *Embeddings, one *resource, tenant, name string) error {
-	for page := range slices.Chunk(one.ix.Lacking(name, p.newestVectors(e), maxItems), vectorsPage) {
+	for page := range slices.Chunk(one.ix.Unembedded(name, p.newestVectors(e), maxItems), vectorsPage) {
 		q := cache.Query{Group: VectorsGroup(tenant, name)}
 		for _, it := range page {
 			q.Names = append(q.Names, vectorsName(it.Content))
