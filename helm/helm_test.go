@@ -176,6 +176,9 @@ func TestRefusesWhatWouldNotWork(t *testing.T) {
 			t.Errorf("%q:\ngot  %v\nwant %s", set, err, want)
 		}
 	}
+	// Helm deletes a section that is there without a key, with its defaults.
+	f("missing property 'ingress'", "ingress=null")
+	f("at '/probes': missing property 'startup'", "probes.startup=null")
 	f("several replicas need a Redis", "replicaCount=2")
 	f("several replicas need a Redis", "autoscaling.enabled=true")
 	f("persistence.accessModes: several replicas need ReadWriteMany", "replicaCount=2", "redis.enabled=true", "persistence.enabled=true")
@@ -312,13 +315,16 @@ func TestOrdinaryConfigurationsRender(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, config := range []string{"config:", "config: {store: , server: , session: }", "config: {store: {spool: }}", "config: {telemetry: , providers: }"} {
+	for _, config := range []string{"secretEnv:", "podAnnotations:", "env:", "ingress: {tls: }", "config:", "config: {store: , server: , session: }", "config: {store: {spool: }}", "config: {telemetry: , providers: }"} {
 		got, err := renderValues(t, "admin: {token: a-token-of-sixteen}\n"+config+"\n")
 		if err != nil {
 			t.Errorf("%s: %v", config, err)
 		} else if diff := cmp.Diff(string(plain), string(got)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", config, diff)
 		}
+	}
+	if _, err := renderValues(t, "ingress: {enabled: true, tls: }\n"); err != nil {
+		t.Error(err)
 	}
 	const layer = `{kind: http, url: "http://search", tools: [{name: look, parameters: {type: object, properties: {city: {type: string}}}}]}`
 	for _, config := range []string{"memory: {layers: [" + layer + "]}", "telemetry: {traces: , metrics: {}}"} {

@@ -135,7 +135,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if hasKey $own $key }}{{ fail (printf "serviceMonitor.labels: the chart sets %s itself" $key) }}{{ end -}}
 {{- end -}}
 {{- range list "checksum/config" "checksum/secret" "kubectl.kubernetes.io/default-container" -}}
-{{- if hasKey $v.podAnnotations . }}{{ fail (printf "podAnnotations: the chart sets %s itself" .) }}{{ end -}}
+{{- if hasKey (default dict $v.podAnnotations) . }}{{ fail (printf "podAnnotations: the chart sets %s itself" .) }}{{ end -}}
 {{- end -}}
 {{- $many := or $v.autoscaling.enabled (gt (int $v.replicaCount) 1) -}}
 {{- if and $many (eq (include "remora.storeKind" .) "bolt") -}}
@@ -223,8 +223,8 @@ want a URL such as http://host:4318/path, with a name or an IP address, and a po
 {{- if and (eq .name "REMORA_STORE_SPOOL_DIR") .value }}{{ $_ := set $spool "dir" .value }}{{ end -}}
 {{- if and (eq .name "REMORA_STORE_SPOOL_MAX_BYTES") .value }}{{ $_ := set $spool "max_bytes" .value }}{{ end -}}
 {{- end -}}
-{{- with $v.secretEnv.REMORA_STORE_SPOOL_DIR }}{{ $_ := set $spool "dir" . }}{{ end -}}
-{{- with $v.secretEnv.REMORA_STORE_SPOOL_MAX_BYTES }}{{ $_ := set $spool "max_bytes" . }}{{ end -}}
+{{- with ($v.secretEnv).REMORA_STORE_SPOOL_DIR }}{{ $_ := set $spool "dir" . }}{{ end -}}
+{{- with ($v.secretEnv).REMORA_STORE_SPOOL_MAX_BYTES }}{{ $_ := set $spool "max_bytes" . }}{{ end -}}
 {{- $dir := $spool.dir | default "" -}}
 {{- $mounts := list "/data" -}}
 {{- range $v.extraVolumeMounts }}{{ $mounts = append $mounts (.mountPath | trimSuffix "/") }}{{ end -}}
