@@ -472,7 +472,7 @@ func (o *outgoing) learn(about string, l lesson, more ...string) {
 // lessonKey identifies a lesson: what it is about, the tenant, the provider, the model, and more. Tenants are kept apart, since
 // upstream may allow them different things.
 func (o *outgoing) lessonKey(about string, more ...string) lessonKey {
-	parts := append([]string{about, o.req.tenant(), o.provider.Name(), o.provider.Address().Addr, o.modelName()}, more...)
+	parts := append([]string{about, o.provider.Name(), o.provider.Address().Addr, o.modelName()}, more...)
 	switch about {
 	case aboutRoles, aboutCalls:
 		parts = append(parts, o.req.dialect.String())
@@ -486,5 +486,7 @@ func (o *outgoing) lessonKey(about string, more ...string) lessonKey {
 		parts = append(parts, o.req.dialect.String(), format, fmt.Sprint(len(o.req.parsed.Tools()) > 0))
 	}
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
-	return lessonKey(sum[:len(lessonKey{})])
+	key := lessonKey{tenant: o.req.tenant()}
+	copy(key.rest[:], sum[:])
+	return key
 }

@@ -3,6 +3,7 @@ package proxy
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"log/slog"
@@ -932,18 +933,37 @@ func TestFiguresOfRefusals(t *testing.T) {
 	}
 }
 
-// TestLessonsAreBounded: callers can name models without end.
+// TestLessonsAreBounded: callers can name models without end. What other tenants, and the tenant itself, still use stays.
 func TestLessonsAreBounded(t *testing.T) {
+	t.Parallel()
 	var l lessons
 	now := time.Now()
-	for i := range 3 * maxLessons {
-		l.set(lessonKey([]byte(fmt.Sprintf("%016d", i))), lesson{tokens: 1}, now)
+	key := func(tenant string, i int) lessonKey {
+		k := lessonKey{tenant: tenant}
+		binary.BigEndian.PutUint64(k.rest[:], uint64(i))
+		return k
 	}
-	if len(l.table) > maxLessons || l.get(lessonKey([]byte(fmt.Sprintf("%016d", 3*maxLessons-1))), now).tokens != 1 {
+	knows := func(k lessonKey, now time.Time) bool { return l.get(k, now).tokens == 1 }
+	l.set(key("other", 0), lesson{tokens: 1}, now)
+	for i := range 3 * maxLessons {
+		l.set(key("many", i), lesson{tokens: 1}, now)
+		if !knows(key("many", 0), now) {
+			t.Fatalf("a lesson that is in use is lost after %d", i)
+		}
+	}
+	if len(l.table) != maxLessons || !knows(key("many", 3*maxLessons-1), now) {
 		t.Errorf("%d lessons", len(l.table))
 	}
-	if l.get(lessonKey([]byte(fmt.Sprintf("%016d", 3*maxLessons-1))), now.Add(lessonFor)).tokens != 0 {
+	if knows(key("many", 1), now) || !knows(key("other", 0), now) {
+		t.Error("not the oldest lesson of the tenant with the most is dropped")
+	}
+
+	later := now.Add(lessonFor)
+	if knows(key("many", 0), later) {
 		t.Error("a lesson is never forgotten")
+	}
+	if l.set(key("other", 1), lesson{tokens: 1}, later); len(l.table) != 1 {
+		t.Errorf("%d lessons, with those that have expired", len(l.table))
 	}
 }
 
