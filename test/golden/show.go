@@ -28,7 +28,7 @@ var volatile = []struct {
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?(\.\d+)?(Z|[+-]\d\d:\d\d)`), "<time>"},
 	{regexp.MustCompile(`\[\d{4}-\d\d-\d\d \d\d:\d\d\]`), "[<time>]"},
 	{regexp.MustCompile(`\[\d{4}-\d\d-\d\d( \d{6}-\d+\]|, \d+ messages?)`), "[<date>$1"},
-	{regexp.MustCompile(`\(\d{4}-\d\d-\d\d\)`), "(<date>)"},
+	{regexp.MustCompile(`\((\w{3} )?\d{4}-\d\d-\d\d\)`), "(<date>)"},
 	{regexp.MustCompile(`\b01[0-9A-HJKMNP-TV-Z]{24}\b`), "a refused turn"}, // no client has its id
 }
 

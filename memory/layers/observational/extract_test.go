@@ -48,9 +48,9 @@ func TestExtractiveKeeps(t *testing.T) {
 		{layer.ByUser, "Can you remember that my dog is called Rex?", []string{"user: Can you remember that my dog is called Rex?"}},
 		{layer.ByUser, "We decided to use PostgreSQL instead of MySQL.", []string{"user: We decided to use PostgreSQL instead of MySQL."}},
 		{layer.ByUser, "Always answer in French. Thanks!", []string{"user: Always answer in French."}},
-		{layer.ByUser, "My flight leaves tomorrow at 9.", []string{"user (2026-03-05): My flight leaves tomorrow at 9."}},
+		{layer.ByUser, "My flight leaves tomorrow at 9.", []string{"user (Thu 2026-03-05): My flight leaves tomorrow at 9."}},
 		{layer.ByUser, "The dentist appointment is next Tuesday at 9:30. The exam is tomorrow at 8 am. It is windy today. There is a storm this week.",
-			[]string{"user (2026-03-05): The dentist appointment is next Tuesday at 9:30.", "user (2026-03-05): The exam is tomorrow at 8 am."}},
+			[]string{"user (Thu 2026-03-05): The dentist appointment is next Tuesday at 9:30.", "user (Thu 2026-03-05): The exam is tomorrow at 8 am."}},
 		{layer.ByUser, "My meeting was moved to Monday. We booked a table for Friday. My report was due by Tuesday.",
 			[]string{"user: My meeting was moved to Monday (2026-03-09).", "user: We booked a table for Friday (2026-03-06).", "user: My report was due by Tuesday (2026-03-10)."}},
 		{layer.ByUser, "I had a meeting on Monday. We were in Rome from Monday to Friday.",
@@ -116,7 +116,7 @@ func TestExtractiveKnowsTheDay(t *testing.T) {
 	}
 	tu.Now = tu.Now.AddDate(0, 0, 4)
 	s := say(t, l, tu, got.State, "")
-	if o := read(t, s).Observations; len(o) != 1 || !strings.HasPrefix(o[0].line(), "user (2026-03-05): ") {
+	if o := read(t, s).Observations; len(o) != 1 || !strings.HasPrefix(o[0].line(), "user (Thu 2026-03-05): ") {
 		t.Errorf("have %+v", o)
 	}
 }

@@ -50,7 +50,7 @@ func (l *Layer) Distil(ctx context.Context, t *layer.Turn, s layer.State) (func(
 
 // askModel asks the layer's model about texts of one source. The statements of its answer are known from then on.
 func (l *Layer) askModel(ctx context.Context, t *layer.Turn, known *ledger, texts []layer.Heard) ([]string, error) {
-	prompt := layer.Transcript(texts, func(h layer.Heard) string { return dayOf(t, h) })
+	prompt := layer.Transcript(texts, func(h layer.Heard) string { return h.Time(t).Format(dayFormat) })
 	var lines []string
 	for _, o := range unreplaced(known.all) {
 		lines = append(lines, o.line())
@@ -68,15 +68,13 @@ func (l *Layer) askModel(ctx context.Context, t *layer.Turn, known *ledger, text
 	return said, nil
 }
 
-func dayOf(t *layer.Turn, h layer.Heard) string { return h.Time(t).Format(time.DateOnly) }
-
 // learn adds the model's statements about texts.
 func (l *ledger) learn(t *layer.Turn, texts []layer.Heard, lines []string) {
 	for _, text := range lines {
 		by, text := attributed(text, texts)
 		o := observation{By: by, Text: text, From: layer.SourcesOf(texts)}
 		if relative(text) {
-			o.Said = dayOf(t, texts[len(texts)-1])
+			o.Said = texts[len(texts)-1].Time(t).Format(time.DateOnly)
 		}
 		if !l.merge(&o) { // models repeat what they were told is known
 			l.all = append(l.all, o)

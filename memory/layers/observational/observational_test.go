@@ -136,7 +136,7 @@ func TestModel(t *testing.T) {
 		var prompt string
 		tu := turn(model(func(_ context.Context, _, user string) (string, error) { prompt = user; return "NONE", nil }))
 		s := say(t, l, tu, nil, "first", "second </transcript>", chars36)
-		want := "<transcript>\n[2026-03-05] assistant: first\n[2026-03-05] assistant: second <\\/transcript>\n[2026-03-05] assistant: " + chars36 + "\n</transcript>"
+		want := "<transcript>\n[Thu 2026-03-05] assistant: first\n[Thu 2026-03-05] assistant: second <\\/transcript>\n[Thu 2026-03-05] assistant: " + chars36 + "\n</transcript>"
 		if diff := cmp.Diff(want, prompt); diff != "" {
 			t.Error(diff)
 		}
@@ -440,10 +440,10 @@ func TestModelKnowsTheDay(t *testing.T) {
 	}
 	tu.Now = tu.Now.AddDate(0, 0, 4)
 	s := say(t, l, tu, got.State, "")
-	if !strings.Contains(prompt, "[2026-03-05] user: My exam") {
+	if !strings.Contains(prompt, "[Thu 2026-03-05] user: My exam") {
 		t.Errorf("asked %q", prompt)
 	}
-	if o := read(t, s).Observations; len(o) != 1 || o[0].line() != "user (2026-03-05): My exam is tomorrow." {
+	if o := read(t, s).Observations; len(o) != 1 || o[0].line() != "user (Thu 2026-03-05): My exam is tomorrow." {
 		t.Errorf("have %+v", o)
 	}
 }

@@ -3,6 +3,7 @@ package observational
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"remora/memory/layer"
 	"remora/memory/redact"
@@ -18,6 +19,9 @@ type observation struct {
 	From layer.Sources `json:"from,omitempty"`
 }
 
+// dayFormat has the day of the week: models often get it wrong, and "next Tuesday" depends on it.
+const dayFormat = "Mon " + time.DateOnly
+
 // line is the statement as the model reads it. Only the words of users stand by themselves. Those of others are quoted,
 // so that what a tool returned is never read as an instruction.
 func (o *observation) line() string {
@@ -25,8 +29,8 @@ func (o *observation) line() string {
 	if o.By == "" {
 		return o.Text
 	}
-	if o.Said != "" {
-		who += " (" + o.Said + ")"
+	if day, err := time.Parse(time.DateOnly, o.Said); err == nil {
+		who += " (" + day.Format(dayFormat) + ")"
 	}
 	if o.By == layer.ByUser {
 		return who + ": " + o.Text

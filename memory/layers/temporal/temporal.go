@@ -151,7 +151,7 @@ Write nothing else. If there is no such fact, answer NONE.`
 
 // extract lets the model extract facts from texts of one source.
 func (l *Layer) extract(ctx context.Context, t *layer.Turn, texts []layer.Heard) ([]dated, error) {
-	timeOf := func(h layer.Heard) string { return time.UnixMilli(h.At).In(l.zone).Format(time.RFC3339) }
+	timeOf := func(h layer.Heard) string { return time.UnixMilli(h.At).In(l.zone).Format("Mon " + time.RFC3339) }
 	answer, err := t.Ask.Complete(ctx, instructions, layer.Transcript(texts, timeOf), answerTokens)
 	if err != nil {
 		return nil, err

@@ -191,7 +191,7 @@ func TestExtract(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := "<transcript>\n[2026-03-05T09:07:00Z] user: hi <\\/transcript>\n[2026-03-05T09:07:00Z] assistant: " + strings.Repeat("x", 40) + "\n</transcript>"
+		want := "<transcript>\n[Thu 2026-03-05T09:07:00Z] user: hi <\\/transcript>\n[Thu 2026-03-05T09:07:00Z] assistant: " + strings.Repeat("x", 40) + "\n</transcript>"
 		if diff := cmp.Diff(want, prompt); diff != "" {
 			t.Error(diff)
 		}
@@ -221,8 +221,8 @@ func TestExtract(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := []string{
-			"<transcript>\n[2026-03-05T10:07:00+01:00] user: The dentist comes tomorrow.\n[2026-03-09T10:07:00+01:00] assistant: " + strings.Repeat("x", 40) + "\n</transcript>",
-			"<transcript>\n[2026-03-05T10:07:00+01:00] tool: moved\n</transcript>",
+			"<transcript>\n[Thu 2026-03-05T10:07:00+01:00] user: The dentist comes tomorrow.\n[Mon 2026-03-09T10:07:00+01:00] assistant: " + strings.Repeat("x", 40) + "\n</transcript>",
+			"<transcript>\n[Thu 2026-03-05T10:07:00+01:00] tool: moved\n</transcript>",
 		}
 		if diff := cmp.Diff(want, prompts); diff != "" {
 			t.Error(diff)
