@@ -74,7 +74,8 @@ func (a *attempt) correct(head *providers.Head) (*correction, error) {
 	status := head.Status()
 	mayHelp := correctable(head) && (mayMeanRoles(status) || mayMeanItems(status) || status == fasthttp.StatusRequestEntityTooLarge || a.out.offersLayerTools())
 	busy := status == fasthttp.StatusTooManyRequests // OpenAI answers so, too, if a request alone exceeds the tokens of a minute
-	if a.req.turn.unkept || !mayHelp && !busy || len(head.ContentEncoding()) > 0 {
+	mayMeanLength := busy || status == fasthttp.StatusForbidden
+	if a.req.turn.unkept || !mayHelp && !mayMeanLength || len(head.ContentEncoding()) > 0 {
 		return nil, nil
 	}
 	body, err := a.readRefusal()
@@ -87,7 +88,7 @@ func (a *attempt) correct(head *providers.Head) (*correction, error) {
 		a.tooLong = a.out.learnLength(r) && !busy && !a.corrected
 		return nil, nil
 	}
-	if busy || a.corrected {
+	if !mayHelp || a.corrected {
 		return nil, nil
 	}
 	a.out.body = nil // the next try has another

@@ -602,11 +602,13 @@ func TestLongRequestTeaches(t *testing.T) {
 	}{
 		{"as a refusal", refused(400, long), 4500, ""},
 		{"for more than a minute's tokens", refused(429, perMinute, "Retry-After: 1\r\n"), 4050, ""},
+		{"as forbidden", refused(403, long), 4500, ""}, // Together
 		{"as an answer", sized(long), 4500, ""},
 		{"in a stream", live("data: " + long + "\n\n"), 4500, ""},
 		{"behind a hidden call", refused(400, long), 4500, sized(wholeHidden)},
 		{"behind a hidden call in a stream", refused(400, long), 4500, streamHidden},
 		{"for something else", refused(400, `{"error":{"message":"Invalid value: 'bot'."}}`), 0, ""},
+		{"for another reason", refused(403, `{"error":{"message":"Your key may not use tools."}}`), 0, ""},
 		{"for too many requests", refused(429, `{"error":{"message":"Rate limit reached on requests per min (RPM)."}}`), 0, ""},
 		{"none", live(chatEvents...), 0, ""},
 	} {
@@ -873,7 +875,17 @@ func TestRefusalsOfLength(t *testing.T) {
 		"The decoder prompt (length 21535) is longer than the maximum model length of 16384.":                                                   400, // vLLM
 		"Input length (160062 tokens) exceeds the maximum allowed length (59862 tokens).":                                                       400, // SGLang
 		"Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000 `inputs` tokens and 100 `max_new_tokens`":      422, // TGI
-		"Invalid 'messages': array too long. Expected an array with maximum length 2048, but got an array with length 2100 instead.":            400,
+		"Input validation error: `inputs` must have less than 4095 tokens. Given: 4169":                                                         422,
+		"inputs tokens + max_new_tokens must be <= 4096":                                                                                        400, // DeepInfra
+		"length of prompt_tokens (5000) must be less than max_seq_len (4096).":                                                                  400, // SiliconFlow
+		"Prompt length 5000 is greater than max_seq_len 4096":                                                                                   400, // TabbyAPI
+		"Prompt sequence length is greater than 4096, perhaps consider using `truncate_sequence`?":                                              422, // mistral.rs
+		"Number of prompt tokens: 5000 exceeds model max length: 4096":                                                                          400, // OpenVINO
+		"Input token count + max_tokens parameter must be less than the context length of the model being queried.":                             403, // Together
+		"too many tokens: total number of tokens in the prompt cannot exceed 8192 - received 9000.":                                             400, // Cohere
+		"too many tokens: size limit exceeded by 904 tokens. Try using shorter or fewer inputs.":                                                400,
+		"Prompt tokens too long": 400, // Qianfan
+		"Invalid 'messages': array too long. Expected an array with maximum length 2048, but got an array with length 2100 instead.": 400,
 	} {
 		if !newRefusal(status, []byte(text)).aboutLength() {
 			t.Errorf("%d %q is not about the length", status, text)
@@ -883,6 +895,11 @@ func TestRefusalsOfLength(t *testing.T) {
 		"Invalid 'messages[1].tool_calls[0].id': string too long. Expected a string with maximum length 40, but got a string with length 44 instead.":   400,
 		"max_tokens is too large: 100000. This model supports at most 16384 completion tokens":                                                          400,
 		"Rate limit reached for gpt-4o in organization org-1 on tokens per min (TPM): Limit 30000, Used 29000, Requested 2000. Please try again in 2s.": 429,
+		"Too many tokens, please wait before trying again.":                                                                                             429, // Bedrock
+		"This request would exceed your organization's rate limit of 40,000 input tokens per minute.":                                                   429, // Anthropic
+		"too many tokens: max tokens must be less than or equal to 4096, the maximum output for this model":                                             400, // Cohere
+		"`max_tokens` must be less than or equal to `8192`, the maximum value for `max_tokens` is less than the `context_window` for this model":        400, // Groq
+		`{"detail":[{"type":"less_than_equal","loc":["body","max_tokens"],"msg":"Input should be less than or equal to 4096","input":5000}]}`:           422,
 		"request entity too large": 413,
 	} {
 		if newRefusal(status, []byte(text)).aboutLength() {
@@ -919,6 +936,11 @@ func TestFiguresOfRefusals(t *testing.T) {
 		{"Input length (160062 tokens) exceeds the maximum allowed length (59862 tokens).", 160062, 46503},
 		{"Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000 `inputs` tokens and 100 `max_new_tokens`", 5000, 2764},
 		{"However, the model is loaded with context length of only 4096 tokens. Trying to keep the first 5012 tokens", 5012, 2764},
+		{"Input validation error: `inputs` must have less than 4095 tokens. Given: 5000", 5000, 2764},
+		{"length of prompt_tokens (5000) must be less than max_seq_len (4096).", 5000, 2764},
+		{"Prompt length 5000 is greater than max_seq_len 4096", 5000, 2764},
+		{"Number of prompt tokens: 5000 exceeds model max length: 4096", 5000, 2764},
+		{"The number of tokens to keep from the initial prompt is greater than the context length (n_keep: 5000 >= n_ctx: 4096).", 5000, 2764},
 
 		{"Your input exceeds the context window of this model. Please adjust your input and try again.", 9000, 0},
 		{"Range of input length should be [1, 30720]", 40000, 0},

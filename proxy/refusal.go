@@ -70,19 +70,23 @@ func (r *refusal) says(list ...string) bool {
 	return slices.ContainsFunc(list, func(s string) bool { return strings.Contains(r.text, s) })
 }
 
-// aboutLength reports whether the request is longer than the model's context, or than what upstream takes within a minute.
+// aboutLength reports whether the request is longer than the model's context, or than what upstream takes within a minute. Else
+// a rate is a matter of time.
 func (r *refusal) aboutLength() bool {
 	return r.says("context length", "context_length", "context window", "context size", "context_size", "context limit", "maximum model length",
 		"model token limit", "prompt is too long", "input is too long", "maximum prompt length", "exceeds max length", "input length",
-		"token count", "too many tokens", "`inputs` tokens", "request too large for", "'messages': array too long",
-		"'input': array too long") || r.isTooLarge() && r.says("tokens")
+		"sequence length", "request too large for", "'messages': array too long", "'input': array too long") ||
+		r.isTooLarge() && r.says("tokens") ||
+		r.status != fasthttp.StatusTooManyRequests && !r.says("rate limit", "per min") && !r.aboutParameter() && r.says("prompt", "input", "messages") && r.says("token", "seq_len") &&
+			r.says("exceed", "too long", "too large", "too many", "longer than", "larger than", "greater than", "more than", "less than", "<=")
 }
 
 // contextLimits finds the number of tokens that upstream takes, the surest words first.
 var contextLimits = []*regexp.Regexp{
-	regexp.MustCompile(`"n_ctx": ?(\d{3,9})\b`),
+	regexp.MustCompile(`\bn_ctx"?: ?(\d{3,9})\b`),
 	regexp.MustCompile(`\s(?:>|<=) (\d{3,9})\b`),
 	regexp.MustCompile(`\b(\d{3,9}) maximum`),
+	regexp.MustCompile(`(?:less than|greater than|max_seq_len)\W{1,3}(\d{3,9})\b`),
 	regexp.MustCompile(`(?:context (?:length|size|window|limit)|(?:prompt|model|maximum|max) length|token limit|allowed|limit|max size)\D{0,24}(\d{3,9})\b`),
 }
 
