@@ -138,7 +138,7 @@ func (r *report) targets() []target {
 		add := func(met bool, format string, args ...any) {
 			all = append(all, target{fmt.Sprintf("%s, %s", res.policy, res.dialect), fmt.Sprintf(format, args...), met})
 		}
-		cost, cached, cut := r.relative(res, prices[0]), share(res.cached, res.tokens), res.needs.strings.share()
+		cost, cached, cut := r.relative(res, prices[0]), share(res.cached, res.tokens), res.strings.share()
 		most, mostLost := mostCost, mostCut
 		if res.policy == defaults {
 			most, mostLost = mostCostShipped, mostCutShipped

@@ -9,7 +9,7 @@ import (
 )
 
 // organization is the account of a server. Some data of its answers can only be read by servers of the same account; servers of
-// others refuse it. The empty one accepts everything.
+// others refuse it. The empty one refuses only encrypted content of others.
 type organization string
 
 // own returns an id or a signature that only the organization's servers accept.

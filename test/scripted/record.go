@@ -73,8 +73,8 @@ func newRecorder(keepRequests int) *recorder {
 	return c
 }
 
-// add adds r. Only the recorder's methods may access it afterwards.
-func (c *recorder) add(r *Recorded) {
+// record adds r. Only the recorder's methods may access it afterwards.
+func (c *recorder) record(r *Recorded) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.seq++
@@ -106,12 +106,8 @@ func (c *recorder) update(r *Recorded, change func(*Recorded)) {
 	c.changed.Broadcast()
 }
 
-func (c *recorder) end(r *Recorded, e End) {
-	c.update(r, func(r *Recorded) {
-		if r.End == Open {
-			r.End = e
-		}
-	})
+func (c *recorder) recordEnd(r *Recorded, e End) {
+	c.update(r, func(r *Recorded) { r.End = e })
 }
 
 // Await waits for a recorded request that match accepts, and returns the first one. It calls match again whenever a request
@@ -155,7 +151,7 @@ func (c *recorder) Requests() []Recorded {
 	return out
 }
 
-func (c *recorder) fault(line string) {
+func (c *recorder) recordFault(line string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.faults) < maxFaults {
@@ -170,7 +166,7 @@ func (c *recorder) Faults() []string {
 	return slices.Clone(c.faults)
 }
 
-func (c *recorder) reset() {
+func (c *recorder) resetRecords() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.faults, c.seq, c.size = nil, 0, 0

@@ -219,7 +219,7 @@ func (s *Server) Reset() {
 	s.mu.Lock()
 	s.injected = nil
 	s.mu.Unlock()
-	s.recorder.reset()
+	s.resetRecords()
 	s.ids.reset()
 	s.memory.Store(new(memory))
 }

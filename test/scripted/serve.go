@@ -27,19 +27,20 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		rec.RawHeader = tee.takeHead(r.Method)
 	}
 	k := &sink{s: s, w: w, r: r, rec: rec, f: noFault(), released: s.released()}
-	s.recorder.add(rec)
+	s.record(rec)
 	err := s.answerHTTP(k, body, readErr)
 	if tee != nil {
 		tee.nextHead()
 	}
+	end := ClientGone
 	switch {
 	case err == nil || errors.Is(err, errStop):
-		s.recorder.end(rec, Served)
+		end = Served
 	case errors.Is(err, errBroken):
-		s.recorder.end(rec, Broken)
-		panic(http.ErrAbortHandler)
-	default:
-		s.recorder.end(rec, ClientGone)
+		end = Broken
+	}
+	s.recordEnd(rec, end)
+	if end != Served {
 		panic(http.ErrAbortHandler)
 	}
 }

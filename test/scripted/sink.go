@@ -44,7 +44,7 @@ func (k *sink) json(status int, body []byte) error {
 // fail answers with an error, in the shape of the server's kind.
 func (k *sink) fail(e *apiError) error {
 	if e.history {
-		k.s.recorder.fault(k.r.Method + " " + k.r.URL.Path + ": " + e.message)
+		k.s.recordFault(k.r.Method + " " + k.r.URL.Path + ": " + e.message)
 	}
 	switch {
 	case len(e.own) > 0:
@@ -228,7 +228,7 @@ func (k *sink) push(p []byte) error {
 
 func (k *sink) count() {
 	k.events++
-	k.s.recorder.update(k.rec, func(r *Recorded) { r.Events++ })
+	k.s.update(k.rec, func(r *Recorded) { r.Events++ })
 }
 
 // check applies the faults that are due after the events so far.
