@@ -203,7 +203,7 @@ func TestBrokenListenerEnds(t *testing.T) {
 	}
 	for _, args := range [][]string{{"--config", "tls.yaml"}, {"--config", "tls.yaml", "--check"}} {
 		_, _, err := startProxy(dir, []string{"PATH=" + os.Getenv("PATH")}, args)
-		if text := fmt.Sprint(err); !strings.Contains(text, "start proxy: exit status 1") || !strings.Contains(text, "server.tls_cert and server.tls_key: ") {
+		if text := fmt.Sprint(err); !strings.Contains(text, ": exit status 1") || !strings.Contains(text, "server.tls_cert and server.tls_key: ") {
 			t.Errorf("%v: %v", args, err)
 		}
 	}

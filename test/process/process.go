@@ -87,15 +87,15 @@ func Start(cmd *exec.Cmd) (*Proxy, error) {
 	return p, err
 }
 
-// Await waits until the process, which must be a proxy, listens, and returns its origin. It returns an error if the process ends
-// early, and kills it if it does not listen in time.
+// Await waits until the process, which must log its origin like a proxy, listens, and returns the origin. It returns an error if
+// the process ends early, and kills it if it does not listen in time.
 func (c *Child) Await() (url string, err error) {
 	defer c.killAfter(waitLimit)()
 	select {
 	case url = <-c.log.Listens():
 		return url, nil
 	case <-c.ended:
-		return "", fmt.Errorf("start proxy: %w", c.Explain(c.err))
+		return "", fmt.Errorf("start %s: %w", c.Name(), c.Explain(c.err))
 	}
 }
 
