@@ -12,11 +12,11 @@ import (
 // hidden characters are removed.
 func OneLine(text string) string {
 	gap := func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }
-	return strings.Join(strings.FieldsFunc(Shown(strings.ToValidUTF8(text, "\uFFFD")), gap), " ")
+	return strings.Join(strings.FieldsFunc(WithoutHidden(strings.ToValidUTF8(text, "\uFFFD")), gap), " ")
 }
 
-// Shown is text without the characters of hidden.
-func Shown(text string) string {
+// WithoutHidden returns text without hidden characters.
+func WithoutHidden(text string) string {
 	if !strings.ContainsFunc(text, hidden) {
 		return text
 	}

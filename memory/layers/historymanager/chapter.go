@@ -64,8 +64,8 @@ func cleaned(texts []string, limit int) []string {
 	return kept
 }
 
-// open is an excerpt of the pending lines; "" if there are none.
-func (c *chapter) open() string {
+// excerpt returns an excerpt of the pending lines; "" if there are none.
+func (c *chapter) excerpt() string {
 	return clean(summary.Excerpts(c.Pending, maxExcerpt), maxSummary)
 }
 
@@ -136,7 +136,7 @@ func (c *chapter) render(maxChars int, fits func(string) bool) (text string, sho
 			}
 			all := append(slices.Clip(c.Parts), waiting)
 			if text = summary.Text(all); fits(text) {
-				return text, append(all, c.open())
+				return text, append(all, c.excerpt())
 			}
 		}
 	}
@@ -147,7 +147,7 @@ func (c *chapter) render(maxChars int, fits func(string) bool) (text string, sho
 	}
 	last := c.Parts
 	if len(last) == 0 {
-		last = []string{c.open()}
+		last = []string{c.excerpt()}
 	}
 	if last = last[len(last)-1:]; last[0] == "" {
 		return "", nil

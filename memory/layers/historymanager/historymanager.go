@@ -237,7 +237,7 @@ func (l *Layer) Complete(ctx context.Context, t *layer.Turn, s layer.State, o la
 func (l *Layer) extend(ctx context.Context, t *layer.Turn, s layer.State, items []wire.Item, end bool) (layer.State, error) {
 	st := decode(s)
 	c := st.take(identifier(t.Thread))
-	did := change{before: c.open()}
+	did := change{before: c.excerpt()}
 	c.Pending = append(c.Pending, linesOf(items)...)
 
 	var fault error
@@ -273,7 +273,7 @@ func (l *Layer) Distil(ctx context.Context, t *layer.Turn, s layer.State) (func(
 		if !slices.Equal(c.Parts, asked.Parts) || len(c.Pending) < n || !slices.Equal(c.Pending[:n], asked.Pending) {
 			return s, nil // it was forgotten, or another replica was first
 		}
-		did := c.rolled(t, text, fault, n, change{before: c.open()})
+		did := c.rolled(t, text, fault, n, change{before: c.excerpt()})
 		return l.put(ctx, t, st, c, did, fault)
 	}, nil
 }
@@ -282,7 +282,7 @@ func (l *Layer) Distil(ctx context.Context, t *layer.Turn, s layer.State) (func(
 func (l *Layer) put(ctx context.Context, t *layer.Turn, st state, c chapter, did change, fault error) (layer.State, error) {
 	t.Note("summaries", len(c.Parts))
 	if l.o.EnableLongTermMemory {
-		did.open = c.open()
+		did.after = c.excerpt()
 		fault = errors.Join(fault, l.remember(ctx, t, &st, did))
 	}
 	if !c.empty() {
@@ -297,15 +297,15 @@ func (l *Layer) put(ctx context.Context, t *layer.Turn, st state, c chapter, did
 
 // change describes how a summary has changed.
 type change struct {
-	before, open string   // excerpts of what waits
-	closed       []string // new parts
-	rolled       bool     // they take the place of all
+	before, after string   // excerpts of the pending lines
+	closed        []string // new parts
+	rolled        bool     // they take the place of all
 }
 
 // remember updates the long-term memory of a conversation with its summary: it adds closed parts, or replaces all by the
 // model's one, and replaces the excerpts of pending lines.
 func (l *Layer) remember(ctx context.Context, t *layer.Turn, st *state, did change) error {
-	if did.before == did.open && len(did.closed) == 0 {
+	if did.before == did.after && len(did.closed) == 0 {
 		return nil
 	}
 	b := l.backend(t, &st.Memories)
@@ -319,8 +319,8 @@ func (l *Layer) remember(ctx context.Context, t *layer.Turn, st *state, did chan
 		}
 	}
 	texts := did.closed
-	if did.open != "" {
-		texts = append(texts, did.open)
+	if did.after != "" {
+		texts = append(texts, did.after)
 	}
 	for _, text := range texts {
 		if err := b.Store(ctx, l.entry(t, Summary, text)); err != nil {

@@ -274,7 +274,7 @@ func TestExcerpts(t *testing.T) {
 	want := "[user] " + strings.Repeat("u", 100) + "...\n[tool result] " + strings.Repeat("r", 80) + "...\n[user] " + long[:99] + "..."
 	st := decode(next)
 	c := st.find("A")
-	if diff := cmp.Diff(want, c.open()); diff != "" {
+	if diff := cmp.Diff(want, c.excerpt()); diff != "" {
 		t.Errorf("excerpts: %s", diff)
 	}
 	for range 6 {

@@ -127,7 +127,7 @@ func clean(text string, limit int) string {
 			return ' '
 		}
 		return r
-	}, layer.Shown(strings.ToValidUTF8(head, "")))
+	}, layer.WithoutHidden(strings.ToValidUTF8(head, "")))
 	if len(text) > limit {
 		head = layer.Head(head, limit-len(layer.CutMark)) + layer.CutMark
 	}

@@ -281,5 +281,5 @@ func plain(line string) string {
 			return ' '
 		}
 		return r
-	}, layer.Shown(line))
+	}, layer.WithoutHidden(line))
 }

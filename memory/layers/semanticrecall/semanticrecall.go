@@ -160,7 +160,7 @@ func (l *Layer) choose(t *layer.Turn, found []layer.Statement) []line {
 		if t.InView != nil && t.InView(s.Content) || t.Upstream && s.Own {
 			continue
 		}
-		text := layer.Line(redact.Text(layer.Shown(s.Text)), maxLine)
+		text := layer.Line(redact.Text(layer.WithoutHidden(s.Text)), maxLine)
 		said := index.Words(text)
 		if echoes(said, asked, text) || slices.ContainsFunc(lines, func(o line) bool { return same(o.words, said) }) {
 			continue

@@ -225,7 +225,7 @@ func (l *Layer) AppendItems(_ context.Context, t *layer.Turn, s layer.State, ite
 
 // clip cuts a text at a character, marks that, and makes it valid UTF-8 without hidden characters.
 func clip(s string, limit int) string {
-	s = layer.Clip(layer.Shown(s), limit-len(layer.CutMark))
+	s = layer.Clip(layer.WithoutHidden(s), limit-len(layer.CutMark))
 	// A broken byte becomes a mark of one byte, so that the text grows no longer.
 	return strings.ToValidUTF8(s, "?")
 }
