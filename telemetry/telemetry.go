@@ -175,15 +175,30 @@ func (t *Telemetry) openMetrics(ctx context.Context, o Options, about *resource.
 	in, err := newInstruments(meter)
 	if err == nil {
 		t.in = in
-		for _, c := range []metric.Int64Counter{in.lost, in.quarantined, in.panics, in.dropped} {
-			c.Add(ctx, 0) // an alert on an increase does not see the first one of a series that begins with it
-		}
+		t.beginAtZero(ctx)
 		_, err = meter.RegisterCallback(t.observe, in.streams, in.spoolBytes, in.spoolSize)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("telemetry.metrics: %w", err), p.Shutdown(ctx))
 	}
 	return p.Shutdown, nil
+}
+
+// beginAtZero adds the series of counters whose attributes are known: an alert on an increase does not see the first one of a series
+// that begins with it.
+func (t *Telemetry) beginAtZero(ctx context.Context) {
+	in := t.in
+	for _, c := range []metric.Int64Counter{
+		in.panics, in.sent, in.cached, in.saved, in.recalled, in.windowed, in.orphans, in.lost, in.quarantined, in.dropped,
+	} {
+		c.Add(ctx, 0)
+	}
+	for _, status := range []string{"ok", "degraded", "bypass", "off"} {
+		in.turns.Add(ctx, 0, t.rows.turns.get(eventKey{what: status}).add...)
+	}
+	for _, status := range []int{200, 300, 400, 500, StatusClientGone} {
+		in.requests.Add(ctx, 0, t.rows.requests.get(eventKey{what: classOf(status)}).add...)
+	}
 }
 
 // registry returns a Prometheus registry with the metrics of the Go runtime.

@@ -64,7 +64,7 @@ memory: {layers: [{kind: working_memory}]}
 		`remora_requests_total{class="5xx"} 1`, `remora_requests_total{class="4xx"}`, `remora_turns_total{status="ok"}`,
 		`layer="working-memory"`, `gen_ai_client_token_usage_bucket`, `error_type="500"`, `remora_spool_turns 0`,
 		// An increase is seen only in a series that was there before.
-		`remora_panics_total 0`, `remora_spool_lost_total 0`, `remora_spool_quarantined_total 0`, `remora_export_failures_total 0`,
+		`remora_panics_total 0`, `remora_spool_lost_total 0`, `remora_spool_quarantined_total 0`, `remora_export_failures_total 0`, `remora_turns_total{status="degraded"} 0`,
 	} {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("the page lacks %s", want)
