@@ -15,6 +15,7 @@ import (
 
 	"remora/cache/stores"
 	"remora/providers"
+	"remora/proxy/limit"
 )
 
 func newCheckCommand(p console) *cobra.Command {
@@ -114,9 +115,13 @@ func (c *Config) warnings() problems {
 }
 
 // mistakes lists settings that work but are probably a mistake, such as base URLs without a path, where few servers serve their
-// API, or with the path of an endpoint.
+// API, or with the path of an endpoint, or bodies that leave little memory for anything else.
 func (c *Config) mistakes() (found problems) {
 	found.addErrors("", c.admin(nil, nil).Validate())
+	if share := limit.MemoryShare(c.goLimit); share > 0 && c.Limits.Global.BodyBytes == 0 && int64(c.Server.MaxBody) > share {
+		found.add("server.max_body", "one body of %s may take more than a quarter of the memory that the process may use: "+
+			"want %dMiB or less, or more memory", c.Server.MaxBody, share>>20)
+	}
 	for i, p := range c.upstreams() {
 		if p.BaseURL != "" && withVersion(p.BaseURL) != p.BaseURL {
 			found.add(fmt.Sprintf("providers[%d].base_url", i), "has no path; most servers want %s", withVersion(p.BaseURL))

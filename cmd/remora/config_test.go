@@ -415,7 +415,13 @@ func TestDefaultsFollowTheMemory(t *testing.T) {
 	if got := c.indexBytes(); got != goLimit/4 {
 		t.Errorf("indexes get %d bytes, want %d", got, goLimit/4)
 	}
+	if found := c.mistakes(); len(found) > 0 {
+		t.Error(found)
+	}
 	c.goLimit = 100 << 20
+	if found := c.mistakes(); len(found) != 1 || found[0].path != "server.max_body" || !strings.Contains(found[0].text, "want 25MiB or less") {
+		t.Error(found)
+	}
 	if got, want := c.limits().Global.BodyBytes, int64(c.Server.MaxBody); got != want {
 		t.Errorf("a body of the largest size does not fit into %d", got)
 	}
