@@ -984,8 +984,11 @@ func TestLessonsAreBounded(t *testing.T) {
 	if knows(key("many", 0), later) {
 		t.Error("a lesson is never forgotten")
 	}
-	if l.set(key("other", 1), lesson{tokens: 1}, later); len(l.table) != 1 {
-		t.Errorf("%d lessons, with those that have expired", len(l.table))
+	for i := range maxLessons {
+		l.set(key(fmt.Sprint(i), i), lesson{tokens: 1}, later)
+	}
+	if len(l.table) != maxLessons || len(l.tenants) != maxLessons {
+		t.Errorf("%d lessons of %d tenants", len(l.table), len(l.tenants))
 	}
 }
 

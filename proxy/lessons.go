@@ -1,7 +1,7 @@
 package proxy
 
 import (
-	"math"
+	"container/list"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,10 +36,15 @@ const (
 // not used for the longest time: a single tenant may fill the table, but takes nothing from those with fewer. It is safe for
 // concurrent use.
 type lessons struct {
-	mu    sync.Mutex
-	table map[lessonKey]*lesson
-	uses  uint64
-	any   atomic.Bool // something was ever learnt
+	mu      sync.Mutex
+	table   map[lessonKey]*list.Element // in the list of its tenant
+	tenants map[string]*list.List       // of learnt, what was used last first; none is empty
+	any     atomic.Bool                 // something was ever learnt
+}
+
+type learnt struct {
+	key    lessonKey
+	lesson lesson
 }
 
 // none reports whether the table was never written to. Then requests need not compute keys.
@@ -49,10 +54,8 @@ func (l *lessons) none() bool { return !l.any.Load() }
 func (l *lessons) get(key lessonKey, now time.Time) lesson {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if known := l.valid(key, now); known != nil {
-		return *known
-	}
-	return lesson{}
+	known, _ := l.find(key, now)
+	return known
 }
 
 func (l *lessons) set(key lessonKey, v lesson, now time.Time) {
@@ -65,68 +68,72 @@ func (l *lessons) set(key lessonKey, v lesson, now time.Time) {
 func (l *lessons) once(key lessonKey, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.valid(key, now) != nil {
+	if _, known := l.find(key, now); known {
 		return false
 	}
 	l.put(key, lesson{}, now)
 	return true
 }
 
-// valid returns a lesson that is used now, nil if there is none or it has expired. The caller holds mu.
-func (l *lessons) valid(key lessonKey, now time.Time) *lesson {
-	known := l.table[key]
-	if known == nil || !now.Before(known.until) {
-		return nil
+func (l *lessons) forget(key lessonKey) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.drop(key)
+}
+
+// find returns a lesson, which counts as used, false if there is none or it has expired. The caller holds mu.
+func (l *lessons) find(key lessonKey, now time.Time) (lesson, bool) {
+	e := l.table[key]
+	if e == nil {
+		return lesson{}, false
 	}
-	l.uses++
-	known.used = l.uses
-	return known
+	known, _ := e.Value.(learnt)
+	if !now.Before(known.lesson.until) {
+		l.drop(key)
+		return lesson{}, false
+	}
+	l.tenants[key.tenant].MoveToFront(e)
+	return known.lesson, true
 }
 
 // put writes a lesson. The caller holds mu.
 func (l *lessons) put(key lessonKey, v lesson, now time.Time) {
-	if l.table[key] == nil && len(l.table) >= maxLessons {
-		l.makeRoom(now)
+	l.drop(key)
+	if len(l.table) >= maxLessons {
+		l.dropOldest()
 	}
 	if l.table == nil {
-		l.table = make(map[lessonKey]*lesson)
+		l.table, l.tenants = make(map[lessonKey]*list.Element), make(map[string]*list.List)
 	}
+	if l.tenants[key.tenant] == nil {
+		l.tenants[key.tenant] = list.New()
+	}
+	v.until = now.Add(lessonFor)
+	l.table[key] = l.tenants[key.tenant].PushFront(learnt{key, v})
 	l.any.Store(true)
-	l.uses++
-	v.until, v.used = now.Add(lessonFor), l.uses
-	l.table[key] = &v
 }
 
-// makeRoom drops what has expired, or else a lesson of the tenant that has the most. It looks at the whole table, which takes less
-// time than the request that was refused. The caller holds mu.
-func (l *lessons) makeRoom(now time.Time) {
-	counts := make(map[string]int)
-	most := ""
-	for key, known := range l.table {
-		if !now.Before(known.until) {
-			delete(l.table, key)
-			continue
-		}
-		if counts[key.tenant]++; counts[key.tenant] > counts[most] {
-			most = key.tenant
+// dropOldest drops a lesson of the tenant that has the most. The caller holds mu.
+func (l *lessons) dropOldest() {
+	var most *list.List
+	for _, of := range l.tenants {
+		if most == nil || of.Len() > most.Len() {
+			most = of
 		}
 	}
-	if len(l.table) < maxLessons {
+	oldest, _ := most.Back().Value.(learnt)
+	l.drop(oldest.key)
+}
+
+// drop drops a lesson, if there is one. The caller holds mu.
+func (l *lessons) drop(key lessonKey) {
+	e := l.table[key]
+	if e == nil {
 		return
 	}
-
-	var oldest lessonKey
-	least := uint64(math.MaxUint64)
-	for key, known := range l.table {
-		if key.tenant == most && known.used < least {
-			oldest, least = key, known.used
-		}
-	}
-	delete(l.table, oldest)
-}
-
-func (l *lessons) forget(key lessonKey) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	delete(l.table, key)
+	of := l.tenants[key.tenant]
+	if of.Remove(e); of.Len() == 0 {
+		delete(l.tenants, key.tenant)
+	}
 }
