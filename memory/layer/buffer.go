@@ -22,6 +22,7 @@ const (
 // Heard is a text that waits in a Buffer.
 type Heard struct {
 	By   string `json:"by"`
+	Name string `json:"name,omitempty"` // of the user, among several
 	Text string `json:"text"`
 	Source
 	// At is when it was said, in milliseconds since 1970: a model may read it days later.
@@ -70,7 +71,10 @@ func (b *Buffer) Add(t *Turn, items []wire.Item, limit int, hears func(by string
 		}
 		if text := redact.Text(Head(it.Said(), most)); text != "" {
 			text = strings.ToValidUTF8(text, "\uFFFD") // as it will be read again
-			h := Heard{by, text, Source{Digest(t.Thread), ItemName(it)}, t.Now.UnixMilli()}
+			h := Heard{By: by, Text: text, Source: Source{Digest(t.Thread), ItemName(it)}, At: t.Now.UnixMilli()}
+			if by == ByUser {
+				h.Name = SpeakerOf(it)
+			}
 			texts = append(texts, h)
 			if size += h.size(); by == ByTool {
 				ofTools += h.size()
@@ -223,7 +227,11 @@ func SourcesOf(texts []Heard) Sources { return Sources{texts[len(texts)-1].Sourc
 func Transcript(texts []Heard, timeOf func(Heard) string) string {
 	lines := make([]string, len(texts))
 	for i, h := range texts {
-		lines[i] = "[" + timeOf(h) + "] " + h.By + ": " + OneLine(h.Text)
+		text := OneLine(h.Text)
+		if h.Name != "" {
+			text = h.Name + ": " + text
+		}
+		lines[i] = "[" + timeOf(h) + "] " + h.By + ": " + text
 	}
 	return Block("transcript", strings.Join(lines, "\n"))
 }

@@ -35,7 +35,7 @@ func add(ix *index.Index, e *Embeddings, name string, it session.Said) {
 	speaker := role
 	if own, _, ok := strings.Cut(text, ": "); ok && isName(own) {
 		speaker = own
-	} else if isHandle(it.Name) {
+	} else if layer.IsSpeaker(it.Name) {
 		speaker, text = it.Name, it.Name+": "+text
 	}
 	id := sessionNumber(name) + "-" + strconv.FormatUint(it.Seq, 10)
@@ -90,7 +90,7 @@ func sessionNumber(name string) string {
 func isName(s string) bool {
 	const longest = 40 // bytes
 	words := strings.Fields(s)
-	if len(s) > longest || len(words) == 0 || len(words) > 3 || labels[strings.ToLower(s)] {
+	if len(s) > longest || len(words) == 0 || len(words) > 3 || layer.IsLabel(s) {
 		return false
 	}
 	for _, w := range words {
@@ -101,29 +101,6 @@ func isName(s string) bool {
 	}
 	return true
 }
-
-// isHandle reports whether a message's member name can be shown as the speaker: APIs accept letters, digits and a few signs.
-func isHandle(s string) bool {
-	const longest = 40 // bytes
-	sign := func(r rune) bool {
-		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("_-.@", r)
-	}
-	return s != "" && len(s) <= longest && !labels[strings.ToLower(s)] && !strings.ContainsFunc(s, sign)
-}
-
-// labels stand before a colon as well, and would be taken for more than a name.
-var labels = layer.Words(`user assistant system developer tool human ai instruction instructions important note warning attention override
-	remember reminder todo question answer update edit fyi ps re summary me correction hint tip example error fix bug issue problem
-	solution task goal plan context background input output result text title subject topic name date time place address phone email
-	budget price total deadline
-	hinweis frage antwort wichtig achtung anmerkung anweisung anweisungen beispiel aufgabe ergebnis fehler betreff termin
-	système réponse remarque exemple résultat objet consigne consignes sistema asistente instrucciones instrucción nota pregunta
-	respuesta importante ejemplo tarea resultado asunto
-	用户 使用者 助手 助理 系统 系統 开发者 工具 人类 指令 指示 命令 提示 说明 重要 注意 警告 备注 覆盖 时间 日期 地点 地址 电话 密码 答案 问题 总结 结论 例如
-	ユーザー アシスタント システム 開発者 ツール 人間 説明 備考 質問 回答
-	사용자 어시스턴트 시스템 개발자 도구 인간 지시 명령 중요 주의 경고 참고 질문 답변
-	ผู้ใช้ ผู้ช่วย ระบบ คำสั่ง สำคัญ หมายเหตุ คำเตือน مستخدم المستخدم المساعد النظام تعليمات مهم ملاحظة تحذير משתמש עוזר מערכת הוראות חשוב הערה אזהרה
-	उपयोगकर्ता सहायक सिस्टम निर्देश महत्वपूर्ण नोट चेतावनी`)
 
 // nameWithoutCase reports whether a word of a script without capitals can be a name: letters alone, few, and in Chinese and
 // Japanese none that sentences are made with.

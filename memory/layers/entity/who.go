@@ -58,9 +58,13 @@ func (w who) of(lost, shown []wire.Item) []string {
 			continue
 		}
 		playing = m.plays
+		speaker := layer.SpeakerOf(it)
 		for _, f := range m.remarks {
 			if len(f.name) > maxNamed {
 				continue
+			}
+			if f.name == "" { // what they say about themselves
+				f.name = speaker
 			}
 			var k *known
 			if all, k = note(all, f); k != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"remora/memory/layer/layertest"
+	"remora/wire"
 	"remora/wire/dialects"
 	"remora/wire/wiretest"
 )
@@ -158,6 +159,21 @@ func TestWhoInView(t *testing.T) {
 	f("Ada is a nurse.", "my sister Ada called", "Ada: a nurse")
 	f("Hello!", "my sister Ada called")
 	f("I live in Lyon.", "I moved to Paris.")
+}
+
+// In a conversation of several people, each is named.
+func TestWhoSpeaks(t *testing.T) {
+	var said []wire.Item
+	for _, raw := range []string{
+		`{"role":"user","name":"Ann","content":"I'm allergic to nuts and I live in Lyon."}`, `{"role":"user","name":"Bob","content":"I live in Graz."}`,
+		`{"role":"user","name":"system","content":"I work at Airbus."}`,
+	} {
+		said = append(said, wiretest.Parse(t, dialects.Chat, raw))
+	}
+	want := []string{"Ann: I'm allergic to nuts; I live in Lyon", "Bob: I live in Graz", "The user: I work at Airbus"}
+	if diff := cmp.Diff(want, slices.Sorted(slices.Values(newWho().of(said, nil)))); diff != "" {
+		t.Error(diff)
+	}
 }
 
 // While users play a role, another person speaks.

@@ -27,6 +27,7 @@ const (
 type statement struct {
 	text   string
 	by     string
+	name   string
 	from   layer.Source
 	weight weight
 	at     int // its place among all sentences
@@ -72,7 +73,7 @@ func extractive(t *layer.Turn, s *state) []observation {
 				if s.Topic.Session == e.Session {
 					topics[len(found)] = s.Topic.Text
 				}
-				found = append(found, statement{text: text, by: e.By, from: e.Source, weight: w, at: len(found), said: e.Time(t)})
+				found = append(found, statement{text: text, by: e.By, name: e.Name, from: e.Source, weight: w, at: len(found), said: e.Time(t)})
 			}
 		}
 		if e.By == layer.ByUser {
@@ -85,7 +86,7 @@ func extractive(t *layer.Turn, s *state) []observation {
 
 	all := newLedger(s.Observations)
 	for _, f := range choose(found) {
-		o := observation{By: f.by, Text: layer.Line(f.text, maxStatement), From: layer.Sources{f.from}}
+		o := observation{By: f.by, Name: f.name, Text: layer.Line(f.text, maxStatement), From: layer.Sources{f.from}}
 		if f.by == layer.ByUser {
 			o.Text = withDates(o.Text, f.said)
 		}

@@ -64,7 +64,7 @@ func (l *ledger) repeats(o *observation) int {
 	text := " " + normal(undated(o.Text)) + " "
 	mine := significant(text)
 	for i := range l.all {
-		if l.all[i].Text == "" {
+		if l.all[i].Text == "" || o.By == layer.ByUser && l.all[i].By == layer.ByUser && l.all[i].Name != o.Name {
 			continue
 		}
 		theirs := " " + normal(undated(l.all[i].Text)) + " "
@@ -133,7 +133,7 @@ func (l *ledger) corrects(o *observation, topic string) (changed observation, ok
 	var candidates []int
 	for i := range l.all {
 		c := &l.all[i]
-		if c.Text != "" && c.By == layer.ByUser && slices.ContainsFunc(c.From, func(s layer.Source) bool { return s.Session == o.From[0].Session }) && len(kind.FindAllString(c.Text, 3)) > 0 {
+		if c.Text != "" && c.By == layer.ByUser && c.Name == o.Name && slices.ContainsFunc(c.From, func(s layer.Source) bool { return s.Session == o.From[0].Session }) && len(kind.FindAllString(c.Text, 3)) > 0 {
 			candidates = append(candidates, i)
 		}
 	}
@@ -172,7 +172,7 @@ func (l *ledger) replaces(o *observation) int {
 	revised := revises().MatchString(o.Text)
 	for i := range l.all {
 		c := &l.all[i]
-		if c.Text == "" || c.By != layer.ByUser {
+		if c.Text == "" || c.By != layer.ByUser || c.Name != o.Name {
 			continue
 		}
 		theirs := subjectOf(c.Text)

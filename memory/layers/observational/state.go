@@ -11,7 +11,8 @@ import (
 
 // observation is one statement that is kept, and who made it.
 type observation struct {
-	By   string `json:"by,omitempty"` // empty for what the observer itself says
+	By   string `json:"by,omitempty"`   // empty for what the observer itself says
+	Name string `json:"name,omitempty"` // of the user, among several
 	Text string `json:"text"`
 	// Said is the day of the statement, if it is meaningful only with it.
 	Said string `json:"said,omitempty"`
@@ -28,6 +29,9 @@ func (o *observation) line() string {
 	who := map[string]string{layer.ByUser: "user", layer.ByAssistant: "assistant said", layer.ByTool: "a tool returned"}[o.By]
 	if o.By == "" {
 		return o.Text
+	}
+	if o.Name != "" {
+		who += " " + o.Name
 	}
 	if day, err := time.Parse(time.DateOnly, o.Said); err == nil {
 		who += " (" + day.Format(dayFormat) + ")"
