@@ -11,6 +11,7 @@ import (
 
 	"remora/memory"
 	"remora/providers"
+	"remora/proxy/limit"
 	"remora/secret"
 )
 
@@ -170,6 +171,35 @@ func TestPagesReadOurErrors(t *testing.T) {
 		open := strings.Contains(got, "\r\nAccess-Control-Allow-Origin: *\r\nAccess-Control-Expose-Headers: "+own+", Retry-After\r\n")
 		if !strings.HasPrefix(got, "HTTP/1.1 502 ") || open != want {
 			t.Errorf("with %q: %s", origin, got)
+		}
+	}
+}
+
+// TestLimitsCountEachKey: a caller cannot get around the limit of its key with another one beside it that nothing checks.
+func TestLimitsCountEachKey(t *testing.T) {
+	limits := limit.New(limit.Config{Options: limit.Options{Tenant: limit.Tenant{RequestsPerMinute: 1, Burst: 1}}, Now: fixed})
+	r := start(t, rigOptions{
+		memory: newBook().begin, upstream: answering(t, func(*http.Request, []byte) string { return sized(chatAnswer) }),
+		tune: func(o *Options) { o.Limits = limits },
+	})
+	for _, c := range []struct {
+		name, query, lines string
+		want               int
+	}{
+		{"the first", "", "Authorization: Bearer a\r\n", 200},
+		{"the second", "", "Authorization: Bearer a\r\n", 429},
+		{"with a key of a gateway", "", "Authorization: Bearer a\r\nx-portkey-api-key: 1\r\n", 429},
+		{"with a key in the query", "?key=2", "Authorization: Bearer a\r\n", 429},
+		{"in another header", "", "x-api-key: a\r\nCookie: 3\r\n", 429},
+		{"another caller, with two keys", "?key=2", "Authorization: Bearer b\r\n", 200},
+		{"with one of them", "", "x-api-key: 2\r\n", 429},
+		{"two keys in one place", "", "Authorization: Bearer c\r\nAuthorization: Bearer d\r\n", 400},
+		{"no key", "", "", 200},
+		{"no key again", "", "", 429},
+	} {
+		got := r.exchange(t, fmt.Sprintf("POST /v1/chat/completions%s HTTP/1.1\r\nHost: x\r\n%sConnection: close\r\nContent-Length: %d\r\n\r\n%s", c.query, c.lines, len(chatBody), chatBody))
+		if !strings.HasPrefix(got, fmt.Sprintf("HTTP/1.1 %d ", c.want)) {
+			t.Errorf("%s: want %d: %.200s", c.name, c.want, got)
 		}
 	}
 }

@@ -114,10 +114,10 @@ func errHeld() *Error {
 	return cannotRead("upstream's answer cannot be judged by rules of this gateway: "+why, fmt.Errorf("%w: %s", errIllegible, why))
 }
 
-// errTwoCredentials refuses a request with two credentials in one place: its session would belong to one of them, while
-// upstream may check the other.
+// errTwoCredentials refuses a request with two credentials in one place: its session would belong to one of them, or limits would
+// count for one, while upstream may check the other.
 func errTwoCredentials() *Error {
-	return badRequest("request names a session and has two different credentials in one header or query parameter: send one", nil)
+	return badRequest("request has two different credentials in one header or query parameter: send one", nil)
 }
 
 // errUnreadable refuses a body that cannot be read, for the reason why, where layers have to judge the answer.

@@ -155,7 +155,7 @@ func TestHeldAnswersShareTheBudget(t *testing.T) {
 			if told := strings.Contains(r.log.String(), "limits.global.body_bytes"); told != c.short {
 				t.Errorf("the log is: %s", r.log)
 			}
-			next, err := limits.Enter(func() string { return "next" })
+			next, err := limits.Enter(func() []string { return []string{"next"} })
 			if err := errors.Join(err, next.Hold(c.budget)); err != nil {
 				t.Errorf("bytes are still held: %v", err)
 			}
@@ -183,7 +183,7 @@ func TestUnpackedBodiesShareTheBudget(t *testing.T) {
 			t.Errorf("a budget of %d: %.300s", budget, got)
 		}
 		r.stop(t)
-		next, err := limits.Enter(func() string { return "next" })
+		next, err := limits.Enter(func() []string { return []string{"next"} })
 		if err := errors.Join(err, next.Hold(budget)); err != nil {
 			t.Errorf("bytes are still held: %v", err)
 		}

@@ -128,10 +128,29 @@ func (r *request) admit() (err error) {
 		r.body.arrived = true
 		return errCrowded(r.s.o.MaxConnections)
 	}
-	if r.s.limits != nil {
-		r.body.ticket, err = r.s.limits.Enter(r.tenant)
+	if r.s.limits == nil {
+		return nil
 	}
+	if r.s.o.Session.Tenancy == TenancyCredential && r.s.limits.CountsTenants() && r.head.id.doubtful() {
+		return errTwoCredentials()
+	}
+	r.body.ticket, err = r.s.limits.Enter(r.limitNames)
 	return err
+}
+
+// limitNames are the names for which limits count the request: each of its keys by itself, not all of them together as for sessions.
+// Upstream checks only some of the keys, so that a caller could have a new name with every request.
+func (r *request) limitNames() []string {
+	keys := r.head.id.credentials(nil)
+	if len(keys) == 1 {
+		return []string{r.tenant()}
+	}
+	names := make([]string, len(keys))
+	for i, k := range keys {
+		names[i] = r.s.o.Session.Tenant(k)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // read takes the whole body.

@@ -22,12 +22,16 @@ func newBucket(now time.Time, o *Tenant) bucket {
 	return bucket{tokens: o.burst(), at: now, replicas: 1}
 }
 
-// take admits a request, or returns the time until one would be admitted.
-func (b *bucket) take(now time.Time, o *Tenant) (wait time.Duration) {
+// take admits a request.
+func (b *bucket) take() {
+	b.tokens--
+	b.spent++
+}
+
+// wait returns the time until a request would be admitted.
+func (b *bucket) wait(now time.Time, o *Tenant) time.Duration {
 	b.fill(now, o)
 	if b.tokens >= 1 {
-		b.tokens--
-		b.spent++
 		return 0
 	}
 	missing := (1 - b.tokens) / b.rate(o)

@@ -165,15 +165,18 @@ func (l *Limiter) Configure(o Options) {
 	l.byName.Store(o.Tenant.on())
 }
 
-// Enter admits a request, or returns a *[Refusal]. It calls tenant for the name of the request's tenant only if tenants have
-// limits. Call [Ticket.Leave] when an admitted request ends.
-func (l *Limiter) Enter(tenant func() string) (Ticket, error) {
+// CountsTenants reports whether tenants have limits.
+func (l *Limiter) CountsTenants() bool { return l.byName.Load() }
+
+// Enter admits a request, or returns a *[Refusal]. It calls tenants for the names that the request counts for, each once, only if
+// tenants have limits; all of them must have room. Call [Ticket.Leave] when an admitted request ends.
+func (l *Limiter) Enter(tenants func() []string) (Ticket, error) {
 	if !l.active.Load() {
 		return Ticket{}, nil
 	}
-	name, byName := "", l.byName.Load()
-	if byName {
-		name = tenant()
+	var names []string
+	if l.CountsTenants() {
+		names = tenants()
 	}
 	now := l.c.Now()
 
@@ -183,23 +186,39 @@ func (l *Limiter) Enter(tenant func() string) (Ticket, error) {
 		return Ticket{}, &Refusal{Limit: globalConcurrent, Max: int64(n), Global: true, RetryAfter: shortly}
 	}
 	admitted := Ticket{limiter: l}
-	if byName {
+	for _, name := range names {
 		t := l.tenant(name, now)
 		if t == nil {
+			l.release(admitted.tenants)
 			return Ticket{}, &Refusal{Limit: globalTenants, Max: int64(l.c.MaxTenants), Global: true, RetryAfter: shortly}
 		}
 		if r := l.check(t, now); r != nil {
+			l.release(admitted.tenants)
 			return Ticket{}, r
 		}
 		t.running++
 		t.part()
-		admitted.tenant = t
+		admitted.tenants = append(admitted.tenants, t)
+	}
+	if l.o.Tenant.RequestsPerMinute > 0 {
+		for _, t := range admitted.tenants {
+			t.bucket.take() // not before all have room: a refused request takes nothing
+		}
 	}
 	l.running++
 	return admitted, nil
 }
 
-// check applies a tenant's limits. It takes one request from the rate if none is exceeded.
+// release ends a request of these tenants. The caller holds mu.
+func (l *Limiter) release(tenants []*tenant) {
+	for _, t := range tenants {
+		if t.running--; t.running == 0 {
+			l.join(t)
+		}
+	}
+}
+
+// check applies a tenant's limits.
 func (l *Limiter) check(t *tenant, now time.Time) *Refusal {
 	o := &l.o.Tenant
 	if o.Concurrent > 0 && t.running >= o.Concurrent {
@@ -208,7 +227,7 @@ func (l *Limiter) check(t *tenant, now time.Time) *Refusal {
 	if o.RequestsPerMinute <= 0 {
 		return nil
 	}
-	wait := t.bucket.take(now, o)
+	wait := t.bucket.wait(now, o)
 	if l.share != nil {
 		l.share.ask(t)
 	}
@@ -245,7 +264,7 @@ func (l *Limiter) tenant(name string, now time.Time) *tenant {
 // Ticket is a request that was admitted. The zero value counts nothing. It is for one goroutine.
 type Ticket struct {
 	limiter *Limiter
-	tenant  *tenant
+	tenants []*tenant
 	bytes   int64
 }
 
@@ -287,10 +306,6 @@ func (t *Ticket) Leave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.running--
-	if n := t.tenant; n != nil {
-		if n.running--; n.running == 0 {
-			l.join(n)
-		}
-	}
+	l.release(t.tenants)
 	*t = Ticket{}
 }

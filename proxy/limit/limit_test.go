@@ -2,7 +2,6 @@ package limit
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -23,8 +22,8 @@ func alone(o Options) (*Limiter, *clock) {
 	return New(Config{Options: o, Now: c.read}), c
 }
 
-// named returns the name of a tenant as Enter takes it.
-func named(tenant string) func() string { return func() string { return tenant } }
+// named returns the names of tenants as Enter takes them.
+func named(tenants ...string) func() []string { return func() []string { return tenants } }
 
 // enter asks count times and returns how many were let in, and the last refusal.
 func enter(l *Limiter, tenant string, count int) (tickets []Ticket, last *Refusal) {
@@ -109,6 +108,23 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
+// TestSeveralTenants: a request that counts for several tenants needs room at each, and takes nothing if one has none.
+func TestSeveralTenants(t *testing.T) {
+	l, _ := alone(Options{Tenant: Tenant{RequestsPerMinute: 1, Burst: 2, Concurrent: 2}})
+	passes := func(tenants ...string) bool {
+		k, err := l.Enter(named(tenants...))
+		k.Leave()
+		return err == nil
+	}
+	got := []bool{passes("a", "b"), passes("a", "c"), passes("a", "d"), passes("d", "a"), passes("d"), passes("d"), passes("d"), passes("b"), passes("b")}
+	if diff := cmp.Diff([]bool{true, true, false, false, true, true, false, true, false}, got); diff != "" {
+		t.Error(diff)
+	}
+	if l.running != 0 || idle(l) != len(l.tenants) {
+		t.Errorf("%d are running, %d idle", l.running, idle(l))
+	}
+}
+
 func TestBodies(t *testing.T) {
 	l, _ := alone(Options{Global: Global{BodyBytes: 100}})
 	tickets, _ := enter(l, "a", 2)
@@ -139,8 +155,9 @@ func TestOff(t *testing.T) {
 		t.Error(err, len(got))
 	}
 	got[0].Leave()
+	a := named("a")
 	if n := testing.AllocsPerRun(100, func() {
-		k, _ := l.Enter(named("a"))
+		k, _ := l.Enter(a)
 		k.Leave()
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
@@ -163,7 +180,8 @@ func TestTable(t *testing.T) {
 				inside = append(inside[:i], inside[i+1:]...)
 				continue
 			}
-			k, err := l.Enter(named(fmt.Sprint(rapid.IntRange(0, 20).Draw(t, "tenant"))))
+			tenants := rapid.SliceOfNDistinct(rapid.StringMatching(`[a-t]`), 1, 3, rapid.ID).Draw(t, "tenants")
+			k, err := l.Enter(named(tenants...))
 			if err == nil {
 				inside = append(inside, k)
 			}
@@ -173,7 +191,7 @@ func TestTable(t *testing.T) {
 			}
 			// With 4 tenants inside there is no room for a fifth.
 			var r *Refusal
-			if errors.As(err, &r) && r.Limit == globalTenants && idle(l) > 0 {
+			if errors.As(err, &r) && r.Limit == globalTenants && idle(l) >= len(tenants) {
 				t.Fatal("a tenant that does nothing keeps another out")
 			}
 		}
