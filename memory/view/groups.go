@@ -24,24 +24,22 @@ func groupsOf(items []wire.Item) ([]entry, grouping) {
 // grouping is a forest of entries in which a tree is a group: it has the parent of each, and the root is its smallest index.
 type grouping []int
 
-// grouped groups the entries from low on: the parts of a message, a call and its results, reasoning and the rest of its answer
-// (it may lead to several parallel calls), a program without a result and its run, since it may have made the calls there, and
-// an item and the hidden items behind it.
+// grouped groups the entries from low on, which it counts from there, and looks at no others: the parts of a message, a call
+// and its results, reasoning and the rest of its answer (it may lead to several parallel calls), a program without a result
+// and its run, since it may have made the calls there, and an item and the hidden items behind it.
 func grouped(entries []entry, partner []int, low int) grouping {
-	g := make(grouping, len(entries))
+	g := make(grouping, len(entries)-low)
 	var reasoned, program bool
-	for i := range entries {
-		g[i] = i
-		if i < low {
-			continue
-		}
+	for n := range g {
+		g[n] = n
+		i := low + n
 		e := &entries[i]
 		reasoned, program = reasoned && e.ofModel(), program && e.role != wire.User
-		if i > low && (reasoned || program || e.hidden || e.item == entries[i-1].item) {
-			g.join(i-1, i)
+		if n > 0 && (reasoned || program || e.hidden || e.item == entries[i-1].item) {
+			g.join(n-1, n)
 		}
-		if partner[i] >= low && partner[i] < i {
-			g.join(partner[i], i)
+		if p := partner[i]; p >= low && p < i {
+			g.join(p-low, n)
 		}
 		reasoned = reasoned || e.Kind == wire.Reasoning
 		program = program || partner[i] == none && e.Call.Family == wire.FamilyProgram
@@ -84,17 +82,17 @@ func (g grouping) numbers(entries []entry, items int) []int {
 	return numbers
 }
 
-// splits reports for every entry from low on whether a cut right before it would split a group.
-func (g grouping) splits(low int) []bool {
+// splits reports for every entry whether a cut right before it would split a group.
+func (g grouping) splits() []bool {
 	last := make([]int, len(g)) // entry of a group, by its root
 	for i := range g {
 		last[g.root(i)] = i
 	}
-	splits := make([]bool, len(g)-low)
+	splits := make([]bool, len(g))
 	furthest := -1
 	for i := range splits {
-		splits[i] = furthest >= low+i
-		furthest = max(furthest, last[low+i])
+		splits[i] = furthest >= i
+		furthest = max(furthest, last[i])
 	}
 	return splits
 }

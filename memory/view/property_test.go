@@ -318,7 +318,7 @@ func checkLimit(t *testing.T, w *Window, s *session, all []wire.Item, v View) {
 	if c.keepUnread(len(entries), first) == first {
 		return
 	}
-	if splits := grouped(entries, partner, first).splits(first); slices.Contains(splits[1:], false) {
+	if splits := grouped(entries, partner, first).splits(); slices.Contains(splits[1:], false) {
 		t.Fatalf("%s\n%s costs %d of %d", notation(all), notation(v.Items), cost, limit)
 	}
 }

@@ -398,7 +398,7 @@ func BenchmarkAssemble(b *testing.B) {
 		all := conversation(b, n)
 		keys := keysOf(all)
 		for _, name := range []string{"items", "tokens", "whole"} {
-			for _, when := range []string{"cut", "stays"} {
+			for _, when := range []string{"cut", "stays", "replayed"} {
 				b.Run(fmt.Sprintf("%s/%s/%d", name, when, n), func(b *testing.B) {
 					r := Request{Items: all, Window: windows[name], WindowInput: WindowInput{
 						Tokens: func(it wire.Item) int { return len(it.Raw) / 4 },
@@ -408,6 +408,7 @@ func BenchmarkAssemble(b *testing.B) {
 					if when == "stays" {
 						r.Previous = Assemble(r).Start
 					}
+					r.Apart = when == "replayed"
 					b.ReportAllocs()
 					for b.Loop() {
 						Assemble(r)
@@ -457,6 +458,44 @@ func TestCutIsReplayed(t *testing.T) {
 			}
 			for ; first < call; first++ {
 				say(fmt.Sprint("fo", first))
+			}
+		}
+	}
+}
+
+// Replayed cuts cost what one cut costs for each part of the history, whatever a caller sends, and count each item once.
+func TestReplayIsLinear(t *testing.T) {
+	const n = 100_000
+	group := func(notation string) []wire.Item {
+		part := items(t, dialects.Responses, notation)
+		return slices.Repeat(part, n/len(part))
+	}
+	first := items(t, dialects.Responses, "u1")
+	for _, w := range []Window{
+		{MaxTokens: 100, EvictShare: 0.5, InFlight: InFlightWindow},
+		{MaxTokens: 20_000, EvictShare: 0.5, InFlight: InFlightWindow},
+		{MaxTokens: 20_000, InFlight: InFlightWindow},
+		{MaxTokens: 100, EvictShare: 0.5, InFlight: InFlightKeep},
+		{MaxTokens: 20_000, InFlight: InFlightKeep},
+		{MaxTokens: 20_000, InFlight: InFlightKeep, MaxExpansion: 2},
+	} {
+		for name, all := range map[string][]wire.Item{
+			"one run": slices.Concat(first, group("fc1 fo1")), "questions": group("u1 a1"), "runs": group("u1 r1 fc1 fo1 a1"),
+			"calls, then results": slices.Concat(first, group("fc1")[:n/2], group("fo1")[:n/2], group("a1 u1")),
+			"results only":        group("fo1"), "a large message first": slices.Concat(items(t, dialects.Responses, "u2"), group("fc1 fo1")),
+		} {
+			counted := 0
+			inTime(t, fmt.Sprintf("%s, %+v", name, w), func() {
+				counted = 0
+				Assemble(Request{Items: all, Window: &w, WindowInput: WindowInput{Apart: true, AtMost: func(wire.Item) int { return 100 }, Tokens: func(it wire.Item) int {
+					if counted++; it.Role == wire.User && it.Text() == "u2" {
+						return 50_000
+					}
+					return 1
+				}}})
+			})
+			if counted > len(all) {
+				t.Errorf("%s, %+v: %d items counted of %d", name, w, counted, len(all))
 			}
 		}
 	}

@@ -18,6 +18,7 @@ type chooser struct {
 	partner []int
 	seen    []int // the number of visible entries before each one, and after the last; nil if all are visible
 	run     int   // the last user message, -1 for none
+	asked   []int // see questions; nil before replay
 	keys    []wire.Hash
 	named   bool // whether keys were asked for
 	price   prices
@@ -109,27 +110,38 @@ func (c *chooser) previous() (at int, found bool) {
 	return at, true
 }
 
+// replayEffort bounds how many entries replay looks at, as a multiple of all entries. A window that slides, or that what it cannot
+// leave out exceeds, takes more.
+const replayEffort = 16
+
 // replay returns where views of the conversation's earlier requests began by the limit of tokens, worked out from its items: a request
 // ended wherever an item of the model follows one of the client. So a conversation whose cuts are not stored is cut in the same steps
-// as others, and keeps the provider's prompt cache between them.
+// as others, and keeps the provider's prompt cache between them. Beyond replayEffort the last cut found is returned.
+//
+// Each item is priced once, and each cut looks only at its window.
 func (c *chooser) replay(limit int) (start int) {
 	if c.fits(0, limit) {
 		return 0
 	}
+	c.price.addUp()
+	c.asked = questions(c.entries)
 	early, r := *c, *c.r
-	early.r, early.run, early.price.r = &r, -1, &r
-	sum, pinned := int64(0), int64(0) // the costs of the window and of what is pinned before it
+	early.r, early.price.r = &r, &r
+	whole := c.w.InFlight != InFlightWindow && c.w.MaxExpansion == 0 // the run in flight is never cut
+	sum, pinned := int64(0), int64(0)                                // the costs of the window and of what is pinned before it
+	effort := replayEffort * len(c.entries)
 	for i := 1; i < len(c.entries); i++ {
 		last := &c.entries[i-1]
-		if last.role == wire.User {
-			early.run = i - 1
-		}
 		if last.item == c.entries[i].item {
 			continue
 		}
 		sum += c.price.of(last.item)
-		if last.ofModel() || !c.entries[i].ofModel() || sum+pinned <= int64(limit) {
+		early.run = c.asked[i]
+		if last.ofModel() || !c.entries[i].ofModel() || sum+pinned <= int64(limit) || whole && early.run >= 0 && start >= early.run {
 			continue
+		}
+		if effort -= i - start; effort < 0 {
+			break
 		}
 		early.entries, r.Items, r.Resolved = c.entries[:i], c.r.Items[:last.item+1], c.r.Resolved[:last.item+1]
 		early.price.counted = c.price.counted[:len(r.Resolved)]
@@ -142,6 +154,18 @@ func (c *chooser) replay(limit int) (start int) {
 		start, pinned = next, early.pinned(early.pinOf(next))
 	}
 	return start
+}
+
+// questions returns the last user message before each entry, -1 for none.
+func questions(entries []entry) []int {
+	last, asked := -1, make([]int, len(entries))
+	for i := range entries {
+		asked[i] = last
+		if entries[i].role == wire.User {
+			last = i
+		}
+	}
+	return asked
 }
 
 // names returns the keys of the items, nil where they are not known.
@@ -195,7 +219,7 @@ func (c *chooser) byItems(least int, found bool) int {
 // settle returns a valid beginning for a window that should begin at start.
 func (c *chooser) settle(start int) int {
 	if c.w.InFlight == InFlightWindow {
-		return c.snapToGroup(start, opening(c.entries, start)+1)
+		return c.snapToGroup(start, c.opening(start)+1)
 	}
 
 	if c.run >= 0 {
@@ -229,7 +253,7 @@ func (c *chooser) keepUnread(start, least int) int {
 		}
 	}
 	if first < start {
-		for splits := grouped(c.entries, c.partner, least).splits(least); splits[first-least]; first-- {
+		for splits := grouped(c.entries, c.partner, least).splits(); splits[first-least]; first-- {
 		}
 	}
 	return first
@@ -239,7 +263,7 @@ func (c *chooser) keepUnread(start, least int) int {
 // the cut, so that a new run does not change the beginning of the view. With InFlightKeep only the current run has one.
 func (c *chooser) pinOf(start int) int {
 	if c.w.InFlight == InFlightWindow {
-		return opening(c.entries, start)
+		return c.opening(start)
 	}
 	if start > c.run {
 		return c.run
@@ -248,11 +272,15 @@ func (c *chooser) pinOf(start int) int {
 }
 
 // opening returns the user message of the run that a cut at start is inside of, -1 for none.
-func opening(entries []entry, start int) int {
-	if start >= len(entries) || entries[start].role == wire.User {
+func (c *chooser) opening(start int) int {
+	switch {
+	case start >= len(c.entries) || c.entries[start].role == wire.User:
 		return -1
+	case c.asked != nil:
+		return c.asked[start]
+	default:
+		return lastUser(c.entries[:start])
 	}
-	return lastUser(entries[:start])
 }
 
 // lastUser returns the index of the last user message, -1 if there is none: the run in flight starts there.
@@ -291,7 +319,7 @@ func minimumExchange(entries []entry, start int) int {
 // snapToGroup moves start to the next place, not before low, that splits no group: forward, so that the limit is kept, or back
 // if the last group reaches to the end.
 func (c *chooser) snapToGroup(start, low int) int {
-	splits := grouped(c.entries, c.partner, low).splits(low)
+	splits := grouped(c.entries, c.partner, low).splits()
 	for i := start; i < len(c.entries); i++ {
 		if !splits[i-low] {
 			return i
@@ -379,7 +407,7 @@ func (c *chooser) cutTo(first, last int, target, limit int64) int {
 // on. Counting stops above limit.
 func (c *chooser) places(first, last int, limit int64) iter.Seq2[int, int64] {
 	return func(yield func(int, int64) bool) {
-		splits, pins := grouped(c.entries, c.partner, first).splits(first), c.pins(first)
+		splits, pins := grouped(c.entries, c.partner, first).splits(), c.pins(first)
 		sum := c.price.compactions(len(c.r.Items))
 		for i := len(c.entries) - 1; i >= first; i-- {
 			item := c.entries[i].item

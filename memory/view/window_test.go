@@ -337,7 +337,7 @@ func TestLegacyCallsAreGroupedByName(t *testing.T) {
 		all = append(all, it)
 	}
 	_, g := groupsOf(all)
-	if got := g.splits(1); !slices.Equal(got, []bool{false, true, true, true}) {
+	if got := g.splits(); !slices.Equal(got, []bool{false, false, true, true, true}) {
 		t.Errorf("splits %v", got)
 	}
 }
