@@ -36,7 +36,6 @@ func price(it wire.Item, left float64, count func(wire.Item) int) int {
 type prices struct {
 	r       *Request
 	counted []int64 // by item; -1 for those that were not counted
-	passed  []int64 // what compactions returns, by item; nil before it is added up
 }
 
 // of returns what an item costs.
@@ -48,32 +47,6 @@ func (p *prices) of(item int) int64 {
 		p.counted[item] = int64(max(0, p.r.Tokens(p.r.Resolved[item])))
 	}
 	return p.counted[item]
-}
-
-// compactions returns what the compactions before an item cost, which no window leaves out.
-func (p *prices) compactions(before int) (sum int64) {
-	if p.passed != nil {
-		return p.passed[before]
-	}
-	for i, it := range p.r.Resolved[:before] {
-		if it.Kind == wire.Compaction {
-			sum += p.of(i)
-		}
-	}
-	return sum
-}
-
-// addUp makes compactions cheap for any item.
-func (p *prices) addUp() {
-	passed := make([]int64, 1, len(p.r.Resolved)+1)
-	for i, it := range p.r.Resolved {
-		sum := passed[i]
-		if it.Kind == wire.Compaction {
-			sum += p.of(i)
-		}
-		passed = append(passed, sum)
-	}
-	p.passed = passed
 }
 
 // within reports whether the items from the first one on cost at most limit. It counts as few items as needed, the newest

@@ -42,6 +42,7 @@ type session struct {
 	prices  till
 	context int
 	hidden  []bool
+	resends bool
 	cut     WindowStart
 }
 
@@ -52,6 +53,9 @@ func (s *session) send(all []wire.Item, cold bool) View {
 	}}
 	if s.hidden != nil {
 		r.Hidden = s.hidden[:len(all)]
+	}
+	if s.resends {
+		r.Own = all
 	}
 	v := Assemble(r)
 	s.cut = DecodeWindowStart(v.Start.Encode())
@@ -427,8 +431,8 @@ func TestCutIsReplayed(t *testing.T) {
 		if rng.IntN(3) == 0 {
 			w.InFlight = InFlightKeep
 		}
-		s, prices := session{w: &w, prices: till{}}, till{}
-		s.prices = prices
+		prices := till{}
+		s := session{w: &w, prices: prices, resends: true}
 		var words []string
 		say := func(word string) {
 			words = append(words, word)
@@ -436,11 +440,13 @@ func TestCutIsReplayed(t *testing.T) {
 		}
 		for n, call := 0, 0; n < 60; n++ { // a request for each
 			if n == 0 || rng.IntN(6) == 0 {
-				say(fmt.Sprint("u", n))
+				for more := range 1 + rng.IntN(3) {
+					say(fmt.Sprint("u", n, "c", more))
+				}
 			}
 			all := items(t, dialects.Responses, strings.Join(words, " "))
 			want := s.send(all, false)
-			got := Assemble(Request{Items: all, Window: &w, WindowInput: WindowInput{
+			got := Assemble(Request{Items: all, Own: all, Window: &w, WindowInput: WindowInput{
 				Tokens: prices.tokens, AtMost: prices.atMost, Keys: func() []wire.Hash { return keysOf(all) }, Apart: true,
 			}})
 			if notation(got.Items) != notation(want.Items) || got.Start != want.Start {

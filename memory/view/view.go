@@ -122,10 +122,12 @@ func (v *View) sendOrphans() {
 
 // window leaves out the entries before the history window. It returns the first kept entry.
 func (v *View) window(r *Request, partner []int) (start int) {
-	pinned := -1
-	if r.Window != nil {
-		start, pinned, v.Start = choose(r, v.entries, partner)
+	if r.Window == nil {
+		return 0
 	}
+	c := chooser{r: r, w: r.Window, entries: v.entries, partner: partner, run: lastUser(v.entries), price: prices{r: r}}
+	start, pinned, at := c.choose()
+	v.Start = at
 	if start < len(v.entries) {
 		v.From = v.entries[start].item
 	}
@@ -134,9 +136,8 @@ func (v *View) window(r *Request, partner []int) (start int) {
 	}
 	for i := range v.entries[:start] {
 		e := &v.entries[i]
-		// A compaction replaces everything before it: a window must not lose it. A text is sent with the calls of its message
-		// even if the window begins between them.
-		if i != pinned && r.Resolved[e.item].Kind != wire.Compaction && (e.Kind == wire.ToolCall || e.item != v.From) {
+		// A text is sent with the calls of its message even if the window begins between them.
+		if i != pinned && !c.stays(e.item) && (e.Kind == wire.ToolCall || e.item != v.From) {
 			e.why = ReasonWindow
 		}
 	}

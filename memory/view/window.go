@@ -16,9 +16,11 @@ type chooser struct {
 	entries []entry
 	// partner is the other half of each call and result, none for all others.
 	partner []int
-	seen    []int // the number of visible entries before each one, and after the last; nil if all are visible
-	run     int   // the last user message, -1 for none
-	asked   []int // see questions; nil before replay
+	seen    []int   // the number of visible entries before each one, and after the last; nil if all are visible
+	run     int     // the last user message, -1 for none
+	front   int     // the number of items at the beginning that no cut leaves out: see context
+	asked   []int   // see questions; nil before replay
+	passed  []int64 // what staying returns, by item; nil before replay
 	keys    []wire.Hash
 	named   bool // whether keys were asked for
 	price   prices
@@ -31,13 +33,13 @@ type chooser struct {
 // grows (docs/semantics.md#history-window). A window by tokens begins where the previous view began until its limit is
 // exceeded, and is then trimmed by EvictShare. If the conversation does not have the stored cut (an edit, a branch, a client's
 // own compaction), or stands beside the one that it is of, the cut is where views of its earlier requests had it.
-func choose(r *Request, entries []entry, partner []int) (start, pinned int, at WindowStart) {
-	c := &chooser{r: r, w: r.Window, entries: entries, partner: partner, run: lastUser(entries), price: prices{r: r}}
-	c.hide()
-	limit := 0
+func (c *chooser) choose() (start, pinned int, at WindowStart) {
+	r, limit := c.r, 0
 	if r.Tokens != nil {
 		limit = c.w.tokenLimit(r.WindowInput)
 	}
+	c.hide()
+	c.front = c.context(limit)
 	least, found := c.previous()
 	if !found && (r.Apart || r.Previous != (WindowStart{})) && limit > 0 {
 		least = c.replay(limit)
@@ -52,6 +54,63 @@ func choose(r *Request, entries []entry, partner []int) (start, pinned int, at W
 		return 0, -1, r.Previous
 	}
 	return start, c.pinOf(start), c.cutAt(start)
+}
+
+// contextShare is the part of each limit that the context of a conversation may take: a quarter.
+const contextShare = 4
+
+// context returns the number of items at the beginning that the client sends with each request before its first question: messages of
+// the user, such as the rules of a project. A client that resends them relies on them, as on a system prompt.
+func (c *chooser) context(limit int) (n int) {
+	items, own := c.r.Items, c.r.Own
+	for len(own) > 0 && own[0].Role != wire.User {
+		own = own[1:] // the system prompt
+	}
+	question := 0 // the last of the user's messages in front
+	for question+1 < min(len(items), len(own)) && items[question].Role == wire.User && items[question+1].Role == wire.User {
+		question++
+	}
+	var cost int64
+	for ; n < question && c.r.Offset <= 0 && wire.SameBytes(items[n].Raw, own[n].Raw); n++ {
+		if limit > 0 {
+			cost += c.price.of(n)
+		}
+		if cost > int64(limit/contextShare) || c.w.MaxItems > 0 && n >= int(c.w.MaxItems)/contextShare {
+			break
+		}
+	}
+	return n
+}
+
+// stays reports whether no cut leaves an item out. A compaction replaces everything before it.
+func (c *chooser) stays(item int) bool {
+	return item < c.front || c.r.Resolved[item].Kind == wire.Compaction
+}
+
+// staying returns what the items before one cost that no cut leaves out.
+func (c *chooser) staying(before int) (sum int64) {
+	if c.passed != nil {
+		return c.passed[before]
+	}
+	for i := range before {
+		if c.stays(i) {
+			sum += c.price.of(i)
+		}
+	}
+	return sum
+}
+
+// addUp makes staying cheap for any item.
+func (c *chooser) addUp() {
+	passed := make([]int64, 1, len(c.r.Items)+1)
+	for i := range c.r.Items {
+		sum := passed[i]
+		if c.stays(i) {
+			sum += c.price.of(i)
+		}
+		passed = append(passed, sum)
+	}
+	c.passed = passed
 }
 
 // hide marks hidden entries.
@@ -123,7 +182,7 @@ func (c *chooser) replay(limit int) (start int) {
 	if c.fits(0, limit) {
 		return 0
 	}
-	c.price.addUp()
+	c.addUp()
 	c.asked = questions(c.entries)
 	early, r := *c, *c.r
 	early.r, early.price.r = &r, &r
@@ -147,7 +206,7 @@ func (c *chooser) replay(limit int) (start int) {
 		early.price.counted = c.price.counted[:len(r.Resolved)]
 		next := early.keepUnread(early.byTokens(start, limit), start)
 		for item := c.entries[start].item; item < c.entries[next].item; item++ {
-			if c.r.Resolved[item].Kind != wire.Compaction { // which stays
+			if !c.stays(item) {
 				sum -= c.price.of(item)
 			}
 		}
@@ -371,7 +430,7 @@ func (c *chooser) byTokens(start, limit int) int {
 // fits reports whether a window from start, with the entry pinned before it, costs at most limit.
 func (c *chooser) fits(start, limit int) bool {
 	first, free := c.entries[start].item, int64(limit)
-	free -= c.price.compactions(first) + c.pinned(c.pinOf(start))
+	free -= c.staying(first) + c.pinned(c.pinOf(start))
 	return free >= 0 && c.price.within(first, free)
 }
 
@@ -408,13 +467,13 @@ func (c *chooser) cutTo(first, last int, target, limit int64) int {
 func (c *chooser) places(first, last int, limit int64) iter.Seq2[int, int64] {
 	return func(yield func(int, int64) bool) {
 		splits, pins := grouped(c.entries, c.partner, first).splits(), c.pins(first)
-		sum := c.price.compactions(len(c.r.Items))
+		sum := c.staying(len(c.r.Items))
 		for i := len(c.entries) - 1; i >= first; i-- {
 			item := c.entries[i].item
 			if i > first && c.entries[i-1].item == item {
 				continue
 			}
-			if sum <= limit && c.r.Resolved[item].Kind != wire.Compaction {
+			if sum <= limit && !c.stays(item) {
 				sum += c.price.of(item)
 			}
 			if i > last || i < last && splits[i-first] {

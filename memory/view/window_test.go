@@ -566,3 +566,23 @@ func TestRepaired(t *testing.T) {
 	f(dialects.Responses, "", "u1 r1 fc1 u2", 0, 2, 2)
 	f(dialects.Responses, "", "u1 r1 u2", 0, 1, 1)
 }
+
+// What a client sends before its first question, with each request, is not cut.
+func TestContextStays(t *testing.T) {
+	f := func(name string, w Window, p till, history string, own int, want string) {
+		t.Helper()
+		all := items(t, dialects.Responses, history)
+		r := Request{Items: all, Own: all[len(all)-own:], Window: &w, WindowInput: WindowInput{Tokens: p.tokens, AtMost: p.atMost}}
+		if got := notation(Assemble(r).Items); got != strings.Join(strings.Fields(want), " ") {
+			t.Errorf("%s: %s\n got %s\nwant %s", name, history, got, want)
+		}
+	}
+	tokens, byItems := tokenWindow(100, InFlightWindow), Window{MaxItems: 8, EvictBatch: 4, InFlight: InFlightKeep}
+	run := "u1 u2 u3" + pairs(1, 9)
+	f("in a run", tokens, nil, run, 21, "u1 u2 u3"+pairs(9, 9))
+	f("by items", byItems, nil, "u1 u2 u3 u4 a1 u5 a2 u6 a3 u7", 10, "u1 u2 a1 u5 a2 u6 a3 u7")
+	f("after other questions", tokens, nil, "u1 u2 a1 u3 a2 u4 a3 u5 a4 u6 a5", 11, "u1 u5 a4 u6 a5")
+	f("more than a quarter of the limit", tokens, till{"u2": 20}, "u1 u2 u3"+pairs(1, 9), 21, "u1 u3"+pairs(9, 9))
+	f("from a client that sends only what is new", tokens, nil, "u1 u2 a1 u3 a2 u4 a3 u5 a4 u6 a5 u7", 1, "u5 a4 u6 a5 u7")
+	f("a question that nothing stands before", tokens, nil, "u2 a1 u3 a2 u4 a3 u5 a4 u6 a5 u7", 11, "u5 a4 u6 a5 u7")
+}
