@@ -82,10 +82,7 @@ func vectorOf(input []byte, dimensions int, meanings map[string]string) []float3
 		return vector(input, dimensions)
 	}
 	words := strings.FieldsFunc(strings.ToLower(text), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
-	if len(words) == 0 {
-		return vector(input, dimensions)
-	}
-	sum := make([]float32, dimensions)
+	sum := make([]float64, dimensions)
 	for _, w := range words {
 		if meaning, ok := meanings[w]; ok {
 			w = meaning
@@ -94,20 +91,13 @@ func vectorOf(input []byte, dimensions int, meanings map[string]string) []float3
 			continue
 		}
 		for i, x := range vector([]byte(w), dimensions) {
-			sum[i] += x
+			sum[i] += float64(x)
 		}
 	}
-	norm := float32(0)
-	for _, x := range sum {
-		norm += x * x
+	if v := unit(sum); v != nil {
+		return v
 	}
-	if norm == 0 {
-		return vector(input, dimensions)
-	}
-	for i := range sum {
-		sum[i] /= float32(math.Sqrt(float64(norm)))
-	}
-	return sum
+	return vector(input, dimensions)
 }
 
 // vector returns a pseudorandom point of the unit sphere, from xorshift seeded with the input's hash.
@@ -115,18 +105,27 @@ func vector(input []byte, dimensions int) []float32 {
 	sum := sha256.Sum256(input)
 	state := binary.LittleEndian.Uint64(sum[:]) | 1
 	v := make([]float64, dimensions)
-	var norm float64
 	for i := range v {
 		state ^= state << 13
 		state ^= state >> 7
 		state ^= state << 17
 		v[i] = float64(state>>11)/(1<<53)*2 - 1
-		norm += v[i] * v[i]
 	}
-	norm = math.Sqrt(norm)
-	out := make([]float32, dimensions)
-	for i := range v {
-		out[i] = float32(v[i] / norm)
+	return unit(v)
+}
+
+// unit returns a vector with the length 1, nil for the zero vector.
+func unit(v []float64) []float32 {
+	norm := 0.0
+	for _, x := range v {
+		norm += x * x
+	}
+	if norm == 0 {
+		return nil
+	}
+	out := make([]float32, len(v))
+	for i, x := range v {
+		out[i] = float32(x / math.Sqrt(norm))
 	}
 	return out
 }

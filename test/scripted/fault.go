@@ -3,6 +3,7 @@ package scripted
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -38,51 +39,31 @@ func parseFault(spec string) (fault, error) {
 		"html": &f.html, "stall-before": &f.stallBefore, "error-in-stream": &f.errorInStream, "no-done": &f.noDone,
 		"comments": &f.comments, "gzip": &f.gzip, "length": &f.length, "close": &f.close,
 	}
+	numbers := map[string]struct {
+		to          *int
+		least, most int
+	}{
+		"status": {&f.status, 200, 599}, "stall-after": {&f.stallAfter, 0, math.MaxInt32}, "cut-after": {&f.cutAfter, 0, math.MaxInt32},
+		"chunk": {&f.chunk, 1, math.MaxInt32}, "piece": {&f.piece, 1, math.MaxInt32}, "big": {&f.bigKiB, 1, maxBig},
+	}
 	for element := range strings.SplitSeq(strings.ReplaceAll(spec, ";", ","), ",") {
 		element = strings.TrimSpace(element)
-		if element == "" {
-			continue
-		}
 		key, value, has := strings.Cut(element, "=")
-		switch flag := flags[key]; {
+		flag, number := flags[key], numbers[key]
+		n, err := strconv.Atoi(value)
+		switch {
+		case element == "":
 		case flag != nil && !has:
 			*flag = true
-		case !has || !f.setValue(key, value):
+		case number.to != nil && err == nil && n >= number.least && n <= number.most:
+			*number.to = n
+		case key == "retry-after" && has:
+			f.retryAfter = value
+		case key == "kind" && slices.Contains(Kinds(), Kind(value)):
+			f.kind = Kind(value)
+		default:
 			return noFault(), fmt.Errorf("parse fault %q: unknown name or impossible value", element)
 		}
 	}
 	return f, nil
-}
-
-func (f *fault) setValue(key, value string) bool {
-	switch key {
-	case "kind":
-		f.kind = Kind(value)
-		return f.kind.known()
-	case "retry-after":
-		f.retryAfter = value
-		return true
-	case "status":
-		return setInt(&f.status, value, 200, 599)
-	case "stall-after":
-		return setInt(&f.stallAfter, value, 0, math.MaxInt32)
-	case "cut-after":
-		return setInt(&f.cutAfter, value, 0, math.MaxInt32)
-	case "chunk":
-		return setInt(&f.chunk, value, 1, math.MaxInt32)
-	case "big":
-		return setInt(&f.bigKiB, value, 1, maxBig)
-	case "piece":
-		return setInt(&f.piece, value, 1, math.MaxInt32)
-	}
-	return false
-}
-
-func setInt(to *int, value string, least, most int) bool {
-	n, err := strconv.Atoi(value)
-	if err != nil || n < least || n > most {
-		return false
-	}
-	*to = n
-	return true
 }

@@ -68,8 +68,6 @@ func Kinds() []Kind {
 	}
 }
 
-func (k Kind) known() bool { return k == "" || slices.Contains(Kinds(), k) }
-
 // thinks reports whether answers with tool calls always come with reasoning.
 func (k Kind) thinks() bool { return k == KindKimi || k == KindDeepSeek }
 
