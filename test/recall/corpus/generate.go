@@ -169,7 +169,7 @@ func (a *author) place(s *scene, teller int) *telling {
 
 // draw chooses the values of a scene's pool slots. Except for noise, each value is used once in a conversation.
 func (a *author) draw(t *telling) bool {
-	for _, name := range t.scene.slots() {
+	for _, name := range slots(t.scene.parts) {
 		if pool, kept := strings.CutPrefix(name, "="); kept {
 			t.values[name] = a.keep(t.teller, pool)
 			continue
@@ -199,10 +199,10 @@ func (a *author) keep(who int, pool string) string {
 	return a.keeps[who][pool]
 }
 
-// slots returns the slots of a scene's lines, in order and without duplicates.
-func (s *scene) slots() []string {
+// slots returns the slots of some parts of a scene, in order and without duplicates.
+func slots(parts [][]line) []string {
 	var all []string
-	for _, p := range s.parts {
+	for _, p := range parts {
 		for _, line := range p {
 			for _, v := range line.variants {
 				for _, m := range slot.FindAllStringSubmatch(v, -1) {
@@ -238,23 +238,11 @@ func (a *author) dates(t *telling, part int, session time.Time) map[string]strin
 		day := session.AddDate(0, 0, soon.days)
 		v[name] = strings.ReplaceAll(soon.text, "{weekday}", a.weekdays[day.Weekday()])
 		v[name+"date"] = a.format(a.date, day)
-		if t.scene.says(part, name) {
+		if slices.Contains(slots(t.scene.parts[part:part+1]), name) {
 			v["until"] = max(v["until"], day.Format(time.DateOnly))
 		}
 	}
 	return v
-}
-
-// says reports whether a part of a scene has a slot.
-func (s *scene) says(part int, name string) bool {
-	for _, line := range s.parts[part] {
-		for _, v := range line.variants {
-			if strings.Contains(v, "{"+name+"}") {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 func (a *author) format(form string, day time.Time) string {
