@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	_ "embed" // the sample
 	"encoding/json"
 	"fmt"
 	"io"
@@ -39,11 +38,11 @@ func sampleProfile() profile {
 	return profile{name: "sample", seed: 6, rounds: []int{3, 25, 90, 40, 6}, compactAt: 130, compact: compaction{Keep: 6}, huge: []int{64}, scale: 0.25}
 }
 
-//go:embed sessions/sample.jsonl
-var sampleFile []byte
+// sample returns the shipped session, which is in sessions/sample.jsonl as well.
+func sample() ([]*session, error) { return written([]profile{sampleProfile()}) }
 
-// sample returns the shipped session.
-func sample() ([]*session, error) { return parse(bytes.NewReader(sampleFile), "sample") }
+// generated returns the sessions of the profiles.
+func generated(seed uint64) ([]*session, error) { return written(seeded(seed)) }
 
 // seeded returns the profiles for other sessions of the same shapes; with 0, those of the targets and the published figures.
 func seeded(seed uint64) []profile {
@@ -55,10 +54,10 @@ func seeded(seed uint64) []profile {
 	return all
 }
 
-// generated returns the sessions of the profiles, parsed like a recording.
-func generated(seed uint64) ([]*session, error) {
+// written returns the sessions of some profiles, parsed like a recording.
+func written(list []profile) ([]*session, error) {
 	var b bytes.Buffer
-	if err := writeSessions(&b, seeded(seed)); err != nil {
+	if err := writeSessions(&b, list); err != nil {
 		return nil, err
 	}
 	return parse(&b, "generated")
