@@ -106,17 +106,8 @@ func (x *Exchange) Next() ([]byte, error) {
 	}
 }
 
-// Length is the length that upstream announced, -1 if it did not, 0 where there is no body.
-func (x *Exchange) Length() int64 {
-	switch x.body.kind {
-	case bodyNone:
-		return 0
-	case bodySized:
-		return x.body.total
-	default:
-		return -1
-	}
-}
+// Length is the length that upstream announced, -1 if it did not, 0 where there is no body. It stays while the body is read.
+func (x *Exchange) Length() int64 { return x.body.size }
 
 // Ready reports whether a part of the body has arrived, so that Next will most likely not wait.
 func (x *Exchange) Ready() bool { return x.in.br != nil && x.in.br.Buffered() > x.consumed }

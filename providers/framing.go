@@ -35,7 +35,7 @@ type framing struct {
 	kind  bodyKind
 	state chunkState
 	first bool  // nothing of the body has been waited for yet
-	total int64 // of a sized body
+	size  int64 // of the body as the head says: 0 for none, -1 where that does not say
 	left  int64 // of a sized body, or of the chunk under way
 	extra int   // bytes of trailers so far
 }
@@ -47,11 +47,11 @@ func (f *framing) begin(head *Head, isHead bool) {
 	switch {
 	case isHead || code == fasthttp.StatusNoContent || code == fasthttp.StatusNotModified || code < fasthttp.StatusOK:
 	case length == chunkedLength:
-		f.kind = bodyChunked
+		f.kind, f.size = bodyChunked, -1
 	case length > 0:
-		f.kind, f.total, f.left = bodySized, int64(length), int64(length)
+		f.kind, f.size, f.left = bodySized, int64(length), int64(length)
 	case length < 0:
-		f.kind = bodyUntilClose
+		f.kind, f.size = bodyUntilClose, -1
 	}
 }
 

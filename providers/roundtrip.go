@@ -67,10 +67,10 @@ func (x *Exchange) allHere(answer *Head, isHead bool) bool {
 	if f.ended() {
 		return true
 	}
-	if f.kind != bodySized || f.total > int64(x.in.br.Size()) || bytes.HasPrefix(answer.mimeType, []byte("text/event-stream")) {
+	if f.kind != bodySized || f.size > int64(x.in.br.Size()) || bytes.HasPrefix(answer.mimeType, []byte("text/event-stream")) {
 		return false
 	}
-	_, err := x.in.br.Peek(int(f.total))
+	_, err := x.in.br.Peek(int(f.size))
 	return err == nil
 }
 

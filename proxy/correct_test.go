@@ -851,6 +851,22 @@ func TestLargeRefusalPasses(t *testing.T) {
 	}
 }
 
+// TestLargeRefusalIsWhole: a refusal that is larger than one that is read reaches the client whole, too, if all of it comes at once.
+func TestLargeRefusalIsWhole(t *testing.T) {
+	t.Parallel()
+	text := strings.Repeat("tools ", refusalLimit/6+1)
+	for name, framing := range map[string]string{
+		"sized":   fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(text), text),
+		"chunked": "Transfer-Encoding: chunked\r\n\r\n" + chunk(text) + chunk(""),
+	} {
+		answer := "HTTP/1.1 400 No\r\nContent-Type: text/plain\r\n" + framing
+		r := start(t, rigOptions{upstream: answering(t, func(*http.Request, []byte) string { return answer }), memory: newBook().begin})
+		if got := bodyText(t, ask(t, r, plainChat)); got != text {
+			t.Errorf("%s: %d bytes of %d", name, len(got), len(text))
+		}
+	}
+}
+
 // TestRefusalsOfLength: servers have words of their own for a request that is longer than their model's context.
 func TestRefusalsOfLength(t *testing.T) {
 	t.Parallel()
