@@ -110,10 +110,10 @@ func (a *attempt) correct(head *providers.Head) (*correction, error) {
 	return c, nil
 }
 
-// correctRound is correct for a later round of an answer, whose refusal was read with err. The client may have seen the rounds
-// before it, but nothing of this one. Layers' tools stay, since the model has called one.
+// correctRound is correct for a later round of an answer, whose refusal readRefusal has returned with err. The client may have
+// seen the rounds before it, but nothing of this one. Layers' tools stay, since the model has called one.
 func (a *attempt) correctRound(head *providers.Head, body []byte, err error) *correction {
-	if err != nil || a.corrected || !correctable(head) || len(body) > refusalLimit || len(head.ContentEncoding()) > 0 {
+	if err != nil || a.corrected || !correctable(head) || body == nil || len(head.ContentEncoding()) > 0 {
 		return nil
 	}
 	r := newRefusal(head.Status(), body)

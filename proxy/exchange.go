@@ -316,6 +316,9 @@ func (x *exchange) replyWhole() error {
 	case errors.Is(err, errRefused):
 		a.report()
 		x.replyRefusal()
+		if x.attempt.refusal == nil { // it is too large to be read, and passes as it arrives
+			return x.startStream(nil, x.attempt.upstream.Length())
+		}
 		return nil
 	case isLarge(err) && !a.isJudged():
 		x.stream.whole = &wholeBody{tooBig: true}

@@ -20,11 +20,11 @@ import (
 type refusal struct {
 	status int
 	body   []byte
-	text   string // of the body, in lower case
+	text   string // of the body, in lower case, as far as refusalLimit
 }
 
 func newRefusal(status int, body []byte) *refusal {
-	return &refusal{status, body, strings.ToLower(string(body))}
+	return &refusal{status, body, strings.ToLower(string(body[:min(len(body), refusalLimit)]))}
 }
 
 // refusalLimit is the size in bytes up to which a refusal is read. After a longer one no other shape is tried.

@@ -32,8 +32,8 @@ func (r *rounds) goOn(stream bool, head *providers.Head) error {
 		return err
 	}
 	if head.Status() >= fasthttp.StatusMultipleChoices {
-		body, err := a.readAll()
-		tooLong := a.out.learnLength(newRefusal(head.Status(), body))
+		body, err := a.readRefusal()
+		tooLong := body != nil && a.out.learnLength(newRefusal(head.Status(), body))
 		busy := head.Status() == fasthttp.StatusTooManyRequests // as in attempt.correct
 		if tooLong && !busy && !a.corrected && a.req.turn.shaper.Shorten(a.out.lesson(aboutContext).tokens) {
 			a.corrected = true
@@ -101,7 +101,8 @@ func (r *rounds) deny(reason string) *Error {
 var errRefused = errors.New("upstream refuses to go on")
 
 // refused handles a later round that upstream answers with an error. If the answer is not streamed, the client gets that
-// answer with its headers, such as rate limits. Of a stream the head was sent already, so only the error event shows it.
+// answer with its headers, such as rate limits; the body is nil for one that was not read. Of a stream the head was sent already,
+// so only the error event shows it.
 func (r *rounds) refused(head *providers.Head, stream bool, body []byte, err error) error {
 	a := r.answer.attempt
 	if stream {

@@ -3,6 +3,7 @@ package proxy
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -291,6 +292,41 @@ func TestSecondCallFails(t *testing.T) {
 				t.Errorf("kept %q, want %q", kept, tc.kept)
 			}
 		})
+	}
+}
+
+// TestLargeRefusalOfSecondCall: a refusal that is larger than one that is read teaches nothing, and the client gets all of it.
+func TestLargeRefusalOfSecondCall(t *testing.T) {
+	for name, size := range map[string]int{"more than is read": refusalLimit + 1, "more than is buffered": foldLimit + 1} {
+		for _, chunked := range []bool{false, true} {
+			text := "prompt is too long: 9000 tokens > 8192 maximum" + strings.Repeat("\n<p>", size/4)
+			page := fmt.Sprintf("HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n%s", len(text), text)
+			if chunked {
+				page = "HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/html\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk(text) + chunk("")
+			}
+			u := &refuser{refuse: func(body string) string {
+				if strings.Contains(body, "go on") {
+					return page
+				}
+				return sized(wholeHidden)
+			}}
+			m := goesOn(t)
+			r := start(t, rigOptions{upstream: answering(t, u.answer), memory: func(ctx context.Context, c memory.Call) (*turn, error) {
+				turn, err := m.begin(ctx, c)
+				turn.shaper = shapes{turn, turn.shaper.Sent, 9000}
+				return turn, err
+			}})
+			resp := ask(t, r, plainChat)
+			if got := bodyText(t, resp); resp.StatusCode != http.StatusBadGateway || resp.Header.Get("Content-Type") != "text/html" || got != text {
+				t.Errorf("%s, chunked %t: %d, %d bytes of %d", name, chunked, resp.StatusCode, len(got), len(text))
+			}
+			if end := await(t, m.answers, "commit"); end.HTTPStatus != http.StatusBadGateway || len(end.Reply.Choices) > 0 {
+				t.Errorf("%s, chunked %t: committed %d with %d choices", name, chunked, end.HTTPStatus, len(end.Reply.Choices))
+			}
+			if sent := len(u.sent()); sent != 2 || !r.lessons.none() {
+				t.Errorf("%s, chunked %t: %d requests, learnt something: %t", name, chunked, sent, !r.lessons.none())
+			}
+		}
 	}
 }
 
