@@ -27,6 +27,7 @@ const (
 	countWord                      // value is a small number in words
 	timeOfDay                      // morning, tonight
 	spanWord                       // since, until, recently: of time, without a date
+	behindWord                     // last or next behind its noun, as in "la semaine dernière": value -1 or 1
 )
 
 // Units of time, as dateWord.value.
@@ -72,9 +73,15 @@ var dateWords = sync.OnceValue(func() map[string]dateWord {
 	list(monthName, 1, "januar/janvier/enero februar/février/febrero märz/mars/marzo avril/abril mai/mayo juni/juin/junio juli/juillet/julio août/agosto "+
 		"septembre/septiembre oktober/octobre/octubre novembre/noviembre dezember/décembre/diciembre")
 	list(dayWord, -2, "vorgestern/anteayer gestern/hier/ayer heute/hoy morgen/demain/mañana übermorgen")
-	list(spanWord, 0, "tag/tage/tagen/woche/wochen/monat/monate/monaten/jahr/jahre/jahren/montag/dienstag/mittwoch/donnerstag/freitag/samstag/sonntag/"+
-		"jour/jours/semaine/semaines/mois/année/années/lundi/mardi/mercredi/jeudi/vendredi/samedi/dimanche/día/días/semana/semanas/mes/meses/año/años/"+
-		"lunes/martes/miércoles/jueves/viernes/sábado/domingo")
+	list(weekday, 0, "sonntag/dimanche/domingo montag/lundi/lunes dienstag/mardi/martes mittwoch/mercredi/miércoles donnerstag/jeudi/jueves "+
+		"freitag/vendredi/viernes samstag/samedi/sábado")
+	list(unit, 0, "tag/tage/tagen/jour/jours/día/días woche/wochen/semaine/semaines/semana/semanas wochenende "+
+		"monat/monate/monaten/mois/mes/meses jahr/jahre/jahren/année/années/año/años")
+	list(lastWord, 0, "letzte/letzten/letztes/vorige/vorigen/voriges/vergangene/vergangenen")
+	list(nextWord, 0, "nächste/nächsten/nächstes/próximo/próxima")
+	list(thisWord, 0, "diese/diesen/dieses/cette/esta/este")
+	list(behindWord, -1, "dernier/dernière/passé/passée/pasado/pasada")
+	list(behindWord, 1, "prochain/prochaine")
 
 	// Chinese and Japanese, two characters at a time: that a time is named. Which one, eastern reads.
 	list(spanWord, 0, "前天/昨天/昨日/昨晚/昨夜/今天/今日/今晚/明天/明日/后天/後天/周末/週末/曜日/礼拜/個月/个月/星期/周前/天前/年前/月前/上周/下周/去年/今年/明年/先週/来週/先月/来月/来年")
@@ -218,8 +225,17 @@ func (r dateReader) dateAt(i int) (d span, n int, ok bool) {
 			return d, 0, false
 		}
 		return oneDay(r.today + int32(t.date.value)), 1, true
-	case lastWord, nextWord, thisWord:
-		return r.relative(i)
+	case lastWord:
+		return r.relative(-1, r.kindAt(i+1))
+	case thisWord:
+		return r.relative(0, r.kindAt(i+1))
+	case nextWord:
+		return r.relative(1, r.kindAt(i+1))
+	case unit, weekday:
+		if behind := r.kindAt(i + 1); behind.kind == behindWord {
+			return r.relative(int32(behind.value), t.date)
+		}
+		return d, 0, false
 	case countWord:
 		return r.counted(i, int32(t.date.value))
 	case 0:
@@ -262,12 +278,18 @@ func (r dateReader) monthDate(i int) (d span, n int, ok bool) {
 		return oneDay(dayAt(int(year), month, int(date))), 3, true
 	case isDate(date):
 		return nearestDate(month, int(date), r.today), 2, true
-	case !r.tokens[i].upper, r.tokens[i].opens && (month == time.May || month == time.March):
-		return d, 0, false // may and march are verbs as well
+	case r.isVerb(i) && (!r.tokens[i].upper || r.tokens[i].opens):
+		return d, 0, false
 	}
 	d = nearestMonth(month, r.today)
 	d.yearless = true
 	return d, 1, true
+}
+
+// isVerb reports whether the name of a month is a verb as well: may, march.
+func (r dateReader) isVerb(i int) bool {
+	w := string(r.text(&r.tokens[i]))
+	return w == "may" || w == "march"
 }
 
 // dayFirst reads a date with the day before the month.
@@ -309,22 +331,14 @@ func nearestMonth(month time.Month, today int32) span {
 
 func distance(a, b int32) int32 { return max(a-b, b-a) }
 
-// relative reads "last week", "next month", "this Friday", "last summer" and the like.
-func (r dateReader) relative(i int) (d span, n int, ok bool) {
+// relative reads "last week", "next month", "this Friday", "last summer" and the like, of two tokens; step is -1 for last and 1 for
+// next.
+func (r dateReader) relative(step int32, next dateWord) (d span, n int, ok bool) {
 	if r.today == 0 {
 		return d, 0, false
 	}
-	step := int32(0)
-	switch r.tokens[i].date.kind {
-	case lastWord:
-		step = -1
-	case nextWord:
-		step = 1
-	default:
-	}
 	year, month, _ := dateOf(r.today)
 	monday := mondayOf(r.today)
-	next := r.kindAt(i + 1)
 	switch next.kind {
 	case unit:
 		switch next.value {

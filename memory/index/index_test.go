@@ -190,6 +190,29 @@ func TestQuestionsForADay(t *testing.T) {
 	})
 }
 
+// TestQuestionsForADayInOtherLanguages is the same in German, French and Spanish.
+func TestQuestionsForADayInOtherLanguages(t *testing.T) {
+	ix := said(
+		"a 2026-11-16 user: Kjell hat mir eine Übung gezeigt.",
+		"b 2026-11-22 user: J'ai couru dix kilomètres.",
+		"c 2026-11-10 user: Compré una bicicleta.",
+		"d 2026-10-13 user: Nous avons mangé chez Ana.",
+		"e 2026-06-10 user: Luna estuvo enferma.",
+	)
+	askOnMonday(t, ix, map[string][]string{
+		"Was habe ich letzte Woche gemacht?":         {"0", "1"},
+		"Was habe ich am Sonntag gemacht?":           {"1"},
+		"Was habe ich letzten Sonntag gemacht?":      {"1"},
+		"Qu'est-ce que j'ai fait dimanche ?":         {"1"},
+		"Qu'est-ce que j'ai fait dimanche dernier ?": {"1"},
+		"¿Qué hice la semana pasada?":                {"0", "1"},
+		"¿Qué hice el mes pasado?":                   {"3"},
+		"¿Qué hice en junio?":                        {"4"},
+		"Qu'est-ce que j'ai fait en juin ?":          {"4"},
+		"what did i do in june?":                     {"4"},
+	})
+}
+
 // askOnMonday asks each question on 2026-11-23 and wants these turns, in any order.
 func askOnMonday(t *testing.T, ix *index.Index, wants map[string][]string) {
 	t.Helper()

@@ -160,7 +160,7 @@ func (q *question) known() float32 { return q.familiar / max(q.familiar+q.strang
 // ofDay are words that ask for a day as a whole.
 var ofDay = sync.OnceValue(func() WordSet {
 	return Words("tell told remind recap summarize summarise list talk talked talking discuss discussed mention mentioned speak spoke chat chatted happen happened happens conversation conversations " +
-		"plan plans planned schedule scheduled calendar appointment appointments gemacht gesprochen erzählt passiert geredet vor habe hatte fait dit parlé passé hice hicimos dije hablamos pasó")
+		"plan plans planned schedule scheduled calendar appointment appointments gemacht gesprochen erzählt passiert geredet vor habe hatte fait dit parlé passé quest jai hice hicimos dije hablamos pasó")
 })
 
 // onlyDates reports whether a text has no word but those of its dates, stop words and those that ask for a day. A weekday that
@@ -178,7 +178,7 @@ func (s *scanner) onlyDates(today int32, spans []span) ([]span, bool) {
 	for i := range s.tokens {
 		switch t := &s.tokens[i]; {
 		case t.stop, t.inDate, ofDay()[string(s.stem(t))]:
-		case t.date.kind == weekday && s.text(t)[t.to-t.from-1] != 's': // on Sundays is no date
+		case t.date.kind == weekday && !s.plural(t): // on Sundays is no date
 			weekdays = append(weekdays, int32(t.date.value))
 		default:
 			return spans, false
@@ -188,6 +188,12 @@ func (s *scanner) onlyDates(today int32, spans []span) ([]span, bool) {
 		spans = append(spans, lastWeekday(weekdays[0], today))
 	}
 	return spans, len(spans) > 0
+}
+
+// plural reports whether a day of the week is an English plural.
+func (s *scanner) plural(t *token) bool {
+	w, isPlural := strings.CutSuffix(string(s.text(t)), "s")
+	return isPlural && dateWords()[w].kind == weekday
 }
 
 // ofDate reports whether a turn answers a question for dates: it was said on one of them, before today, or speaks of one.
