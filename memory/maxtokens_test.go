@@ -118,3 +118,20 @@ func TestTokensCountTheWholeRequest(t *testing.T) {
 	}
 	turn.Commit(answer(t, "a:3"))
 }
+
+// TestTextTokens: only texts count that a model reads in any case.
+func TestTextTokens(t *testing.T) {
+	t.Parallel()
+	o := coached(t)
+	o.Price = func(_ string, it wire.Item) int { return len(it.Text()) }
+	l := newLab(t, o)
+	text := strings.Repeat("x", 100)
+	turn := l.beginJSON(memory.Call{}, `{"role":"user","content":[{"type":"text","text":"`+text+`"},{"type":"image_url","image_url":{"url":"data:,`+text+`"}}]},`+
+		`{"role":"assistant","content":"<think>`+text+`</think>`+text+`","reasoning_content":"`+text+`"},{"role":"user","content":"on"}`, "")
+	if got := turn.TextTokens(0); got != 202 {
+		t.Errorf("%d tokens", got)
+	}
+	if got := turn.TextTokens(202); got != 0 {
+		t.Errorf("%d tokens are more than 202", got)
+	}
+}

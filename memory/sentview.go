@@ -21,6 +21,24 @@ func (t *Turn) Tokens() int {
 	return t.price(t.resolved(items)) + t.price(t.instructions()) + t.toolTokens(t.Tools)
 }
 
+// TextTokens returns how many tokens the texts of the view have, if these are more than a number, else 0. A model reads these in any
+// case; of thoughts, pictures and files servers leave some out, or count others.
+func (t *Turn) TextTokens(moreThan int) (n int) {
+	const leastBytes = 3 // of a token, on average
+	if t.shape.Price == nil || bytesOf(t.View) <= leastBytes*moreThan {
+		return 0
+	}
+	for _, it := range t.View {
+		if text := it.Said(); text != "" {
+			n += t.shape.Price(t.call.Request.Model(), wire.NewMessage(t.call.Request.Dialect, wire.User, text))
+		}
+	}
+	if n <= moreThan {
+		return 0
+	}
+	return n
+}
+
 // room returns how many of the tokens that the model takes are left beside the definitions of tools.
 func (t *Turn) room() int {
 	var definitions [][]byte

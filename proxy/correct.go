@@ -229,6 +229,23 @@ func (o *outgoing) learnLength(r *refusal) bool {
 	return true
 }
 
+// noteCut logs, once an hour for each caller and model, that upstream has counted less than half of the text that it was sent: some
+// servers cut a request that is longer than their context, and do not refuse it. This teaches nothing, since others may leave out
+// of the count what they had in a cache.
+func (o *outgoing) noteCut(usage []byte) {
+	const margin = 1000 // below which counts say little
+	u := wire.ParseUsage(usage)
+	counted := int(u.Input + u.Cached)
+	if counted == 0 {
+		return
+	}
+	sent := o.req.turn.shaper.TextTokens(2*counted + margin)
+	if s := o.req.s; sent > 0 && s.lessons.once(o.lessonKey(aboutCuts), s.now()) {
+		s.log.Warn("upstream has counted less than half of the tokens that it was sent; it may cut requests that are longer than its context",
+			"provider", o.provider.Name(), "model", bounded(o.modelName()), "sent", sent, "counted", counted)
+	}
+}
+
 // leastTokens is the least that learnLength leaves of a request: a question, its system prompt and a little more.
 const leastTokens = 250
 
@@ -455,6 +472,7 @@ const (
 	aboutItems    = "items"    // per session, as each has its own items
 	aboutOrder    = "order"    // as for tools, and per kind of refusal (see orderOf)
 	aboutFailures = "failures" // as for the order, and per session
+	aboutCuts     = "cuts"     // per model; only that it was logged
 )
 
 // lesson returns what is known about the provider and the model of the attempt.

@@ -971,6 +971,42 @@ func TestFiguresOfRefusals(t *testing.T) {
 	}
 }
 
+// TestCutsAreLogged: some servers cut what is longer than their context and do not say so, but they count what is left.
+func TestCutsAreLogged(t *testing.T) {
+	const said = "upstream has counted less than half of the tokens"
+	counts := func(usage string) string { return strings.TrimSuffix(chatAnswer, "}") + `,"usage":` + usage + "}" }
+	for _, test := range []struct {
+		name, answer string
+		want         int // lines in the log, of two requests within an hour and one after it
+	}{
+		{"cut", sized(counts(`{"prompt_tokens":4000,"completion_tokens":9}`)), 2},
+		{"cut, streamed", eventHead + chunk(strings.Join(chatEvents, "")+"data: "+`{"choices":[],"usage":{"prompt_tokens":4000}}`+"\n\n"+chatDone) + "0\r\n\r\n", 2},
+		{"whole", sized(counts(`{"prompt_tokens":9500}`)), 0},
+		{"in other tokens", sized(counts(`{"prompt_tokens":5000}`)), 0},
+		{"without what was cached", sized(counts(`{"prompt_tokens":200,"prompt_tokens_details":{"cached_tokens":9000}}`)), 0},
+		{"uncounted", sized(chatAnswer), 0},
+		{"refused", refused(400, `{"error":{"message":"no"},"usage":{"prompt_tokens":1}}`), 0},
+	} {
+		u, b := &refuser{now: time.Now()}, newBook()
+		u.refuse = func(string) string { return test.answer }
+		r := start(t, rigOptions{upstream: answering(t, u.answer), now: u.clock, memory: func(ctx context.Context, c memory.Call) (*turn, error) {
+			turn, err := b.begin(ctx, c)
+			turn.shaper = shapes{turn, turn.shaper.Sent, 10000}
+			return turn, err
+		}})
+		for i := range 3 {
+			if i == 2 {
+				u.pass(time.Hour)
+			}
+			bodyText(t, ask(t, r, plainChat))
+		}
+		r.stop(t)
+		if got := strings.Count(r.log.String(), said); got != test.want {
+			t.Errorf("%s: %d lines, want %d\n%s", test.name, got, test.want, r.log)
+		}
+	}
+}
+
 // TestLessonsAreBounded: callers can name models without end. What other tenants, and the tenant itself, still use stays.
 func TestLessonsAreBounded(t *testing.T) {
 	t.Parallel()

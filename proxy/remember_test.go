@@ -95,6 +95,13 @@ func (f shapes) Sent(s view.Shape) view.Sent { return f.sent(s) }
 func (f shapes) Shorten(int) bool            { return false }
 func (f shapes) Tokens() int                 { return f.tokens }
 
+func (f shapes) TextTokens(moreThan int) int {
+	if f.tokens > moreThan {
+		return f.tokens
+	}
+	return 0
+}
+
 func (f shapes) Record(_ view.Shape, sent view.Sent) memory.Summary {
 	summary := f.turn.summary
 	summary.Repaired = sent.Repaired

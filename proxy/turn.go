@@ -29,6 +29,7 @@ type turn struct {
 		Sent(s view.Shape) view.Sent
 		Record(s view.Shape, sent view.Sent) memory.Summary
 		Tokens() int
+		TextTokens(moreThan int) int
 		Shorten(maxTokens int) bool
 	}
 	ender interface {
