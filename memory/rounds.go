@@ -94,11 +94,11 @@ func (rs *rounds) review(ctx context.Context, t *Turn, r wire.Reply) Next {
 	goesOn := len(round.hidden) > 0 && round.visible == 0 && rs.n < maxRounds
 	verdict := layer.Verdict{}
 	if !goesOn || rs.run.HoldsResponse() { // what it says is released before the next one comes
-		verdict = rs.run.ReviewResponse(ctx, rs.response())
+		verdict = rs.reviewResponse(ctx, rs.response())
 	}
 	if rs.run.HoldsResponse() {
 		for _, choice := range r.Choices[1:] { // a client can ask for several, and reads them all
-			if other := rs.run.ReviewResponse(ctx, rs.responseOf(choice)); other.Action > verdict.Action {
+			if other := rs.reviewResponse(ctx, rs.responseOf(choice)); other.Action > verdict.Action {
 				verdict = other
 			}
 		}
@@ -181,7 +181,7 @@ func (r *round) hiddenPlace(behind int) *hiddenPlace {
 }
 
 // judge asks the reviewers about every call, and runs the calls of layers' tools. A call that some clients read under
-// another name (see wire.Reply) is judged under each. again has the items as upstream accepts them again, nil for others.
+// another name (wire.Reply, toolbox.Meant) is judged under each. again has the items as upstream accepts them again, nil for others.
 func (rs *rounds) judge(ctx context.Context, items []wire.Item, again []*wire.Item, otherNames map[int][]string) *round {
 	r := &round{hidden: make(map[string]bool)}
 	var reasoning []wire.Item
@@ -237,9 +237,14 @@ func (rs *rounds) judge(ctx context.Context, items []wire.Item, again []*wire.It
 // call is the result of a call that the client does not see, if it is one.
 func (rs *rounds) call(ctx context.Context, c wire.Call, call layer.ToolCall, otherNames ...string) (result string, hide bool) {
 	verdict := rs.run.ReviewCall(ctx, call)
+	others := rs.run.Meant(call.Name)
 	for _, other := range otherNames {
+		other = strings.TrimSpace(other)
+		others = append(append(others, other), rs.run.Meant(other)...)
+	}
+	for _, other := range others {
 		if verdict.Action == layer.Allow {
-			verdict = rs.run.ReviewCall(ctx, rs.run.Named(call, strings.TrimSpace(other)))
+			verdict = rs.run.ReviewCall(ctx, rs.run.Named(call, other))
 		}
 	}
 	switch {
@@ -253,6 +258,22 @@ func (rs *rounds) call(ctx context.Context, c wire.Call, call layer.ToolCall, ot
 		return rs.run.RunTool(ctx, call), true
 	}
 	return "", false
+}
+
+// reviewResponse judges an answer as the model wrote it, and then with the client's tools that its calls mean.
+func (rs *rounds) reviewResponse(ctx context.Context, r *layer.Response) layer.Verdict {
+	verdict := rs.run.ReviewResponse(ctx, r)
+	meant, changed := *r, false
+	meant.Calls = slices.Clone(r.Calls)
+	for i, c := range r.Calls {
+		if names := rs.run.Meant(c.Name); len(names) > 0 {
+			meant.Calls[i].Name, changed = names[0], true
+		}
+	}
+	if changed && verdict.Action == layer.Allow {
+		return rs.run.ReviewResponse(ctx, &meant)
+	}
+	return verdict
 }
 
 // guide adds guidance. The model's answer stays in its view, without calls that will not be answered.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 
 	"remora/memory/layer"
 	"remora/memory/layer/schema"
@@ -81,14 +82,26 @@ func (r *toolbox) find(name string) (*tool, *layerRun) {
 	return nil, nil
 }
 
-// spelling returns what the names that models make of one name have in common: they write functions.a_b for a-b, or change the case.
+// spelling returns what the names that models make of one name have in common: they write functions.a_b for a-b, change the case,
+// and leave white space, invisible characters or marks of their chat template around or behind it.
 func spelling(name string) string {
+	name, _, _ = strings.Cut(strings.ToLower(layer.Shown(name)), "<|")
+	name = strings.TrimFunc(name, func(c rune) bool { return unicode.IsSpace(c) || unicode.IsControl(c) })
 	return strings.Map(func(c rune) rune {
 		if c == '-' || c == '/' || c == '.' {
 			return '_'
 		}
 		return c
-	}, strings.TrimPrefix(strings.ToLower(name), "functions."))
+	}, strings.TrimPrefix(name, "functions."))
+}
+
+// Meant returns the names of the client's tools that a name spells in another way: like Remora, clients may take it for one of them.
+func (r *toolbox) Meant(name string) []string {
+	if slices.Contains(r.turn.Tools, name) {
+		return nil
+	}
+	spelled := spelling(name)
+	return slices.DeleteFunc(slices.Clone(r.turn.Tools), func(own string) bool { return spelling(own) != spelled })
 }
 
 // Owns reports whether a call of this name is for RunTool: layerid_function in any spelling, or the function alone if it is no other

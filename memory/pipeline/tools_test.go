@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"remora/memory/layer"
 	"remora/wire"
@@ -84,8 +85,8 @@ func TestClientToolsWin(t *testing.T) {
 	if diff := cmp.Diff(want, r.Definitions(dialects.Chat)); diff != "" || !r.Owns("wm_f") || !r.Owns("wm/f") || r.Owns("g") {
 		t.Errorf("definitions: %s", diff)
 	}
-	for _, name := range []string{"wm_f", "wm/f", "f", "functions.wm_f", "WM.F", "functions.f"} {
-		if c := r.Named(layer.ToolCall{}, name); c.Name != "wm_f" || !c.OfLayer {
+	for _, name := range []string{"wm_f", "wm/f", "f", "functions.wm_f", "WM.F", "functions.f", " wm_f", "wm_f\n", "wm\u200b_f", "wm_f\x00", "wm_f<|channel|>json"} {
+		if c := r.Named(layer.ToolCall{}, name); c.Name != "wm_f" || !c.OfLayer || !r.Owns(name) {
 			t.Errorf("layers see %q as %+v", name, c)
 		}
 	}
@@ -101,6 +102,20 @@ func TestClientToolsWin(t *testing.T) {
 	of.Tools = nil
 	if r = begin(t, build(t, Options{}, l, at("other", 2, every(new([]string), "other")), at("third", 3, every(new([]string), "third"))), of, nil); r.Owns("f") {
 		t.Error("one of several tools of a name is taken")
+	}
+}
+
+func TestMeant(t *testing.T) {
+	of := turn()
+	of.Tools = []string{"delete_file", "getUser", "get-user", "GETUSER"}
+	r := begin(t, build(t, Options{}, at("wm", 1, every(new([]string), "wm"))), of, nil)
+	for name, want := range map[string][]string{
+		"delete_file": nil, "functions.delete_file": {"delete_file"}, "Delete-File": {"delete_file"}, " delete_file<|call|>": {"delete_file"},
+		"delete_files": nil, "": nil, "<|call|>": nil, "getuser": {"getUser", "GETUSER"}, "getUser": nil, "Get_User": {"get-user"},
+	} {
+		if diff := cmp.Diff(want, r.Meant(name), cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%q: %s", name, diff)
+		}
 	}
 }
 
