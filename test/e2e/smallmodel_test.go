@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -14,7 +16,9 @@ import (
 // smallModel is an upstream whose model has a short context. Its tokens are not those that Remora estimates.
 type smallModel struct {
 	context int
-	refusal string // its words for the numbers of the tokens of a request and of the context
+	refusal string // its words for the numbers of the tokens of a request and of the context; without any it drops the oldest messages
+
+	last string // the messages that the model got
 
 	mu      sync.Mutex
 	prompts []int // tokens of the requests that were accepted
@@ -37,6 +41,11 @@ func (m *smallModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")
+	for m.refusal == "" && tokens > m.context && len(req.Messages) > 1 {
+		tokens -= 4 + len(req.Messages[0])/3
+		req.Messages = req.Messages[1:]
+	}
+	m.last = fmt.Sprintf("%s", req.Messages)
 	if tokens > m.context {
 		m.refused++
 		w.WriteHeader(http.StatusBadRequest)
@@ -45,7 +54,7 @@ func (m *smallModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	m.prompts = append(m.prompts, tokens)
 	answer := strings.Repeat("Noted: the bicycle of Marieke stands in Rotterdam. ", 5)
-	_, _ = fmt.Fprintf(w, `{"id":"c","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":%q},"finish_reason":"stop"}]}`, answer)
+	_, _ = fmt.Fprintf(w, `{"id":"c","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":%q},"finish_reason":"stop"}],"usage":{"prompt_tokens":%d,"completion_tokens":60}}`, answer, tokens)
 }
 
 // TestSmallModels: with the shipped configuration, no client sees that a model with a short context refuses its session, and from the
@@ -97,5 +106,53 @@ func TestSmallModels(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// TestServersThatCut: a server that drops what is longer than its context, as Ollama does, makes its model forget, which the log says.
+// With the policy of docs/layers.md Remora cuts earlier, and its layers bring back what is asked for.
+func TestServersThatCut(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/layers.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(page), "## A policy for a small context")
+	_, section, _ = strings.Cut(section, "policy: ")
+	policy, section, _ := strings.Cut(section, "\n  layers:\n")
+	layers, _, _ := strings.Cut(section, "\n```")
+	layers = "[" + strings.ReplaceAll(strings.TrimPrefix(layers, "    - "), "\n    - ", ", ") + "]"
+	for name, s := range map[string]setup{
+		"as shipped":      {},
+		"with the policy": {memory: "policy: " + policy, layers: layers},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := &smallModel{context: 8192}
+			up := httptest.NewServer(m)
+			t.Cleanup(up.Close)
+			s.upstream = up.URL
+			g := gateTo(t, s)
+			ask := func(question string) {
+				r := g.ask(t, "chat/completions", fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":%q}]}`, question), "X-Session-Id: s")
+				if r.status != http.StatusOK {
+					t.Fatalf("status %d: %s", r.status, r.body)
+				}
+			}
+			ask("My dog is called Rex, and the database listens at db-main.internal:5433.")
+			for i := range 120 {
+				ask(fmt.Sprintf("In week %d I met %s", i, strings.Repeat("Ana, Tom and Oscar at the harbour. ", 10)))
+			}
+			ask("What is my dog called, and where does the database listen?")
+
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			knows := strings.Contains(m.last, "Rex") && strings.Contains(m.last, "db-main.internal:5433")
+			warned := strings.Contains(g.proxy.Log(), "upstream has counted less than half of the tokens that it was sent")
+			largest := slices.Max(m.prompts)
+			if cuts := s.layers == ""; knows == cuts || warned != cuts || !cuts && largest > m.context-1024 {
+				t.Errorf("the model knows what it is asked: %v, the log warns: %v, the largest prompt has %d tokens", knows, warned, largest)
+			}
+		})
 	}
 }
