@@ -22,6 +22,9 @@ func helperPrompt(req *wire.Request, in *incoming) string {
 			return ""
 		}
 	}
+	if wantsOneToken(req) {
+		return "probe"
+	}
 	mentions := func(it wire.Item) bool { return helperprompt.Mentions(it.Raw) }
 	if !helperprompt.Mentions(req.Instructions()) && !slices.ContainsFunc(in.system, mentions) && !slices.ContainsFunc(in.items, mentions) {
 		return ""
@@ -32,6 +35,11 @@ func helperPrompt(req *wire.Request, in *incoming) string {
 		said.WriteByte('\n')
 	}
 	return helperprompt.Kind(systemText(req, in), said.String())
+}
+
+// wantsOneToken reports whether an answer is limited to one token: a client tests its key or the quota.
+func wantsOneToken(req *wire.Request) bool {
+	return slices.ContainsFunc([]string{"max_tokens", "max_completion_tokens"}, func(member string) bool { return string(req.Member(member)) == "1" })
 }
 
 // retitles returns the kind of a helper's request with its order in the instructions, followed by a known history without new
