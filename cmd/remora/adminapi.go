@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -14,6 +15,7 @@ import (
 
 	"remora/admin"
 	"remora/cache"
+	"remora/cache/encrypted"
 	"remora/memory"
 	"remora/proxy"
 	"remora/telemetry"
@@ -161,8 +163,8 @@ func (o *adminAPI) complete(w http.ResponseWriter, r *http.Request) {
 const readyWait = 500 * time.Millisecond
 
 // ready returns an error if this process should get no requests: it is stopping, it would refuse them, turns would be lost, or the
-// store has refused its account since the start. The last is a mistake in store.url and not an outage: with it a rollout stops, and
-// the processes before it go on serving.
+// store has refused its account or its keys since the start. The last is a mistake and not an outage: with it a rollout stops, and the
+// processes before it go on serving.
 func (o *adminAPI) ready() error {
 	if o.stopping.Load() {
 		return errors.New("stopping")
@@ -181,8 +183,8 @@ func (o *adminAPI) ready() error {
 	case o.closed:
 		return errors.New("the store does not answer, and memory.on_store_error is closed")
 	}
-	if errors.Is(err, cache.ErrDenied) && !o.storage.accepted.Load() {
-		return errors.New("the store has refused the account of store.url since the start")
+	if !o.storage.accepted.Load() && (errors.Is(err, cache.ErrDenied) || errors.Is(err, encrypted.ErrMismatch)) {
+		return fmt.Errorf("the store has refused this process since the start: %w", err)
 	}
 	if o.storage.queue == nil {
 		return errors.New("the store does not answer, and there is no spool")

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"remora/cache"
+	"remora/cache/encrypted"
 	"remora/cache/spool"
 )
 
@@ -31,6 +32,7 @@ func (f filled) Len() (records int, bytes int64)                        { return
 func TestReady(t *testing.T) {
 	t.Parallel()
 	away, denied := errors.New("connection refused"), fmt.Errorf("%w: WRONGPASS", cache.ErrDenied)
+	otherKeys := fmt.Errorf("store.encryption: %w", encrypted.ErrMismatch)
 	part := &cache.Error{Fault: cache.FaultShard, Shards: []string{"a:1"}, Err: away}
 	const most = 1000
 	for _, c := range []struct {
@@ -50,6 +52,7 @@ func TestReady(t *testing.T) {
 		{"closed", away, true, 0, "memory.on_store_error"},
 		{"closed, refused", denied, true, 0, "store.url"},
 		{"refused after it was accepted, spooling", denied, false, 0, ""},
+		{"other keys after they were right, spooling", otherKeys, false, 0, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := &adminAPI{storage: &storage{Store: pinged{err: c.store}}, closed: c.closed, spool: spoolOptions{MaxBytes: most}}
@@ -63,6 +66,11 @@ func TestReady(t *testing.T) {
 			}
 			if (have == "") != (c.want == "") || !strings.Contains(have, c.want) {
 				t.Errorf("have %q, want %q", have, c.want)
+			}
+			if o.storage.accepted.Store(false); errors.Is(c.store, cache.ErrDenied) || errors.Is(c.store, encrypted.ErrMismatch) {
+				if err := o.ready(); err == nil {
+					t.Error("ready, though the store has refused it since the start")
+				}
 			}
 		})
 	}
