@@ -270,7 +270,7 @@ func TestAccountRefusedSinceTheStart(t *testing.T) {
 			}
 			defer func() { _ = res.Body.Close() }()
 			if body, err := io.ReadAll(res.Body); err != nil || res.StatusCode != want {
-				return fmt.Errorf("/readyz: %s %s (%v), want %d", res.Status, body, err, want)
+				return fmt.Errorf("/readyz: %s %s, want %d: %w", res.Status, body, want, err)
 			}
 			return nil
 		})
