@@ -246,5 +246,5 @@ if [ "$1" = --config ]; then sed -i 's/{kind: observational_memory}/{kind: obser
 	f("no rule", `if [ "$1" = --config ]; then sed -i 's/copies > 50/copies > 5000/' "$2"; fi`,
 		"FAILED  denied      session \"next day\": a client got call \"order(Dune, 500)\"", "ok      transcript")
 	f("it does not start", `if [ "$1" = --config ]; then echo no luck today >&2; exit 3; fi`,
-		"demo: start proxy: exit status 3; the proxy said: no luck today")
+		"demo: start remora: exit status 3; the proxy said: no luck today")
 }
