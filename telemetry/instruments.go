@@ -105,7 +105,7 @@ func newRow(kv ...attribute.KeyValue) *row {
 const maxSeries = 4096
 
 // table caches the rows of one kind of key, since creating a row costs more than the measurement.
-type table[K comparable] = grown[K, *row]
+type table[K comparable] = growingMap[K, *row]
 
 func newTable[K comparable](attrs func(K) []attribute.KeyValue) *table[K] {
 	return &table[K]{

@@ -19,8 +19,8 @@ const (
 	other   = "other"
 )
 
-// grown is a map that only grows, up to a limit. A lookup takes no lock.
-type grown[K comparable, V any] struct {
+// growingMap is a map that only grows, up to a limit. A lookup takes no lock.
+type growingMap[K comparable, V any] struct {
 	limit int
 	make  func(K) V // returns the value of a new key; it must not retain the key's memory
 	rest  V         // the value of all keys beyond the limit
@@ -29,7 +29,7 @@ type grown[K comparable, V any] struct {
 	known atomic.Pointer[map[K]V]
 }
 
-func (g *grown[K, V]) find(k K) (v V, ok bool) {
+func (g *growingMap[K, V]) find(k K) (v V, ok bool) {
 	if known := g.known.Load(); known != nil {
 		v, ok = (*known)[k]
 	}
@@ -37,7 +37,7 @@ func (g *grown[K, V]) find(k K) (v V, ok bool) {
 }
 
 // get returns the value of a key. It copies a new key.
-func (g *grown[K, V]) get(k K) V {
+func (g *growingMap[K, V]) get(k K) V {
 	if v, ok := g.find(k); ok {
 		return v
 	}
@@ -59,10 +59,10 @@ func (g *grown[K, V]) get(k K) V {
 }
 
 // names bounds the number of different values of an attribute that callers choose.
-type names struct{ grown[string, string] }
+type names struct{ growingMap[string, string] }
 
 func newNames() *names {
-	return &names{grown[string, string]{limit: maxNames, make: func(name string) string { return name }, rest: other}}
+	return &names{growingMap[string, string]{limit: maxNames, make: func(name string) string { return name }, rest: other}}
 }
 
 // bound returns name, or "other" if there is no place for it. A new name takes a place only if admit is true, so that callers

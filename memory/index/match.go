@@ -52,8 +52,8 @@ type sessionMatch struct {
 // date, which needs none.
 func (w *wordMatches) match(ix *Index, question *question) bool {
 	n := len(ix.items)
-	w.turns, w.strange, w.sessions = grown(w.turns, n), grown(w.strange, n), grown(w.sessions, len(ix.sessions))
-	w.in3.count, w.in5.count, w.inSession.count = grown(w.in3.count, n), grown(w.in5.count, n), grown(w.inSession.count, len(ix.sessions))
+	w.turns, w.strange, w.sessions = zeros(w.turns, n), zeros(w.strange, n), zeros(w.sessions, len(ix.sessions))
+	w.in3.count, w.in5.count, w.inSession.count = zeros(w.in3.count, n), zeros(w.in5.count, n), zeros(w.inSession.count, len(ix.sessions))
 	if len(question.terms)+len(question.unknown) == 0 {
 		return question.byDate
 	}
@@ -276,8 +276,8 @@ func rarityOf(n, all int) float32 {
 	return float32(math.Log(1 + (float64(all)-float64(n)+0.5)/(float64(n)+0.5)))
 }
 
-// grown returns n zeros, in the memory of s where that suffices.
-func grown[T any](s []T, n int) []T {
+// zeros returns n zeros, in the memory of s if that is large enough.
+func zeros[T any](s []T, n int) []T {
 	if cap(s) < n {
 		return make([]T, n, n+n/4)
 	}

@@ -80,7 +80,7 @@ func (ix *Index) Search(q Question, limit int, skip func(t *Turn) bool) []Hit {
 		}
 	}
 	least := float32(math.Inf(1))
-	for _, h := range s.final(ix) {
+	for _, h := range s.finalists(ix) {
 		if least = h.score; len(found) < limit {
 			take(h)
 		}
@@ -100,14 +100,14 @@ func (s *scratch) compare(ix *Index, q Question) (matches, near bool) {
 	s.day, s.near = 0, 0
 	matches = s.words.match(ix, &s.question)
 	if q.Vector != nil {
-		s.cosines = grown(s.cosines, len(ix.items))
+		s.cosines = zeros(s.cosines, len(ix.items))
 		near = q.cosines(ix.vectors, s.cosines)
 	}
 	return matches, near
 }
 
-// final takes the best turns off the heap and puts them into the order of the second stage.
-func (s *scratch) final(ix *Index) []hit {
+// finalists takes the best turns off the heap and puts them into the order of the second stage.
+func (s *scratch) finalists(ix *Index) []hit {
 	s.best = s.best[:0]
 	var v featureVector
 	for len(s.ranking) > 0 && len(s.best) < Finalists {

@@ -50,11 +50,9 @@ var (
 )
 
 // asking are signs and words that make a text a question wherever they stand.
-func asking() []string {
-	return []string{
-		"?", "？", "什么", "哪", "谁", "几", "多少", "怎么", "吗", "何", "誰", "いつ", "どこ", "だれ", "ですか", "ますか",
-		"อะไร", "ไหน", "ใคร", "เมื่อ",
-	}
+var asking = [...]string{
+	"?", "？", "什么", "哪", "谁", "几", "多少", "怎么", "吗", "何", "誰", "いつ", "どこ", "だれ", "ですか", "ますか",
+	"อะไร", "ไหน", "ใคร", "เมื่อ",
 }
 
 // Minimum share of a message's words in a statement (Hit.Match) for a result. It is higher for a message that asks nothing.
@@ -65,7 +63,7 @@ const (
 
 // Asks reports whether a text asks something.
 func Asks(text string) bool {
-	asks := slices.ContainsFunc(asking(), func(sign string) bool { return strings.Contains(text, sign) })
+	asks := slices.ContainsFunc(asking[:], func(sign string) bool { return strings.Contains(text, sign) })
 	return asks || beginsQuestion().MatchString(text)
 }
 
