@@ -88,7 +88,7 @@ func (l *Layer) Recall(ctx context.Context, t *layer.Turn, s layer.State, budget
 		return layer.Recalled{}, fmt.Errorf("read the view: %w", err)
 	}
 	b := contents{Cut: place, Who: l.who.of(lost, shown), Names: l.names.of(lost, shown)}
-	b.Who, b.Names = l.fit(t, b, l.max)
+	b.Who, b.Names = fit(t, b, l.max)
 	said := l.render(t, b, budget)
 	said.State, err = st.with(b).encode()
 	return said, err
@@ -96,7 +96,7 @@ func (l *Layer) Recall(ctx context.Context, t *layer.Turn, s layer.State, budget
 
 // render returns the blocks of a cut, within the budget in tokens.
 func (l *Layer) render(t *layer.Turn, b contents, budget int) (r layer.Recalled) {
-	lines, names := l.fit(t, b, min(budget, l.max))
+	lines, names := fit(t, b, min(budget, l.max))
 	if len(lines) > 0 {
 		r.Messages = append(r.Messages, whoBlock(lines))
 	}
@@ -111,7 +111,7 @@ func (l *Layer) render(t *layer.Turn, b contents, budget int) (r layer.Recalled)
 const whoShare = 4
 
 // fit returns the best lines and names whose blocks fit the budget together.
-func (*Layer) fit(t *layer.Turn, b contents, budget int) (lines, names []string) {
+func fit(t *layer.Turn, b contents, budget int) (lines, names []string) {
 	lines = first(t, b.Who, budget/whoShare, whoBlock)
 	if len(lines) > 0 {
 		budget -= t.Count(whoBlock(lines))
