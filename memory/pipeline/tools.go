@@ -83,9 +83,9 @@ func (r *toolbox) find(name string) (*tool, *layerRun) {
 }
 
 // spelling returns what the names that models make of one name have in common: they write functions.a_b for a-b, change the case,
-// and leave white space, invisible characters or marks of their chat template around or behind it.
+// and leave white space, invisible characters or marks of their chat template around or after it.
 func spelling(name string) string {
-	name, _, _ = strings.Cut(strings.ToLower(layer.Shown(name)), "<|")
+	name, _, _ = strings.Cut(strings.ToLower(layer.WithoutHidden(name)), "<|")
 	name = strings.TrimFunc(name, func(c rune) bool { return unicode.IsSpace(c) || unicode.IsControl(c) })
 	return strings.Map(func(c rune) rune {
 		if c == '-' || c == '/' || c == '.' {
