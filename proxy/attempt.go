@@ -20,12 +20,12 @@ type attempt struct {
 	out      outgoing
 	portable func() bool // isPortable; a method value allocates, so it is made once
 
-	corrected bool             // a corrective try was made
-	tooLong   bool             // upstream refuses the length of the request, and windows leave less of the history from now on
-	prepared  fasthttp.Request // target, Host and additional headers of the provider
-	head      *[]byte          // the head that is sent, pooled; nil while the answer streams
+	corrected bool              // a corrective try was made
+	tooLong   bool              // upstream refuses the length of the request, and windows leave less of the history from now on
+	prepared  *fasthttp.Request // target, Host and additional headers of the provider
+	head      *[]byte           // the head that is sent, pooled; nil while the answer streams
 
-	upstream providers.Exchange
+	upstream *providers.Exchange
 	status   int    // of upstream's answer, 0 until there is one
 	refusal  []byte // the body of an error answer that was read before it is passed on
 	first    []byte // the part of an answer's body that was looked at and not taken
@@ -33,9 +33,10 @@ type attempt struct {
 }
 
 func (a *attempt) reset() {
+	a.forget()
 	a.out.reset()
-	a.corrected, a.tooLong = false, false
-	a.status, a.refusal, a.first, a.held = 0, nil, nil, 0
+	a.prepared.Reset()
+	*a = attempt{req: a.req, out: a.out, portable: a.portable, prepared: a.prepared, upstream: a.upstream}
 }
 
 // choose picks the provider that has the answer which the request names, else the one for its model.
@@ -161,12 +162,12 @@ func (a *attempt) call(head *providers.Head) error {
 	if err := a.prepare(); err != nil {
 		return err
 	}
-	return a.req.s.client.Send(&a.upstream, a.out.provider.Address(), *a.head, a.out.body, head)
+	return a.req.s.client.Send(a.upstream, a.out.provider.Address(), *a.head, a.out.body, head)
 }
 
 // prepare builds the head of the upstream request.
 func (a *attempt) prepare() error {
-	in, out := &a.req.ctx.Request.Header, &a.prepared
+	in, out := &a.req.ctx.Request.Header, a.prepared
 	out.Reset()
 	out.Header.DisableNormalizing()
 	out.Header.SetNoDefaultContentType(true)

@@ -32,7 +32,9 @@ func newExchange(s *Server) *exchange {
 	x := new(exchange)
 	x.ended, x.sent = x.end, func() { x.turn.ender.Forwarded() }
 	x.s, x.trace.telemetry = s, s.telemetry
-	x.attempt.req, x.attempt.out.req, x.attempt.portable = &x.request, &x.request, x.attempt.isPortable
+	x.attempt = attempt{
+		req: &x.request, out: outgoing{req: &x.request}, portable: x.attempt.isPortable, prepared: new(fasthttp.Request), upstream: new(providers.Exchange),
+	}
 	x.answer.req, x.answer.attempt = &x.request, &x.attempt
 	x.rounds.answer = &x.answer
 	x.stream = stream{answer: &x.answer, rounds: &x.rounds, close: x.close}
@@ -486,16 +488,21 @@ func (x *exchange) close() {
 		x.body.ticket.Leave()
 		x.attempt.upstream.Close()
 		x.releaseBody()
-		x.stream.reset()
-		x.rounds.pieces = pieces{}
-		x.answer.reset()
-		x.attempt.reset()
 		x.reset()
 		x.s.exchanges.Put(x)
 	}()
 	aborted := x.ending.cut()
 	x.answer.abandon(aborted)
 	x.trace.ended(x.ctx.Response.StatusCode(), x.attempt.status, aborted == memory.AbortedByClient)
+}
+
+// reset forgets the request and all that came of it: the next one may be another tenant's.
+func (x *exchange) reset() {
+	x.stream.reset()
+	x.rounds = rounds{answer: x.rounds.answer}
+	x.answer.reset()
+	x.attempt.reset()
+	x.request.reset()
 }
 
 func (x *exchange) releaseBody() {

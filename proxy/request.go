@@ -58,15 +58,10 @@ type storedAnswer struct {
 	target []byte // of the request to upstream; nil where that is the client's
 }
 
+// reset keeps the memory of headers. The body must have been released.
 func (r *request) reset() {
-	r.ctx, r.routes, r.turn, r.owner = nil, nil, nil, ""
-	r.trace.reset()
-	r.ending.set(endNone)
-	r.dialect, r.remember, r.unasked, r.streams, r.parsed = wire.Dialect{}, false, false, false, nil
-	r.stored, r.previous, r.late.turn = storedAnswer{}, "", nil
-	r.status, r.reason, r.wrong = "", "", ""
-	r.body.bytes, r.body.plain, r.body.arrived = nil, nil, false
 	r.head.reset()
+	*r = request{s: r.s, trace: trace{telemetry: r.trace.telemetry}, head: r.head, tenants: r.tenants}
 }
 
 // identify reads the request's head.

@@ -21,8 +21,6 @@ type trace struct {
 	spent struct{ memory, upstream time.Duration }
 }
 
-func (t *trace) reset() { t.spent.memory, t.spent.upstream = 0, 0 }
-
 // requestBegan opens the request's span.
 func (t *trace) requestBegan(r *request) {
 	h := &r.ctx.Request.Header
