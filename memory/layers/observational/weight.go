@@ -45,8 +45,10 @@ var (
 		`(^|[,;:]\s|(^|[^\p{L}])(et|à|de|pour|avec|chez|que|sur|dans)\s)(ma|mes|nos)\s\p{L}{4}|` +
 		`^((ya|no|nunca|siempre|ahora|también)\s)*me\s\p{L}{3,}(é|í|[aeo]n?)($|[^\p{L}])|^(ya no|nunca|siempre)\s\p{L}{2,}(é|í|oy?)($|[^\p{L}])`)
 	partly         = layer.Words("j appelle ma mes nos me nunca siempre ya")
-	unspacedSelves = []string{"私", "僕", "俺", "わたし", "我", "나는", "저는", "제 ", "내 ", "住んで", "引っ越", "が好き", "好きな", "が嫌い", "アレルギー",
-		"妹", "姉", "兄", "弟", "娘", "息子", "妻", "夫", "上司", "同僚", "住在", "过敏", "살아요", "좋아해", "싫어해"}
+	unspacedSelves = []string{
+		"私", "僕", "俺", "わたし", "我", "나는", "저는", "제 ", "내 ", "住んで", "引っ越", "が好き", "好きな", "が嫌い", "アレルギー",
+		"妹", "姉", "兄", "弟", "娘", "息子", "妻", "夫", "上司", "同僚", "住在", "过敏", "살아요", "좋아해", "싫어해",
+	}
 )
 
 // weigh rates a sentence, given its speaker.
