@@ -171,6 +171,7 @@ var lexica = sync.OnceValue(func() *lexicon {
 			job: work as, am working as, arbeite als, travaille comme, trabajo como, trabajo de
 			origin: am from, are from, come from, grew up in, was born in, komme aus, viens de, viens du, soy de, vengo de
 			studies: study at, studied at, am studying at, studiere in, studiere an, étudie à, estudio en
+			diet: am vegan, am vegetarian, bin vegan, bin vegetarier, bin vegetarierin, suis végétarien, suis végétarienne, suis végane, soy vegano, soy vegana, soy vegetariano, soy vegetariana
 			allergy: am allergic to, bin allergisch gegen, suis allergique, soy alérgico, soy alérgica`),
 		participles: phraseSet(`home: gezogen, umgezogen
 			allergy: allergisch`),

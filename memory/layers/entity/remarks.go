@@ -643,7 +643,9 @@ func (r *reader) self(i, k int) int {
 			}
 			return next
 		}
-		if object >= end || attribute != "job" && attribute != "allergy" && !r.names(object, end) {
+		switch {
+		case r.withoutObject[attribute]:
+		case object >= end, attribute != "job" && attribute != "allergy" && !r.names(object, end):
 			return next
 		}
 		r.attribute(remark{attribute: attribute, first: true}, from, object, end)

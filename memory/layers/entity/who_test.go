@@ -46,6 +46,8 @@ func TestWhoAndWhat(t *testing.T) {
 	f("The client's project is named Blue Heron.", "Blue Heron: the client's project")
 	f("Acme is a company that sells anvils.", "Acme: a company")
 	f("I live in Lyon and work at Airbus as a welder.", "The user: I live in Lyon; work at Airbus as a welder")
+	f("I'm vegan. I'm not vegan any more, and I live in Lyon.", "The user: I'm not vegan any more; I live in Lyon")
+	f("Ich bin Vegetarierin und wohne in Graz.", "The user: Ich bin Vegetarierin; wohne in Graz")
 	f("I'm from Porto. My name is Rui.", "The user: I'm from Porto; My name is Rui")
 
 	// Other languages.
