@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"unicode"
 
 	"remora/memory/layer"
@@ -50,7 +51,20 @@ func newTool(id string, offered layer.Tool) (*tool, error) {
 }
 
 // toolbox is the tools that the layers of a request offer the model.
-type toolbox struct{ *layerSet }
+type toolbox struct {
+	*layerSet
+	spelled func() []string // the spellings of the client's tools, in order; computed once, as each layer's tool is compared with all
+}
+
+func newToolbox(set *layerSet) toolbox {
+	return toolbox{set, sync.OnceValue(func() []string {
+		spelled := make([]string, len(set.turn.Tools))
+		for i, name := range set.turn.Tools {
+			spelled[i] = spelling(name)
+		}
+		return spelled
+	})}
+}
 
 // Definitions returns the tools for the model in a dialect, in slot order, without those that the client offers under
 // the same name. They are shared and must not be changed.
@@ -71,7 +85,7 @@ func (r *toolbox) find(name string) (*tool, *layerRun) {
 	}
 	spelled := spelling(name)
 	t := cmp.Or(r.p.byName[name], r.p.spellings[spelled])
-	if t == nil || slices.ContainsFunc(r.turn.Tools, func(own string) bool { return own == t.name || spelling(own) == spelled }) {
+	if t == nil || slices.Contains(r.turn.Tools, t.name) || slices.Contains(r.spelled(), spelled) {
 		return nil, nil
 	}
 	for _, m := range r.layers {
@@ -100,8 +114,14 @@ func (r *toolbox) Meant(name string) []string {
 	if slices.Contains(r.turn.Tools, name) {
 		return nil
 	}
+	var meant []string
 	spelled := spelling(name)
-	return slices.DeleteFunc(slices.Clone(r.turn.Tools), func(own string) bool { return spelling(own) != spelled })
+	for i, other := range r.spelled() {
+		if other == spelled {
+			meant = append(meant, r.turn.Tools[i])
+		}
+	}
+	return meant
 }
 
 // Owns reports whether a call of this name is for RunTool: layerid_function in any spelling, or the function alone if it is no other
