@@ -513,6 +513,25 @@ func (it Item) WithoutMarks() Item {
 	return it.Rewritten(without(raw, "cache_control", "prefix", "partial"))
 }
 
+// WithoutThoughts returns an answer without the thoughts that a server without a reasoning parser has left at the beginning of its
+// text. One with calls keeps them, since its model may be at work still.
+func (it Item) WithoutThoughts() Item {
+	if it.Kind != Message || it.Role != Assistant || !bytes.Contains(it.Raw, []byte("think")) || it.HasCalls() {
+		return it
+	}
+	return it.Rewritten(EditMember(it.Raw, "content", func(content []byte) []byte {
+		said, ok := Inside(content)
+		if !ok {
+			return content
+		}
+		text := string(Unescaped(said))
+		if left := WithoutThoughts(text); left != text {
+			return AppendString(nil, left)
+		}
+		return content
+	}))
+}
+
 // Convert returns the item in dialect d: as it is if it has that dialect already. A Chat assistant message with calls
 // becomes a message and one item for each call. Reasoning becomes nothing in Chat, which has no place for it. It returns false
 // for what has no counterpart: hosted calls, references, and content without any part that has one.

@@ -111,3 +111,28 @@ func TestWithoutThoughts(t *testing.T) {
 		}
 	}
 }
+
+// TestItemWithoutThoughts: an answer that is done goes on without its thoughts, however the server has written them.
+func TestItemWithoutThoughts(t *testing.T) {
+	t.Parallel()
+	for raw, want := range map[string]string{
+		`{"role":"assistant","content":"<think>\nhm\n</think>\n\nYes.","x":1.0}`:                               `{"role":"assistant","content":"Yes.","x":1.0}`,
+		`{"role":"assistant","content":"\u003cthink\u003ehm\u003c/think\u003eYes \u003e no."}`:                 `{"role":"assistant","content":"Yes > no."}`,
+		`{"role":"assistant","content":"<think>\nhm"}`:                                                         `{"role":"assistant","content":""}`,
+		`{"role":"assistant","content":"I think \u003c is the sign."}`:                                         "",
+		`{"role":"assistant","content":"<think>hm</think>","tool_calls":[{"id":"c","function":{"name":"f"}}]}`: "",
+		`{"role":"assistant","content":[{"type":"text","text":"<think>hm</think>"}]}`:                          "",
+		`{"role":"user","content":"<think>hm</think>What does this tag mean?"}`:                                "",
+	} {
+		it, err := wire.ParseItem(dialects.Chat, []byte(raw))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want == "" {
+			want = raw
+		}
+		if got := string(it.WithoutThoughts().Raw); got != want {
+			t.Errorf("%s became %s", raw, got)
+		}
+	}
+}

@@ -83,7 +83,7 @@ func (a *adapter) adaptWith(made Origin, items []wire.Item, reach wire.Reach, me
 		if readable && !IsLookedUp(it) || it.IsImage() && it.Dialect != call.Request.Dialect {
 			reach = wire.Near // an image of another dialect becomes words, whoever made it
 		}
-		to, ok := it.AsInput(func(sound wire.Audio) bool {
+		to, ok := it.WithoutThoughts().AsInput(func(sound wire.Audio) bool {
 			here := it.Dialect == call.Request.Dialect && made.Provider != "" && made.Provider == call.Provider
 			return here && sound.Expires > a.started.Add(audioSpare).Unix()
 		})
