@@ -269,10 +269,11 @@ func TestAccountRefusedSinceTheStart(t *testing.T) {
 				return err
 			}
 			defer func() { _ = res.Body.Close() }()
-			if body, err := io.ReadAll(res.Body); err != nil || res.StatusCode != want {
-				return fmt.Errorf("/readyz: %s %s, want %d: %w", res.Status, body, want, err)
+			body, err := io.ReadAll(res.Body)
+			if err == nil && res.StatusCode != want {
+				err = fmt.Errorf("/readyz: %s %s, want %d", res.Status, body, want)
 			}
-			return nil
+			return err
 		})
 	}
 	memory := func(want string) {
