@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"remora/cache"
+	"remora/cache/inmemory"
 	"remora/wire"
 	"remora/wire/dialects"
 )
@@ -26,13 +28,7 @@ func TestSpooledAnswerIsWhole(t *testing.T) {
 		},
 		HTTPStatus: 200, Aborted: 1, Provider: "p", Model: "n", Later: true,
 	}
-	for _, v := range []reflect.Value{reflect.ValueOf(*want), reflect.ValueOf(want.Reply)} {
-		for i := range v.NumField() {
-			if v.Field(i).IsZero() {
-				t.Fatalf("the test does not set %s", v.Type().Field(i).Name)
-			}
-		}
-	}
+	mustBeSet(t, *want, want.Reply)
 	b, err := json.Marshal(newSpooledReply(want))
 	if err != nil {
 		t.Fatal(err)
@@ -48,5 +44,77 @@ func TestSpooledAnswerIsWhole(t *testing.T) {
 	want.Reply.OtherNames, want.Reply.Unclear = nil, ""
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(wire.Item{})); diff != "" {
 		t.Errorf("-said +read:\n%s", diff)
+	}
+}
+
+// TestSpooledCallIsWhole: each field of a call that its replay needs returns from a record.
+func TestSpooledCallIsWhole(t *testing.T) {
+	t.Parallel()
+	store := inmemory.New(cache.Options{})
+	m := New(store, nil, Options{})
+	t.Cleanup(func() {
+		m.Close()
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	body := []byte(`{"model":"m","messages":[{"role":"user","content":"hi"}]}`)
+	req, err := wire.Parse(dialects.Chat, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Call{
+		Scope:   Scope{Tenant: "\xff", Session: "s\xff", Resource: "r\xff", Execution: "e\xff", Parent: "p\xff"},
+		Request: req, History: HistoryServer, Side: "title\xff", Retry: true, Resends: true, Provider: "p",
+		MaxTokens:  1,                         // for the view, which is made
+		Unkept:     true,                      // nothing of such a turn is written
+		Lasting:    true,                      // the record has its own memory
+		Credential: Credential{Provider: "p"}, // never stored
+	}
+	mustBeSet(t, want, want.Scope)
+	kept := want
+	kept.MaxTokens, kept.Unkept, kept.Lasting, kept.Credential = 0, false, false, Credential{}
+	turn, err := m.Begin(t.Context(), kept)
+	if err != nil {
+		t.Fatal(err)
+	}
+	written, _ := newSpooled(&turn.writer, &Answer{HTTPStatus: 200})
+	turn.Commit(Answer{HTTPStatus: 200})
+	b, err := written.encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, err := decodeSpooled(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, _, err := resumeTurn(m, read, read.Values)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	got := w.call
+	if string(got.Request.Body) != string(body) || got.Request.Dialect != dialects.Chat {
+		t.Errorf("request %s", got.Request.Body)
+	}
+	got.Request = req
+	if diff := cmp.Diff(kept, got, cmp.Comparer(func(a, b *wire.Request) bool { return a == b })); diff != "" {
+		t.Errorf("-said +read:\n%s", diff)
+	}
+	if w.ID != turn.ID || !w.started.Equal(turn.started) || w.group != turn.group {
+		t.Errorf("turn %s of %s began %s, want %s of %s, %s", w.ID, w.group, w.started, turn.ID, turn.group, turn.started)
+	}
+}
+
+// mustBeSet fails where a field of the structs is zero: then a new one is not part of the test.
+func mustBeSet(t *testing.T, structs ...any) {
+	t.Helper()
+	for _, s := range structs {
+		v := reflect.ValueOf(s)
+		for i := range v.NumField() {
+			if v.Field(i).IsZero() {
+				t.Fatalf("the test does not set %s of %T", v.Type().Field(i).Name, s)
+			}
+		}
 	}
 }
