@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"net"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -115,12 +116,19 @@ func (c *Config) warnings() problems {
 }
 
 // mistakes lists settings that work but are probably a mistake, such as base URLs without a path, where few servers serve their
-// API, or with the path of an endpoint, or bodies that leave little memory for anything else.
+// API, or with the path of an endpoint, bodies that leave little memory for anything else, or a collector's port for gRPC.
 func (c *Config) mistakes() (found problems) {
 	found.addErrors("", c.admin(nil, nil).Validate())
 	if share := limit.MemoryShare(c.goLimit); share > 0 && c.Limits.Global.BodyBytes == 0 && int64(c.Server.MaxBody) > share {
 		found.add("server.max_body", "one body of %s may take more than a quarter of the memory that the process may use: "+
 			"want %dMiB or less, or more memory", c.Server.MaxBody, share>>20)
+	}
+	for _, to := range []struct{ path, endpoint string }{
+		{"telemetry.traces.endpoint", c.Telemetry.Traces.Endpoint}, {"telemetry.metrics.endpoint", c.Telemetry.Metrics.Endpoint},
+	} {
+		if u, err := url.Parse(to.endpoint); err == nil && u.Port() == "4317" {
+			found.add(to.path, "4317 is the port of collectors for OTLP over gRPC; OTLP over HTTP, which is sent here, goes to 4318")
+		}
 	}
 	for i, p := range c.upstreams() {
 		if p.BaseURL != "" && withVersion(p.BaseURL) != p.BaseURL {

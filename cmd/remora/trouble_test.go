@@ -60,8 +60,9 @@ providers:
 // TestProbableMistakes: the log names a key at the start that is probably wrong.
 func TestProbableMistakes(t *testing.T) {
 	t.Parallel()
-	p := kit.StartProxy(t, t.TempDir(), "store: {url: \"memory:\"}\nserver: {admin_listen: \":0\"}\n")
+	p := kit.StartProxy(t, t.TempDir(), "store: {url: \"memory:\"}\nserver: {admin_listen: \":0\"}\ntelemetry: {traces: {endpoint: \"http://127.0.0.1:4317\"}}\n")
 	p.Logged(`"key":"server.admin_token","problem":"want a token, `, 1)
+	p.Logged(`"key":"telemetry.traces.endpoint","problem":"4317 is the port of collectors for OTLP over gRPC`, 1)
 }
 
 // TestBaseURLWithoutPath: the log names the key at the start and once more when upstream answers 404. The client gets upstream's
