@@ -67,7 +67,7 @@ func (o *outgoing) encode(s view.Shape) {
 
 // build builds the body of the view in a shape. If that is the client's own body, it is sent as it came, compression included.
 func (o *outgoing) build(s view.Shape) error {
-	o.body = nil // that of the try before
+	o.body, o.items, o.shown = nil, nil, nil // those of the try before
 	body, sent, err := o.bodyOf(s)
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,7 +20,9 @@ import (
 
 	"remora/memory"
 	"remora/memory/view"
+	"remora/providers"
 	"remora/wire"
+	"remora/wire/breakpoint"
 	"remora/wire/dialects"
 )
 
@@ -643,6 +646,46 @@ func TestViewThatCannotBeEncoded(t *testing.T) {
 		t.Errorf("X-Memory: %s", got)
 	}
 	<-b.answers
+}
+
+// TestSecondViewCannotBeEncoded: nothing of the view before is left in a request that goes as it came: where that had layers' blocks,
+// this one has the client's own messages.
+func TestSecondViewCannotBeEncoded(t *testing.T) {
+	t.Parallel()
+	u := &refuser{refuse: func(body string) string {
+		if strings.Contains(body, "a block") {
+			return refused(400, `{"error":{"code":"context_length_exceeded"}}`)
+		}
+		return ""
+	}}
+	b := newBook()
+	begin := func(ctx context.Context, c memory.Call) (*turn, error) {
+		turn, err := b.begin(ctx, c)
+		block, failed := wire.ParseItem(dialects.Chat, []byte(`{"role":"user","content":"a block"}`))
+		sent, tokens := view.Sent{Items: slices.Insert(slices.Clone(turn.view), 2, block), UserBlocks: []int{2}}, 9000
+		if c.MaxTokens > 0 { // the turn is begun anew
+			sent, tokens = view.Sent{Items: []wire.Item{{Dialect: dialects.Chat}}}, c.MaxTokens
+		}
+		turn.shaper = shapes{turn, func(view.Shape) view.Sent { return sent }, tokens}
+		return turn, errors.Join(err, failed)
+	}
+	r := start(t, rigOptions{
+		upstream: answering(t, u.answer), memory: begin, provider: func(o *providers.Options) { o.CacheControl = true },
+	})
+	const body = `{"model":"m","messages":[{"role":"system","content":"x"},{"role":"user","content":"hi"},{"role":"user","content":"and"}]}`
+	asCame, err := wire.Parse(dialects.Chat, []byte(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp := ask(t, r, body)
+	_ = bodyText(t, resp)
+	sent := u.sent()
+	if want := string(breakpoint.Cache(asCame)); len(sent) != 2 || sent[1] != want {
+		t.Errorf("sent %q, want at last %q", sent, want)
+	}
+	if got := resp.Header.Get("X-Memory"); !strings.HasPrefix(got, "degraded;items=3;sent=3;") {
+		t.Errorf("X-Memory: %s", got)
+	}
 }
 
 // TestKeepAlive: a silent stream gets comments, between events only, and none where that is off.
