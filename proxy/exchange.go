@@ -76,7 +76,7 @@ func (x *exchange) run() error {
 	if err := a.choose(); err != nil { // model -> provider
 		return err
 	}
-	err = x.recall() // load, merge, recall, assemble -> view
+	err = x.recall(false) // load, merge, recall, assemble -> view
 	x.trace.turnBegan(&x.request)
 	if err != nil {
 		return err
@@ -128,8 +128,9 @@ func (x *exchange) tunnel() error {
 	return nil
 }
 
-// recall begins the turn of a request that names a session, or whose answer rules must judge.
-func (x *exchange) recall() error {
+// recall begins the turn of a request that names a session, or whose answer rules must judge; again: it was begun before, in the
+// session that stays, though another provider may be meant by now.
+func (x *exchange) recall(again bool) error {
 	id, o, out := &x.head.id, &x.s.o.Session, &x.attempt.out
 	if x.guarded() && x.inBackground() {
 		return errBackground()
@@ -137,7 +138,6 @@ func (x *exchange) recall() error {
 	if x.late.turn != nil {
 		return nil // the request passes as it came
 	}
-	again := x.session != (sessionName{}) // the session stays, though another provider may be meant by now
 	if !again && (!x.remember || !x.nameSession(out.provider)) {
 		return x.guard()
 	}
@@ -150,7 +150,9 @@ func (x *exchange) recall() error {
 	}
 
 	begun, step := x.s.now(), x.trace.Step("recall")
-	x.awaitLeaving()
+	if !again {
+		x.awaitLeaving()
+	}
 	t, err := x.s.begin(x.trace.Context(), memory.Call{
 		Lasting: x.body.lasting(), Scope: id.scope(x.tenant()), Request: x.parsed,
 		History: history, Side: id.side, Retry: id.retry, Resends: id.source == openWebUIChat,
@@ -180,9 +182,6 @@ const leavingWait = 250 * time.Millisecond
 
 // awaitLeaving waits until turns that the client has broken off are stored, so that this one sees what they were about.
 func (x *exchange) awaitLeaving() {
-	if x.session != (sessionName{}) {
-		return // the turn begins anew
-	}
 	leaving := x.s.watcher.enter(&x.watch, sessionName{x.tenant(), x.head.id.session})
 	if len(leaving) == 0 {
 		return
@@ -241,7 +240,7 @@ func (x *exchange) shorten() error {
 	a.corrected, a.tooLong, a.status = true, false, x.answer.head.Status()
 	refused := x.turn.shaper.Tokens()
 	x.answer.commit(wire.Reply{}, memory.NotAborted)
-	if err := x.recall(); err != nil {
+	if err := x.recall(true); err != nil {
 		return err
 	}
 	if x.turn.shaper.Tokens() >= refused {
