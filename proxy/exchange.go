@@ -19,7 +19,7 @@ import (
 //
 // Each part knows those above it, and none below.
 type exchange struct {
-	watch
+	watch   watch   // of the client's connection
 	request         // what the client asks for
 	attempt attempt // what goes upstream
 	answer  answer  // what the client gets, and the log
@@ -30,7 +30,7 @@ type exchange struct {
 
 func newExchange(s *Server) *exchange {
 	x := new(exchange)
-	x.ended, x.sent = x.end, func() { x.turn.ender.Forwarded() }
+	x.watch.onEnd, x.sent = x.end, func() { x.turn.ender.Forwarded() }
 	x.s, x.trace.telemetry = s, s.telemetry
 	x.attempt = attempt{
 		req: &x.request, out: outgoing{req: &x.request}, portable: x.attempt.isPortable, prepared: new(fasthttp.Request), upstream: new(providers.Exchange),
@@ -472,7 +472,7 @@ func (x *exchange) end(why end) {
 	x.ending.set(why)
 	x.attempt.upstream.Abort()
 	if why == endShutdown {
-		_ = x.conn.SetDeadline(past())
+		_ = x.watch.conn.SetDeadline(past())
 	}
 }
 

@@ -186,7 +186,7 @@ func BenchmarkWatch(b *testing.B) {
 	defer shut(a)
 	defer shut(z)
 	b.RunParallel(func(pb *testing.PB) {
-		x := &watch{ended: func(end) {}}
+		x := &watch{onEnd: func(end) {}}
 		w.assign(x)
 		for pb.Next() {
 			w.add(x, a)

@@ -385,7 +385,7 @@ func (s *Server) onProtocolError(ctx *fasthttp.RequestCtx, err error) {
 
 // hijack runs f on the client's connection after the handler has returned. A shutdown calls stop, which must make f return.
 func (s *Server) hijack(ctx *fasthttp.RequestCtx, stop func(), f func(net.Conn)) {
-	w := &watch{ended: func(end) { stop() }}
+	w := &watch{onEnd: func(end) { stop() }}
 	s.watcher.assign(w)
 	s.watcher.add(w, nil)
 	if s.stopping.Load() {

@@ -36,13 +36,13 @@ type shard struct {
 	tick    uint64
 }
 
-// watch is one request under way. It is embedded in the exchange.
+// watch is one request under way. It is a part of the exchange.
 type watch struct {
 	shard *shard
 	tick  uint64
 	conn  net.Conn        // the client's; nil if it is not to be checked
 	probe providers.Probe // attached to conn at the first check
-	ended func(why end)   // called at most once, with the shard locked; must not block
+	onEnd func(why end)   // called at most once, with the shard locked; must not block
 	over  bool
 
 	// Guarded by watcher.mu.
@@ -163,7 +163,7 @@ func (w *watcher) exit(x *watch) {
 	}
 }
 
-// remove ends watching. After it the watcher neither touches the connection nor calls ended.
+// remove ends watching. After it the watcher neither touches the connection nor calls onEnd.
 func (w *watcher) remove(x *watch) {
 	w.exit(x)
 	s := x.shard
@@ -266,10 +266,10 @@ func (x *watch) look() providers.Peer {
 	return x.probe.Look()
 }
 
-// finish calls ended once. The caller holds the shard's lock.
+// finish calls onEnd once. The caller holds the shard's lock.
 func (x *watch) finish(why end) {
 	if !x.over {
 		x.over = true
-		x.ended(why)
+		x.onEnd(why)
 	}
 }
