@@ -908,14 +908,16 @@ func TestRefusalsOfLength(t *testing.T) {
 		}
 	}
 	for text, status := range map[string]int{
-		"Invalid 'messages[1].tool_calls[0].id': string too long. Expected a string with maximum length 40, but got a string with length 44 instead.":   400,
-		"max_tokens is too large: 100000. This model supports at most 16384 completion tokens":                                                          400,
-		"Rate limit reached for gpt-4o in organization org-1 on tokens per min (TPM): Limit 30000, Used 29000, Requested 2000. Please try again in 2s.": 429,
-		"Too many tokens, please wait before trying again.":                                                                                             429, // Bedrock
-		"This request would exceed your organization's rate limit of 40,000 input tokens per minute.":                                                   429, // Anthropic
-		"too many tokens: max tokens must be less than or equal to 4096, the maximum output for this model":                                             400, // Cohere
-		"`max_tokens` must be less than or equal to `8192`, the maximum value for `max_tokens` is less than the `context_window` for this model":        400, // Groq
-		`{"detail":[{"type":"less_than_equal","loc":["body","max_tokens"],"msg":"Input should be less than or equal to 4096","input":5000}]}`:           422,
+		"Invalid 'messages[1].tool_calls[0].id': string too long. Expected a string with maximum length 40, but got a string with length 44 instead.":                                             400,
+		"max_tokens is too large: 100000. This model supports at most 16384 completion tokens":                                                                                                    400,
+		"Rate limit reached for gpt-4o in organization org-1 on tokens per min (TPM): Limit 30000, Used 29000, Requested 2000. Please try again in 2s.":                                           429,
+		"Too many tokens, please wait before trying again.":                                                                                                                                       429, // Bedrock
+		"This request would exceed your organization's rate limit of 40,000 input tokens per minute.":                                                                                             429, // Anthropic
+		"too many tokens: max tokens must be less than or equal to 4096, the maximum output for this model":                                                                                       400, // Cohere
+		"`max_tokens` must be less than or equal to `8192`, the maximum value for `max_tokens` is less than the `context_window` for this model":                                                  400, // Groq
+		`{"detail":[{"type":"less_than_equal","loc":["body","max_tokens"],"msg":"Input should be less than or equal to 4096","input":5000}]}`:                                                     422,
+		`{"detail":[{"type":"extra_forbidden","loc":["body","messages",2,"assistant","reasoning_content"],"msg":"Extra inputs are not permitted","input":"The token has more than 9 letters."}]}`: 422, // what was sent is repeated
+		`{"error":{"message":"tools: the input of a prompt must not exceed 64 tokens"}}`:                                                                                                          400,
 		"request entity too large": 413,
 	} {
 		if newRefusal(status, []byte(text)).aboutLength() {

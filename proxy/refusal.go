@@ -71,14 +71,17 @@ func (r *refusal) says(list ...string) bool {
 }
 
 // aboutLength reports whether the request is longer than the model's context, or than what upstream takes within a minute. Else
-// a rate is a matter of time.
+// a rate is a matter of time. Some servers repeat what they were sent, so words of any prompt count only if the refusal asks for
+// nothing else.
 func (r *refusal) aboutLength() bool {
 	return r.says("context length", "context_length", "context window", "context size", "context_size", "context limit", "maximum model length",
 		"model token limit", "prompt is too long", "input is too long", "maximum prompt length", "exceeds max length", "input length",
 		"sequence length", "request too large for", "'messages': array too long", "'input': array too long") ||
 		r.isTooLarge() && r.says("tokens") ||
-		r.status != fasthttp.StatusTooManyRequests && !r.says("rate limit", "per min") && !r.aboutParameter() && r.says("prompt", "input", "messages") && r.says("token", "seq_len") &&
-			r.says("exceed", "too long", "too large", "too many", "longer than", "larger than", "greater than", "more than", "less than", "<=")
+		r.status != fasthttp.StatusTooManyRequests && !r.says("rate limit", "per min") &&
+			r.says("prompt", "input", "messages") && r.says("token", "seq_len") &&
+			r.says("exceed", "too long", "too large", "too many", "longer than", "larger than", "greater than", "more than", "less than", "<=") &&
+			!r.aboutParameter() && !r.aboutTools() && r.wanted() == view.Shape{}
 }
 
 // contextLimits finds the number of tokens that upstream takes, the surest words first.
