@@ -22,7 +22,7 @@ func helperPrompt(req *wire.Request, in *incoming) string {
 			return ""
 		}
 	}
-	if wantsOneToken(req) {
+	if isProbe(req, in) {
 		return "probe"
 	}
 	mentions := func(it wire.Item) bool { return helperprompt.Mentions(it.Raw) }
@@ -37,9 +37,14 @@ func helperPrompt(req *wire.Request, in *incoming) string {
 	return helperprompt.Kind(systemText(req, in), said.String())
 }
 
-// wantsOneToken reports whether an answer is limited to one token: a client tests its key or the quota.
-func wantsOneToken(req *wire.Request) bool {
-	return slices.ContainsFunc([]string{"max_tokens", "max_completion_tokens"}, func(member string) bool { return string(req.Member(member)) == "1" })
+// probeBytes is the length of the message of a probe: "quota", "test", "Hello". Clients that have a model decide between two words
+// take one token, too, and say what it is to decide.
+const probeBytes = 16
+
+// isProbe reports whether a client tests its key or the quota: it says one word, and takes one token.
+func isProbe(req *wire.Request, in *incoming) bool {
+	one := slices.ContainsFunc([]string{"max_tokens", "max_completion_tokens"}, func(member string) bool { return string(req.Member(member)) == "1" })
+	return one && len(in.items) == 1 && len(in.items[0].Text()) <= probeBytes
 }
 
 // retitles returns the kind of a helper's request with its order in the instructions, followed by a known history without new
