@@ -15,7 +15,7 @@ import (
 )
 
 // A client that resends its history may change its API with every request: what it resends is recognised in either, so that
-// each item is stored once and nothing but what is new goes behind the head.
+// each item is stored once and nothing but what is new goes after the head.
 func TestClientThatChangesItsAPI(t *testing.T) {
 	item := func(d wire.Dialect, raw string) wire.Item {
 		it, err := wire.ParseItem(d, []byte(raw))

@@ -182,7 +182,7 @@ func said(n int) string {
 }
 
 // TestLostServer: while one server of the store refuses or hangs, its own sessions go on without memory and without
-// waiting, and others as usual. Spooled turns of the others do not wait behind turns of its sessions, and in the end
+// waiting, and others as usual. Spooled turns of the others do not wait after turns of its sessions, and in the end
 // all are stored in order.
 func TestLostServer(t *testing.T) {
 	for _, hangs := range []bool{false, true} {
@@ -228,7 +228,7 @@ func TestLostServer(t *testing.T) {
 	}
 }
 
-// TestFullSpoolBehindALostServer: turns of sessions whose server works do not wait behind those of a lost one, however full the spool is.
+// TestFullSpoolBehindALostServer: turns of sessions whose server works do not wait after those of a lost one, however full the spool is.
 func TestFullSpoolBehindALostServer(t *testing.T) {
 	withServers(t, func(l *lab, store *servers, log *journal) {
 		lost := 0

@@ -55,7 +55,7 @@ func managed(t *testing.T, items int, o historymanager.Options, model pipeline.M
 }
 
 // TestHistoryManagerKeepsFacts: over a long session the history manager keeps as many facts as overflow: summarize, also between
-// two calls of its model, and asks it no more often. It learns behind an answer what the view before it left out: that is
+// two calls of its model, and asks it no more often. It learns after an answer what the view before it left out: that is
 // missing in one view, and in the next one it is told.
 func TestHistoryManagerKeepsFacts(t *testing.T) {
 	const turns, room = 120, 60
@@ -72,7 +72,7 @@ func TestHistoryManagerKeepsFacts(t *testing.T) {
 					t.Errorf("%s: %d facts in the view of turn %d", name, n, i+1)
 				}
 				system, before = "", view
-				synctest.Wait() // the summary is made behind the answer
+				synctest.Wait() // the summary is made after the answer
 			}
 		})
 		return kept

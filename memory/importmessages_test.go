@@ -33,7 +33,7 @@ func messageFile(words string) string {
 	return b.String()
 }
 
-// turnsOf describes a session turn by turn: the hour of each, its input, and behind a bar its answer.
+// turnsOf describes a session turn by turn: the hour of each, its input, and after a bar its answer.
 func (l *lab) turnsOf(session string) string {
 	l.t.Helper()
 	hours, turns, said := map[string]time.Time{}, []string{}, map[string]string{}

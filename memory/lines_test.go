@@ -198,7 +198,7 @@ func TestLinesAreExported(t *testing.T) {
 }
 
 // TestTurnOfAnEarlierConversation: another line has become the conversation before a turn is answered, and a question of its own
-// conversation has no answer yet. The turn goes behind the last answer of that.
+// conversation has no answer yet. The turn goes after the last answer of that.
 func TestTurnOfAnEarlierConversation(t *testing.T) {
 	withReplicas(t, 2, func(r []*replica) {
 		a, b := r[0], r[1]

@@ -158,7 +158,7 @@ func TestResultsSentAgainLater(t *testing.T) {
 }
 
 // Two requests with the same result, of which the later one is answered first, share the stored result. It stays in its
-// place when the earlier request has to move behind later turns.
+// place when the earlier request has to move after later turns.
 func TestSharedResultStays(t *testing.T) {
 	l := newLab(t, memory.Options{OpenDelay: time.Nanosecond})
 	l.turn("u:1", "c:x")
@@ -172,7 +172,7 @@ func TestSharedResultStays(t *testing.T) {
 	l.wantTurns(4)
 }
 
-// A different result at the same time is no repetition: it goes behind the head.
+// A different result at the same time is no repetition: it goes after the head.
 func TestAnotherResultAtOnce(t *testing.T) {
 	for stored := range 3 {
 		l := newLab(t, memory.Options{OpenDelay: time.Nanosecond})

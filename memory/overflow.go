@@ -14,7 +14,7 @@ import (
 
 // How a summary is kept and shown; see docs/semantics.md#summaries.
 const (
-	// summaryID and summarySlot are where records say that it stood: behind all layers, before the history.
+	// summaryID and summarySlot are where records say that it stood: after all layers, before the history.
 	summaryID   = "summary"
 	summarySlot = 1_000_001
 	// A summary costs at most summaryTokens (half of history_manager's limit for memories), and at most the view's room
@@ -105,7 +105,7 @@ func (o *overflow) summarize(ctx context.Context, sum *storedValue[summary.State
 	o.apply(roomy, o.before(end)...)
 }
 
-// try fits the view, with these blocks behind the layers' blocks.
+// try fits the view, with these blocks after the layers' blocks.
 func (o *overflow) try(more ...view.Block) pipeline.Fitted {
 	return o.l.run.Fit(o.prompt(), append(slices.Clip(o.l.blocks), more...), o.history())
 }

@@ -820,7 +820,7 @@ func TestFirstTurnsOfAnOutage(t *testing.T) {
 }
 
 // TestFirstTurnIsResentBeforeItIsStored: several clients that resend their histories begin one session. The first turn of one waits
-// for that of another, and the client's next turn is written just before it, behind its question, which was written ahead.
+// for that of another, and the client's next turn is written just before it, after its question, which was written ahead.
 func TestFirstTurnIsResentBeforeItIsStored(t *testing.T) {
 	withReplicas(t, 2, func(r []*replica) {
 		a, b := r[0], r[1]
@@ -845,7 +845,7 @@ func TestFirstTurnIsResentBeforeItIsStored(t *testing.T) {
 	})
 }
 
-// TestSpooledFirstTurnIsResent: the question was written behind another client's turn, as one of a client that sends only new items,
+// TestSpooledFirstTurnIsResent: the question was written after another client's turn, as one of a client that sends only new items,
 // before the client's next request showed that it resends its history. The answer waits on disk meanwhile.
 func TestSpooledFirstTurnIsResent(t *testing.T) {
 	withReplicas(t, 2, func(r []*replica) {
@@ -870,7 +870,7 @@ func TestSpooledFirstTurnIsResent(t *testing.T) {
 	})
 }
 
-// TestQuestionThatAnotherTurnRepeats: a question that was written ahead moves behind later turns with its answer. It stays, too, where
+// TestQuestionThatAnotherTurnRepeats: a question that was written ahead moves after later turns with its answer. It stays, too, where
 // another turn has got an answer to the same question, which is not in the conversation any more.
 func TestQuestionThatAnotherTurnRepeats(t *testing.T) {
 	withReplicas(t, 2, func(r []*replica) {
@@ -929,7 +929,7 @@ func TestParkedTurnOfASilentStore(t *testing.T) {
 	})
 }
 
-// TestWaitingTurnThatCannotBeRead: the record is set aside, and the turns behind it are stored.
+// TestWaitingTurnThatCannotBeRead: the record is set aside, and the turns after it are stored.
 func TestWaitingTurnThatCannotBeRead(t *testing.T) {
 	withReplicas(t, 2, func(r []*replica) {
 		a, b := r[0], r[1]
@@ -1485,7 +1485,7 @@ func TestWaitingTurnIsNotForgotten(t *testing.T) {
 }
 
 // TestTurnOfAClockThatWasAhead: a process whose clock was an hour ahead has died with a turn in its spool. The next one does not
-// wait an hour, and the turns behind it with it.
+// wait an hour, and the turns after it with it.
 func TestTurnOfAClockThatWasAhead(t *testing.T) {
 	withReplicas(t, 1, func(r []*replica) {
 		ahead := func() time.Time { return time.Now().Add(time.Hour) }

@@ -148,7 +148,7 @@ func placeInside(a *assembly) {
 	}
 }
 
-// leadsOn reports whether upstream wants the next item directly behind this one.
+// leadsOn reports whether upstream wants the next item directly after this one.
 func leadsOn(it wire.Item) bool { return it.Kind == wire.ToolCall || it.Kind == wire.Reasoning }
 
 // visible returns the number of visible units of the conversation before an item.

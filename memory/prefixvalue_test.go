@@ -73,7 +73,7 @@ func (parrot) Recall(_ context.Context, t *layer.Turn, _ layer.State, _ int) (la
 	return layer.Recalled{Messages: []string{t.Resource + "-asks-" + t.Query}}, nil
 }
 
-// parrots are one in front of the history and one behind it, with a pinned prefix.
+// parrots are one in front of the history and one after it, with a pinned prefix.
 func parrots(t *testing.T) memory.Options {
 	t.Helper()
 	c := view.DefaultPromptCache()
@@ -221,7 +221,7 @@ func TestRerenderWithinALoop(t *testing.T) {
 	}
 }
 
-// TestFileThatChangesInALoop: while the model calls tools, it reads a referenced file as it is now, where its block stands behind the
+// TestFileThatChangesInALoop: while the model calls tools, it reads a referenced file as it is now, where its block stands after the
 // history too.
 func TestFileThatChangesInALoop(t *testing.T) {
 	t.Parallel()

@@ -139,7 +139,7 @@ func (a *assembly) windowSlot() int {
 	return math.MaxInt
 }
 
-// projectWindow lets the layers behind the window choose from its items. It reports whether they left anything out.
+// projectWindow lets the layers after the window choose from its items. It reports whether they left anything out.
 func (a *assembly) projectWindow(ctx context.Context) bool {
 	from := a.windowSlot()
 	if a.l == nil || from == math.MaxInt || !a.l.run.Projects(from) {

@@ -119,7 +119,7 @@ func TestBudgetKeepsReferencesWithTheirResults(t *testing.T) {
 	}
 }
 
-// TestReferencesCostWhatTheyName: upstream reads the item behind a reference, so that all limits count it.
+// TestReferencesCostWhatTheyName: upstream reads the item after a reference, so that all limits count it.
 func TestReferencesCostWhatTheyName(t *testing.T) {
 	const all = "u1 a1 u2 a2 u3 a3 u4 a4 u5"
 	text := strings.Repeat("many words of an answer, ", 200) // 1,200 tokens

@@ -26,7 +26,7 @@ type replayer struct {
 	// wait in vain.
 	waited   map[cache.Group]bool
 	patience time.Duration
-	// In this drain: the turns whose records came up, and the records that were moved behind all others.
+	// In this drain: the turns whose records came up, and the records that were moved after all others.
 	met       map[string]bool
 	movedBack map[string]bool
 }
@@ -110,7 +110,7 @@ func (r *replayer) decode(data []byte) (*replayedTurn, error) {
 // replay writes spooled turns of different sessions into the store, at least the first one: they are written at the same time, since
 // a spool that is emptied one turn after the other takes longer than its sessions take to add new turns. It returns which ones it has
 // written or moved, and the error for the next one. If a record or its session cannot be read, the error wraps cache.ErrUnreadable,
-// the record is returned as the last one, and the disk quarantines it. A record for which the store is too slow moves behind the
+// the record is returned as the last one, and the disk quarantines it. A record for which the store is too slow moves after the
 // others. Neither delays the records after it.
 func (r *replayer) replay(ctx context.Context, data [][]byte) (written []turnqueue.Record, err error) {
 	first, err := r.decode(data[0])
@@ -198,7 +198,7 @@ func (r *replayer) awaitOthers(ctx context.Context, turns []*replayedTurn) {
 	}
 }
 
-// isReady reports whether a turn can be written now. If it was moved behind the others, it returns neither true nor an error.
+// isReady reports whether a turn can be written now. If it was moved after the others, it returns neither true nor an error.
 func (r *replayer) isReady(t *replayedTurn) (bool, error) {
 	r.met[t.at.Name] = true
 	switch {
@@ -265,7 +265,7 @@ func (r *replayer) giveUp(t *replayedTurn) error {
 	return fmt.Errorf("%w: %w", cache.ErrUnreadable, t.err)
 }
 
-// passOver moves a record whose session cannot be written now behind the records of other sessions, once per drain. If
+// passOver moves a record whose session cannot be written now after the records of other sessions, once per drain. If
 // no other session can be written, the drain ends with err.
 func (r *replayer) passOver(t *replayedTurn, err error) error {
 	others := r.queue.Any(func(g cache.Group) bool { return g != t.at.Group && r.m.outages.available(g) == nil })
@@ -319,7 +319,7 @@ func (r *replayer) follows(at turnqueue.Record) bool {
 	}
 }
 
-// moveBack puts the record at the head of the spool behind all others.
+// moveBack puts the record at the head of the spool after all others.
 func (r *replayer) moveBack(t *replayedTurn) error {
 	if err := r.queue.Move(t.at, t.data); err != nil {
 		return fmt.Errorf("move spooled record %s: %w", t.at.Name, err)

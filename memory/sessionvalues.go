@@ -103,7 +103,7 @@ func newSessionValues(s *Shape, known *layer.Decoded[view.Prefix]) (v sessionVal
 	return v
 }
 
-// names returns names with those of the values behind them.
+// names returns names with those of the values after them.
 func (v *sessionValues) names(names []string) []string {
 	names = slices.Grow(names, len(v.all))
 	for _, one := range v.all {

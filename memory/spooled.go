@@ -43,7 +43,7 @@ type spooled struct {
 	Partial   bool                `json:"partial,omitempty"` // its view may lack earlier turns
 	// NewItems are the new items of a turn that waits for an earlier one: other views show them meanwhile.
 	NewItems [][]byte `json:"said,omitempty"`
-	// Replaces is the item behind which they stand, 0 for the last: see session.Entry.Replaces.
+	// Replaces is the item after which they stand, 0 for the last: see session.Entry.Replaces.
 	Replaces uint64 `json:"replaces,omitempty"`
 	// Tombstones are those of turnInfo.
 	Tombstones []uint64 `json:"tombstones,omitempty"`
@@ -92,7 +92,7 @@ func newSpooled(w *turnWriter, a *Answer) (rec *spooled, seen []byte) {
 	return rec, seen
 }
 
-// encode returns the record: a line of JSON, and behind it the body as it is.
+// encode returns the record: a line of JSON, and after it the body as it is.
 func (r *spooled) encode() ([]byte, error) {
 	head, err := json.Marshal(r)
 	if err != nil {

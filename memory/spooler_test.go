@@ -395,7 +395,7 @@ func (q *tight) Append(rec []byte) error {
 	return q.queue.Append(rec)
 }
 
-// TestFullSpoolIsEmptied: turns that there is no room to move behind a slow one of their session do not stay for ever.
+// TestFullSpoolIsEmptied: turns that there is no room to move after a slow one of their session do not stay for ever.
 func TestFullSpoolIsEmptied(t *testing.T) {
 	withSluggish(t, func(l *lab, store *sluggish, log *journal) {
 		l.m.Close()

@@ -234,7 +234,7 @@ func TestItemsThatABlockPushesOut(t *testing.T) {
 	}
 }
 
-// TestItemsThatAPinnedBlockPushesOut: for the prompt cache, an earlier block of a layer stays, with an update behind the history.
+// TestItemsThatAPinnedBlockPushesOut: for the prompt cache, an earlier block of a layer stays, with an update after the history.
 // Both take room. If an item no longer fits because of that, the layers that repeat what the view lacks repeat it.
 func TestItemsThatAPinnedBlockPushesOut(t *testing.T) {
 	t.Parallel()

@@ -31,7 +31,7 @@ func (c chooser) ProjectHistory(_ context.Context, _ *layer.Turn, _ layer.State,
 	return kept, nil
 }
 
-// TestWindowHasASlot: the window cuts what layers of lower slots leave, and those behind it choose of what it leaves, whether
+// TestWindowHasASlot: the window cuts what layers of lower slots leave, and those after it choose of what it leaves, whether
 // the history is sent or stored. Without a slot it is behind all.
 func TestWindowHasASlot(t *testing.T) {
 	const history = "u:1 a:1 u:2 a:2 u:3 a:3 u:4"

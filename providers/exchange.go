@@ -134,7 +134,7 @@ func (x *Exchange) finish() {
 	}
 }
 
-// Hijack takes the connection out of the exchange, with a reader that holds what came behind the head of the answer.
+// Hijack takes the connection out of the exchange, with a reader that holds what came after the head of the answer.
 func (x *Exchange) Hijack() (net.Conn, *bufio.Reader) {
 	if x.link.conn == nil || x.link.isAborted() {
 		return nil, nil

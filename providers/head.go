@@ -86,7 +86,7 @@ func (h *Head) Copy(from *Head) {
 	}
 }
 
-// Add adds a header line behind the others.
+// Add adds a header line after the others.
 func (h *Head) Add(name, value string) { h.lines = appendHeader(h.lines, name, value) }
 
 // AddBytes is Add.

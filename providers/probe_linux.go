@@ -23,7 +23,7 @@ func look(fd uintptr) Peer {
 	case errno != 0 || n == 0:
 		return PeerGone
 	}
-	// Unread bytes hide the end of the stream behind them, so the state of the connection has to tell.
+	// Unread bytes hide the end of the stream after them, so the state of the connection has to tell.
 	info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
 	if err == nil && info.State != tcpEstablished {
 		return PeerGone

@@ -92,7 +92,7 @@ func (p *Provider) Path() string { return p.base.path }
 // API returns the description of the provider's API. It never changes.
 func (p *Provider) API() *API { return &p.api }
 
-// Prepare rewrites target, Host and credential of req in place and touches nothing else. The target's bytes behind the
+// Prepare rewrites target, Host and credential of req in place and touches nothing else. The target's bytes after the
 // rewritten prefix, the query included, stay as they are: no decoding, no path cleaning. The result is in req.Header only; do
 // not call req.URI after it, since parsing would clean the path and take a path such as //host for an authority. A request
 // that Prepare refuses, with [ErrTarget] or [ErrTrace], is unchanged.

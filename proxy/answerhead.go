@@ -58,7 +58,7 @@ func (a *answer) arrangeHead(deadline time.Time) {
 	}
 }
 
-// bodyBehind is how many bytes of body fasthttp writes right behind the answer's head.
+// bodyBehind is how many bytes of body fasthttp writes right after the answer's head.
 func bodyBehind(ctx *fasthttp.RequestCtx) int {
 	resp := &ctx.Response
 	switch status := resp.StatusCode(); {

@@ -27,7 +27,7 @@ const (
 type body struct {
 	bytes   []byte  // as it came
 	plain   []byte  // decoded; the same as bytes unless it has a Content-Encoding
-	pooled  *[]byte // buffer behind bytes, nil once it was given back
+	pooled  *[]byte // buffer after bytes, nil once it was given back
 	arrived bool    // all of it was read, or no more will come
 	ticket  limit.Ticket
 }

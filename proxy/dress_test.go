@@ -44,7 +44,7 @@ func responsesIn(session, body string) string {
 }
 
 // TestPromptCacheKey: what names a session to the provider is the same on every replica, another one for every session and
-// tenant, and tells neither. It is added behind all else, and never where the client has its own.
+// tenant, and tells neither. It is added after all else, and never where the client has its own.
 func TestPromptCacheKey(t *testing.T) {
 	ask, replica, off := sentTo(t, true, false), sentTo(t, true, false), sentTo(t, false, false)
 	const responsesBody = `{"model":"m","input":"hi" }` + "\n"

@@ -213,7 +213,7 @@ func TestAnswerHeadersKeepOrderCaseAndRepetition(t *testing.T) {
 		name, request, status, contentType string
 		framing, body                      string // of upstream's
 		want                               string // framing line that the client gets, "" for upstream's
-		end                                string // lines behind upstream's
+		end                                string // lines after upstream's
 	}{
 		{name: "whole", request: post("", "1"), framing: fmt.Sprintf("content-length: %d", len(chatAnswer)), body: chatAnswer},
 		{name: "as most spell it", request: post("", "1"), framing: fmt.Sprintf("Content-Length: %d", len(chatAnswer)), body: chatAnswer},

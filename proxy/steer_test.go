@@ -189,7 +189,7 @@ func TestSeveralChoices(t *testing.T) {
 	}
 }
 
-// TestCallsBehindWhatIsRead: a call behind the part of a stream that is parsed lacks its input. Rules do not judge it so, no
+// TestCallsBehindWhatIsRead: a call after the part of a stream that is parsed lacks its input. Rules do not judge it so, no
 // layer's tool runs with it, and the client does not get it.
 func TestCallsBehindWhatIsRead(t *testing.T) {
 	const call = `{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"h","type":"function","function":{"name":"mem_x","arguments":"{}"}}]}}]}`

@@ -157,7 +157,7 @@ func (st *stream) pass(p []byte) error {
 	return st.client.write(p)
 }
 
-// commitFolded commits the events that have come. What comes behind them is passed on unparsed.
+// commitFolded commits the events that have come. What comes after them is passed on unparsed.
 func (st *stream) commitFolded(truncated bool) {
 	reply := st.folder.Reply()
 	reply.Truncated = reply.Truncated || truncated

@@ -17,7 +17,7 @@ import (
 )
 
 // TestManyClientsLeaveAtAnyMoment runs clients that read their answers, break off or send rubbish, on reused
-// connections, with and without sessions. Every turn that began has to end once, nothing may stay behind, and no client
+// connections, with and without sessions. Every turn that began has to end once, nothing may be left behind, and no client
 // may see another one's answer.
 func TestManyClientsLeaveAtAnyMoment(t *testing.T) {
 	addr := upstream(t, func(c net.Conn, r *bufio.Reader) {

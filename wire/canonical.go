@@ -34,13 +34,13 @@ type canonMember struct {
 	nameStart, nameEnd int
 	escaped            bool // the name is in names, not in the input
 	start, end         int
-	object             int // number of the first object that opens at or behind start
+	object             int // number of the first object that opens at or after start
 }
 
 type canonObject struct {
 	first, count int // its members
 	end          int // behind its closing bracket
-	next         int // number of the first object that opens behind it
+	next         int // number of the first object that opens after it
 }
 
 type openObject struct{ number, pending int }
@@ -210,7 +210,7 @@ func (c *canonicalizer) write(limit int) {
 	}
 }
 
-// nextMember goes on with the innermost open object: to the value of its next member, or behind it.
+// nextMember goes on with the innermost open object: to the value of its next member, or after it.
 func (c *canonicalizer) nextMember() (i, limit, object int) {
 	f := &c.frames[len(c.frames)-1]
 	o := c.objects[f.object]

@@ -162,7 +162,7 @@ func emptyText(s *Scanner) bool {
 const maxGlance = 1 << 10
 
 // Glance returns the raw value of a member of body's top level where it can be had without reading the lists and objects
-// there: if it is a scalar that stands before the first of them, or else behind the last one. It is nil otherwise, and
+// there: if it is a scalar that stands before the first of them, or else after the last one. It is nil otherwise, and
 // may be anything for a body that Parse does not accept. Of duplicates any may be returned.
 func Glance(body []byte, name string) []byte {
 	s := Scanner{b: body}

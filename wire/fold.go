@@ -184,7 +184,7 @@ func BeginsStream(body []byte) bool {
 // WithoutBOM returns a body without a byte order mark in front, which JSON must not have and some servers send.
 func WithoutBOM(body []byte) []byte { return bytes.TrimPrefix(body, []byte("\ufeff")) }
 
-// FoldBody reads a whole answer, also behind a byte order mark. Errors are of type *ParseError. The reply's items alias body, as
+// FoldBody reads a whole answer, also after a byte order mark. Errors are of type *ParseError. The reply's items alias body, as
 // those of a Request do.
 func FoldBody(d Dialect, body []byte) (Reply, error) {
 	var read struct { // in one allocation

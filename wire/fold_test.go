@@ -194,7 +194,7 @@ var answers = []answer{
 		raws:   [][]string{{`{"role":"assistant","content":"ab"}`}},
 	},
 	{
-		name: "messages beside deltas", dialect: Chat, // Perplexity; MiniMax behind them
+		name: "messages beside deltas", dialect: Chat, // Perplexity; MiniMax after them
 		stream: chatStream(`"choices":[{"index":0,"message":{"role":"assistant","content":"a"},"delta":{"role":"assistant","content":"a"}}]`, delta(`{"content":"b"}`), message("ab"), finishStop, usageChunk),
 		whole:  wholeChat(`{"role":"assistant","content":"ab"}`),
 		raws:   [][]string{{`{"role":"assistant","content":"ab"}`}},

@@ -28,7 +28,7 @@ type Meaning struct {
 	Parts []Hash
 }
 
-// After returns the hash of the position behind the item. Parts are linked one by one, so that a Chat message with calls leads
+// After returns the hash of the position after the item. Parts are linked one by one, so that a Chat message with calls leads
 // to the same position as the message and the calls that are items of their own in another dialect.
 func (m Meaning) After(parent Hash) Hash {
 	if m.Parts == nil {

@@ -9,7 +9,7 @@ import (
 	"remora/wire/sse"
 )
 
-// Clients do not read every answer alike. Some collect a call of Responses from its first event and the arguments behind it,
+// Clients do not read every answer alike. Some collect a call of Responses from its first event and the arguments after it,
 // some from the finished item, some from the list at the end; some ignore the case of member names, and of duplicates some take
 // the first and some the last. If rules judge calls, every client must read the calls that they saw. A judged answer that can
 // be read in two ways is unclear, and must not pass.

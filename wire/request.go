@@ -203,7 +203,7 @@ func (r *Request) Member(path string) []byte {
 	return r.of(m.value)
 }
 
-// WithMember returns the body with one more member behind the others, or Body itself if it has one of that name, be it
+// WithMember returns the body with one more member after the others, or Body itself if it has one of that name, be it
 // null. All other bytes stay. The value is JSON.
 func (r *Request) WithMember(name string, value []byte) ([]byte, error) {
 	if r.memberIndex(name) >= 0 {
@@ -374,7 +374,7 @@ func (n *Names) In(body []byte) bool {
 		if k < 0 {
 			return false
 		}
-		end := from + k // becomes the place of the quote behind a name
+		end := from + k // becomes the place of the quote after a name
 		from = end + 1
 		for end--; end > 0 && isSpace(body[end]); end-- {
 		}

@@ -255,7 +255,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestWithTools: definitions go behind the client's own, and no other byte changes.
+// TestWithTools: definitions go after the client's own, and no other byte changes.
 func TestWithTools(t *testing.T) {
 	t.Parallel()
 	f := func(d Dialect, body, want string, tools ...string) {

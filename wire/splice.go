@@ -7,16 +7,16 @@ import (
 	"slices"
 )
 
-// With returns the body with its items replaced and with tools, definitions as the dialect spells them, behind the ones
+// With returns the body with its items replaced and with tools, definitions as the dialect spells them, after the ones
 // that it offers. Unchanged items and no tools give Body itself. Otherwise only the list is written anew: all other
 // bytes are the client's, and so is each element that is kept, with the space between elements that stay neighbours.
 //
 // Items of the other dialect are converted (see Convert). An item or a part of a content without a counterpart is left out
 // without an error, such as reasoning in Chat. If a call or a result has none, both are left out. In Chat the results then
-// stand directly behind the message that made their calls.
+// stand directly after the message that made their calls.
 //
 // A string input becomes an array, an absent one is added at the end of the object. No items at all make an empty
-// array, except that an absent list stays absent. Absent tools are added behind the list; null counts as absent, and
+// array, except that an absent list stays absent. Absent tools are added after the list; null counts as absent, and
 // any other value than an array is an error.
 func (r *Request) With(items []Item, tools ...[]byte) ([]byte, error) {
 	room := len(`,"tools":[]`)
@@ -30,7 +30,7 @@ func (r *Request) With(items []Item, tools ...[]byte) ([]byte, error) {
 		return r.withTools(append(make([]byte, 0, len(r.Body)+room), r.Body...), tools)
 	}
 	items = ConvertAll(items, r.Dialect)
-	// All bytes between elements are written once at most, and behind each item at most a comma that was not there.
+	// All bytes between elements are written once at most, and after each item at most a comma that was not there.
 	size := len(r.Body) + len(`,"input":[]`) + room
 	for _, e := range r.elements {
 		size -= e.end - e.start
@@ -103,7 +103,7 @@ func (r *Request) withTools(out []byte, tools [][]byte) ([]byte, error) {
 	return slices.Replace(out, at.start, at.end, text...), nil
 }
 
-// appendPoint returns where a member can be added behind the last one.
+// appendPoint returns where a member can be added after the last one.
 func (r *Request) appendPoint() (span, error) {
 	if n := len(r.members); n > 0 {
 		end := r.members[n-1].value.end

@@ -41,7 +41,7 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// sections reads a txtar archive: the text behind each line "-- name --".
+// sections reads a txtar archive: the text after each line "-- name --".
 func sections(t *testing.T, file string) map[string]string {
 	t.Helper()
 	data, err := os.ReadFile(file)
@@ -208,7 +208,7 @@ func TestWithKeepsBytes(t *testing.T) {
 // drawOther draws a value for a member beside the list; valid JSON never holds the list twice at the top level.
 func drawOther(t *rapid.T) string { return drawValue(t, 2) }
 
-// A member is added behind the last one, and only where none has its name.
+// A member is added after the last one, and only where none has its name.
 func TestWithMember(t *testing.T) {
 	t.Parallel()
 	f := func(body, want string) {

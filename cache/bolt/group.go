@@ -86,7 +86,7 @@ func applyBatch(tx *bolt.Tx, b cache.Batch, now time.Time) (uint64, error) {
 }
 
 // putInOrder writes values by ascending key. bbolt splits a page only at the end of the transaction, and until then moves all
-// keys behind a new one: in any other order the time of a batch is quadratic in its size.
+// keys after a new one: in any other order the time of a batch is quadratic in its size.
 func putInOrder(values *bolt.Bucket, prefix []byte, puts []cache.Put) error {
 	type pair struct{ key, data []byte }
 	pairs := make([]pair, len(puts))

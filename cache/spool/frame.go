@@ -70,14 +70,14 @@ func isTorn(r io.ReaderAt, offset, end int64) (bool, error) {
 }
 
 const (
-	// searchBytes bounds the search for the next frame behind a damaged one whose length is not usable.
+	// searchBytes bounds the search for the next frame after a damaged one whose length is not usable.
 	searchBytes = 4 << 20
 	// searchWork bounds the bytes read to verify possible frames; each try counts as searchTry more.
 	searchWork = 64 << 20
 	searchTry  = 4 << 10
 )
 
-// nextFrame returns the offset of the first whole frame behind a damaged one. It returns errTorn if there is none: then the write
+// nextFrame returns the offset of the first whole frame after a damaged one. It returns errTorn if there is none: then the write
 // was interrupted, and nothing was acknowledged.
 func nextFrame(r io.ReaderAt, offset, end int64) (int64, error) {
 	if end-offset <= frameHead {

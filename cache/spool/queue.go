@@ -401,7 +401,7 @@ func (s *Queue) writeSegment(buf []byte, records int) error {
 	}
 
 	if err := seg.write(buf); err != nil {
-		// The bytes on disk behind the end are unknown, so no frame may follow them.
+		// The bytes on disk after the end are unknown, so no frame may follow them.
 		s.mu.Lock()
 		s.active = nil
 		s.mu.Unlock()

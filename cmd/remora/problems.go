@@ -126,7 +126,7 @@ func (p problems) withoutConsequences() problems {
 	})
 }
 
-// withoutID removes the id that errors of a layer put behind an index, as in rules[0] (deploy).
+// withoutID removes the id that errors of a layer put after an index, as in rules[0] (deploy).
 func withoutID(path string) string {
 	before, behind, found := strings.Cut(path, "] (")
 	_, after, closed := strings.Cut(behind, ")")

@@ -477,7 +477,7 @@ func printText(ctx context.Context, a archive, s memory.Scope) error {
 		item memory.ItemLine // without its content
 	}
 	var lines []printed
-	unanswered := make(map[string]string) // statuses of turns without a whole answer; their records come behind the items
+	unanswered := make(map[string]string) // statuses of turns without a whole answer; their records come after the items
 	err := a.memory.Walk(ctx, s, func(l memory.Line) error {
 		var turn struct{ ID, Status string }
 		switch {

@@ -109,14 +109,14 @@ func Kind(instructions, said string) string {
 			return name
 		}
 	}
-	// An order in words of the user could be the user's own: it counts where the conversation stands behind it.
+	// An order in words of the user could be the user's own: it counts where the conversation stands after it.
 	if k := orderedBy(said); k.name != "" && len(said) >= minMaterial && holdsConversation(said) {
 		return k.name
 	}
 	return ""
 }
 
-// KindOfHistory returns what instructions order about the history behind them, "" for nothing.
+// KindOfHistory returns what instructions order about the history after them, "" for nothing.
 func KindOfHistory(instructions string) string {
 	if len(instructions) > maxOrder {
 		return ""

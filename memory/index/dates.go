@@ -27,7 +27,7 @@ const (
 	countWord                      // value is a small number in words
 	timeOfDay                      // morning, tonight
 	spanWord                       // since, until, recently: of time, without a date
-	behindWord                     // last or next behind its noun, as in "la semaine dernière": value -1 or 1
+	behindWord                     // last or next after its noun, as in "la semaine dernière": value -1 or 1
 )
 
 // Units of time, as dateWord.value.

@@ -87,7 +87,7 @@ func (ix *Index) Search(q Question, limit int, skip func(t *Turn) bool) []Hit {
 	}
 	for len(s.ranking) > 0 && len(found) < limit {
 		h := s.ranking.pop(ix)
-		h.score = min(h.score, least) // the rest stays behind
+		h.score = min(h.score, least) // the others come after it
 		take(h)
 	}
 	return found

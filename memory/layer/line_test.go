@@ -30,7 +30,7 @@ func TestLine(t *testing.T) {
 		{"123456789", "12345...", "12345678"},
 		{"äöüäöüäö", "äöüäöüäö", "äöüä"},
 		{"äöüäöüäöü", "äöüäö...", "äöüä"},
-		{"1äöüäöü", "1äöüäöü", "1äöü"}, // a character ends behind the limit
+		{"1äöüäöü", "1äöüäöü", "1äöü"}, // a character ends after the limit
 	} {
 		if got := layer.Line(c.text, 8); got != c.line {
 			t.Errorf("line of %q: %q, want %q", c.text, got, c.line)

@@ -70,7 +70,7 @@ func (f finder) find(text, lower string, n int) [][]int {
 
 const openQuotes = `"“„«`
 
-// Of returns the part of a message that the user says in their own name, and whether a role play is under way behind it, as it
+// Of returns the part of a message that the user says in their own name, and whether a role play is under way after it, as it
 // was before it (playing) or begins with it.
 func Of(text string, playing bool) (own string, plays bool) {
 	if playing {

@@ -85,7 +85,7 @@ func spoken(l string) bool {
 	return true
 }
 
-// split cuts a line into sentences, behind a mark that ends one.
+// split cuts a line into sentences, after a mark that ends one.
 func split(l string) []string {
 	l = strings.ToValidUTF8(l, "\uFFFD")
 	var found []string
@@ -118,7 +118,7 @@ func ends(r rune, before, after string) bool {
 	}
 }
 
-// abbreviated reports whether a full stop behind this text belongs to its word: "Dr.", "e.g.", an initial.
+// abbreviated reports whether a full stop after this text belongs to its word: "Dr.", "e.g.", an initial.
 func abbreviated(before string) bool {
 	const longest = 6 // characters
 	i := len(before)

@@ -165,7 +165,7 @@ func (c *turnCommit) writeAhead(ctx context.Context) (out cache.Outcome) {
 	}
 }
 
-// retract deletes an input that was written in another place than the request has now: behind a head that another turn has moved
+// retract deletes an input that was written in another place than the request has now: after a head that another turn has moved
 // since, or before the client resent it with its answer.
 func (c *turnCommit) retract() {
 	if !c.e.moved {
@@ -177,7 +177,7 @@ func (c *turnCommit) retract() {
 	c.deletes = j.names // a batch deletes before it writes, so rewritten names stay
 }
 
-// storeInput writes the request's new items and returns the position behind them.
+// storeInput writes the request's new items and returns the position after them.
 func (c *turnCommit) storeInput() position {
 	e, at := c.e, c.e.unwritten.parent
 	if e.unwritten.summary > 0 {
@@ -227,7 +227,7 @@ func (c *turnCommit) storeInputItem(at position, i int, flags itemFlags) positio
 	return at
 }
 
-// storeSummary writes the client's own summary before the history that it trimmed, and returns the position behind it. Items of
+// storeSummary writes the client's own summary before the history that it trimmed, and returns the position after it. Items of
 // an earlier summary are not written again: agents that blank the results of old calls extend it every time.
 func (c *turnCommit) storeSummary(at position) position {
 	var sum wire.Hash
@@ -244,7 +244,7 @@ func (c *turnCommit) storeSummary(at position) position {
 	return at
 }
 
-// storeHidden writes the items hidden after a number of visible ones, unless the log has them, and returns the position behind
+// storeHidden writes the items hidden after a number of visible ones, unless the log has them, and returns the position after
 // them. If the visible item belongs to this turn, the chain continues from that position, so that later items follow the hidden
 // ones.
 func (c *turnCommit) storeHidden(at position, behind int, own bool) position {
@@ -278,7 +278,7 @@ func (c *turnCommit) hiddenMade() Origin {
 	return made
 }
 
-// storeAnswer writes the answer, one branch per choice, and returns the position behind the first choice.
+// storeAnswer writes the answer, one branch per choice, and returns the position after the first choice.
 func (c *turnCommit) storeAnswer(a *Answer) position {
 	end := c.input
 	var flags itemFlags

@@ -55,7 +55,7 @@ type unwritten struct {
 	line    uint64   // their line, 0 for a new one
 }
 
-// ringUpdate is a change of the head's ring: items[from:] are added behind keep of its present entries.
+// ringUpdate is a change of the head's ring: items[from:] are added after keep of its present entries.
 type ringUpdate struct {
 	from, keep int
 	seqs       []uint64 // sequence numbers of the request's items that this turn stored
@@ -336,7 +336,7 @@ func (e *Entry) Replaces() uint64 { return e.plan.upto.Seq }
 func (e *Entry) lookUpStored(ctx context.Context, a *Answer) error {
 	// Items that are not appended to a line may be stored already: a retry of a turn whose answer was stored although the client did
 	// not see its end, a question whose answer waits to be stored, or repeated results that upstream still has. A question that
-	// comes again behind the stored history is another one, unless its client says that it is a retry.
+	// comes again after the stored history is another one, unless its client says that it is a retry.
 	stored := a != nil && (!e.atHead || e.state.head.Forked)
 	if !stored && (!e.plan.before || e.in.answers() || e.call.Retry) {
 		stored = e.state.head.Tails.within(e.unwritten.parent, e.in.marks[e.unwritten.fresh:])
@@ -499,7 +499,7 @@ func (e *Entry) keepInput(ctx context.Context) error {
 	return nil
 }
 
-// isContinued reports whether another turn stands behind the written input or one of its items: a client has repeated the question.
+// isContinued reports whether another turn stands after the written input or one of its items: a client has repeated the question.
 func (e *Entry) isContinued(ctx context.Context) (bool, error) {
 	own := e.journaled.names
 	first, last := e.journaled.end.Seq+1, e.state.head.NextSeq-1

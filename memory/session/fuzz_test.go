@@ -62,7 +62,7 @@ func FuzzRecords(f *testing.F) {
 	})
 }
 
-// Whatever two bodies say, merging the second behind the first keeps its promises.
+// Whatever two bodies say, merging the second after the first keeps its promises.
 func FuzzMerge(f *testing.F) {
 	f.Add([]byte(`{"messages":[{"role":"user","content":"a"}]}`), []byte(`{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"}]}`), uint8(0))
 	f.Add([]byte(`{"input":"a"}`), []byte(`{"input":[{"type":"item_reference","id":"x"},{"type":"reasoning","id":"y"}]}`), uint8(1))

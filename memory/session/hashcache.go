@@ -20,7 +20,7 @@ const maxHashes = 8192
 
 func newHashCache() *hashCache { return &hashCache{seed: maphash.MakeSeed()} }
 
-// cachedHash is the content hash of an item, with the chain hashes before and behind it at its first place. A resent item
+// cachedHash is the content hash of an item, with the chain hashes before and after it at its first place. A resent item
 // usually has the same place, so that its chain hash need not be computed again.
 type cachedHash struct {
 	meaning       wire.Meaning

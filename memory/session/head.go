@@ -125,7 +125,7 @@ type head struct {
 	SentHistory  bool         // a request of the head line had a history, since the line began: see incoming.hasHistory
 	Habits       habits       // of the clients of the session, the latest last
 	Offer        offer        // of the latest turn on the head line
-	Forked       bool         // there may be items behind the head: an input without an answer, a longer branch
+	Forked       bool         // there may be items after the head: an input without an answer, a longer branch
 	Summary      wire.Hash    // the end of the stored items that the client put before its history
 	Ring         ring         // the last items of the head line, oldest first
 	Open         openCalls    // ids of unanswered calls on the head line
@@ -266,7 +266,7 @@ func (h *head) clone(more int) *head {
 	return &c
 }
 
-// afterReasoning returns the first new item from i on, behind the head. If the head line ends with reasoning, which is off the
+// afterReasoning returns the first new item from i on, after the head. If the head line ends with reasoning, which is off the
 // chain, the request's copy of it is not new.
 func (h *head) afterReasoning(in *incoming, i int) int {
 	if n := len(h.Ring); n == 0 || h.Ring[n-1].Seq >= h.Pos.Seq {
@@ -360,7 +360,7 @@ func (r *reference) fields(c *recordcodec.Codec) {
 	c.Uvarint(&r.Seq)
 }
 
-// replyPosition is stored under the id of a response: the position behind it.
+// replyPosition is stored under the id of a response: the position after it.
 type replyPosition struct {
 	linePosition
 	Provider string // that gave the response, "" if unknown

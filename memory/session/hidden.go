@@ -142,7 +142,7 @@ type hiddenWrite struct {
 	own    Amendments       // and those among them that are the turn's
 }
 
-// mustWrite reports whether a hidden item stands behind that many visible items, and the commit has to write it.
+// mustWrite reports whether a hidden item stands after that many visible items, and the commit has to write it.
 func (w *hiddenWrite) mustWrite(i, behind int) bool {
 	h := &w.of.list[i]
 	return h.Behind == behind && (len(h.seqs) == 0 || w.anew)

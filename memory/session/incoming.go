@@ -237,7 +237,7 @@ const (
 	// questionRunes and questionWords are the least of a question that is a retry where it comes again: a user may say "go on" twice.
 	questionRunes = 24
 	questionWords = 4
-	// brokenItems is the number of items of an answer behind which its question is looked for.
+	// brokenItems is the number of items of an answer after which its question is looked for.
 	brokenItems = 8
 )
 

@@ -61,7 +61,7 @@ func TestLargeMediaAreStoredOnce(t *testing.T) {
 	}
 }
 
-// A turn that takes its input back, to write it behind another one's, leaves what both have said.
+// A turn that takes its input back, to write it after another one's, leaves what both have said.
 func TestRetractedMediaStay(t *testing.T) {
 	l := newLab(t)
 	l.sees(HistoryServer, "u:0", "a:0")

@@ -21,7 +21,7 @@ type itemWriter struct {
 	known map[wire.Hash]linePosition // items that the transcript already has, by chain hash
 }
 
-// knownAfter returns the position of an item behind at if the transcript already has it there. A side request's item is one of its
+// knownAfter returns the position of an item after at if the transcript already has it there. A side request's item is one of its
 // own: it is not searched, and layers have not seen it.
 func (w *itemWriter) knownAfter(at position, m mark) (position, bool) {
 	if len(w.known) == 0 {
@@ -31,7 +31,7 @@ func (w *itemWriter) knownAfter(at position, m mark) (position, bool) {
 	return known.Pos, ok && m.onChain && (w.side || !known.Side)
 }
 
-// store writes one item behind at and returns the position behind it.
+// store writes one item after at and returns the position after it.
 func (w *itemWriter) store(at position, it wire.Item, m mark, flags itemFlags, made Origin) position {
 	if flags&flagSummary != 0 {
 		m.onChain, m.units = false, 0

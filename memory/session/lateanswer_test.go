@@ -102,7 +102,7 @@ func TestLateAnswerKeepsShownBlocks(t *testing.T) {
 	}
 }
 
-// TestLateAnswerOfAnEditedQuestion: the conversation has gone on without the question, so the answer stays behind that.
+// TestLateAnswerOfAnEditedQuestion: the conversation has gone on without the question, so the answer stays after that.
 func TestLateAnswerOfAnEditedQuestion(t *testing.T) {
 	for next, want := range map[string]struct{ line, now string }{
 		"u:0 a:0 u:edit":     {"u:0 a:0 u:edit a:next", "u:0 a:0 u:1 a:late u:2 a:2"},

@@ -69,7 +69,7 @@ func (log *Log) Response(ctx context.Context, tenant, id string) (Response, erro
 }
 
 // Later stores an answer that upstream made in the background, when a client has fetched it. The answer is appended to its
-// question, or to the end of the conversation if that has continued behind the question. Later does nothing if the turn does not
+// question, or to the end of the conversation if that has continued after the question. Later does nothing if the turn does not
 // wait for this answer, or if upstream still works on it.
 func (log *Log) Later(ctx context.Context, s Scope, turn, id string, a *Answer) error {
 	if !a.Reply.Complete || a.Reply.ID != id {

@@ -291,7 +291,7 @@ func TestReadsOfALine(t *testing.T) {
 	}
 }
 
-// TestLongTurnThatMoves: a very long turn moves behind a faster one, and the store fails before its end. The head names no end that
+// TestLongTurnThatMoves: a very long turn moves after a faster one, and the store fails before its end. The head names no end that
 // was deleted.
 func TestLongTurnThatMoves(t *testing.T) {
 	l := newLab(t)

@@ -41,7 +41,7 @@ type match struct {
 // found reports whether the request has anything in common with the transcript.
 func (m *match) found() bool { return m.relation != "" }
 
-// goBehind moves the new items, with the history before them, behind another end.
+// goBehind moves the new items, with the history before them, after another end.
 func (m *match) goBehind(t *tail) {
 	m.parent, m.line, m.systemPrompt, m.offset = t.Pos, t.Line, t.SystemPrompt, unitsBetween(position{}, t.Pos)
 }
@@ -394,7 +394,7 @@ func (m *merger) longestKnown(ctx context.Context, from, to int) (match, error) 
 }
 
 // longest returns the longest of the request's histories that ends at a known place, as the item at its end and that place; nil
-// for none. known[i] is the place behind item first+i, if there is one.
+// for none. known[i] is the place after item first+i, if there is one.
 func (in *incoming) longest(first int, known []*linePosition) (item int, k *linePosition) {
 	for i, k := range slices.Backward(known) {
 		if k != nil && in.marks[first+i].onChain {

@@ -249,7 +249,7 @@ func TestMixedAnswer(t *testing.T) {
 	l.want("TurnView", l.turnView("turn02"), "u:1 c:x,y r:x r:y")
 }
 
-// A turn whose input was written moves behind a faster one, and its hidden items with it.
+// A turn whose input was written moves after a faster one, and its hidden items with it.
 func TestHiddenItemsMoveWithTheirTurn(t *testing.T) {
 	for _, journal := range []bool{false, true} {
 		l := newLab(t)

@@ -24,7 +24,7 @@ const (
 	steadyTurns = 8
 )
 
-// ErrEarlierOpen is returned by [Entry.Commit] for a turn behind the stored history while an earlier turn of the session is
+// ErrEarlierOpen is returned by [Entry.Commit] for a turn after the stored history while an earlier turn of the session is
 // open in another process. See [Entry.Park].
 var ErrEarlierOpen = errors.New("an earlier turn of the session is open in another process")
 
@@ -153,7 +153,7 @@ func (ps pendingTurns) isParked(turn string) bool {
 	return i >= 0 && ps[i].Parked
 }
 
-// add adds a turn behind the others or, with sorted, before those that began later. It returns false if there are too many.
+// add adds a turn after the others or, with sorted, before those that began later. It returns false if there are too many.
 func (ps *pendingTurns) add(p Pending, sorted bool) bool {
 	list := *ps
 	if i := list.at(p.Turn); i >= 0 {

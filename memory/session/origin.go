@@ -164,7 +164,7 @@ func (a *adapter) data(stored *storedLine) (data []bool) {
 	if !slices.ContainsFunc(stored.as, demanded) {
 		return nil
 	}
-	answered, user := make(map[string]bool), false // calls whose result stands behind an item; a user speaks behind its answer
+	answered, user := make(map[string]bool), false // calls whose result stands after an item; a user speaks after its answer
 	walk := func(it wire.Item) (isData bool) {
 		switch {
 		case it.Kind == wire.ToolResult:
@@ -187,7 +187,7 @@ func (a *adapter) data(stored *storedLine) (data []bool) {
 	return data
 }
 
-// unanswered reports whether none of an item's calls is among those whose result stands behind it, and removes them from these.
+// unanswered reports whether none of an item's calls is among those whose result stands after it, and removes them from these.
 func unanswered(it wire.Item, answered map[string]bool) bool {
 	without := true
 	for _, call := range it.Calls() {

@@ -122,7 +122,7 @@ func (p *Place) Resolved(items []wire.Item) []wire.Item {
 }
 
 // Mode returns the history mode that finds the entry's place again, so that its view stays valid. A request with its history
-// keeps its place, and one without goes behind all later turns.
+// keeps its place, and one without goes after all later turns.
 func (p *Place) Mode() History {
 	switch {
 	case !p.loaded, p.in.inRun():

@@ -60,7 +60,7 @@ type plan struct {
 	standing Standing // of the request to the conversation
 	helper   string   // what the helper's request is that it was taken for, empty for another
 	shown    evidence // what it shows of its client's habit
-	claims   bool     // the place that it begins behind belongs to its line from now on
+	claims   bool     // the place that it begins after belongs to its line from now on
 	before   bool     // the stored history goes before the request's items
 }
 
@@ -187,7 +187,7 @@ func (q *placement) first() plan {
 	return plan{match: match{relation: relRoot}, rule: ruleFirst, standing: InConversation}
 }
 
-// upstream goes behind the response that the request names: upstream knows the earlier items.
+// upstream goes after the response that the request names: upstream knows the earlier items.
 func (q *placement) upstream() plan {
 	if !q.in.stateful {
 		return plan{}
@@ -255,7 +255,7 @@ func (q *placement) continues(ctx context.Context) (plan, error) {
 	fresh := q.in.items[p.fresh:]
 	headMoved := p.line == q.head.Line && p.parent.Seq != q.head.Pos.Seq
 	if q.in.anySaidByModel(fresh) || headMoved && len(fresh) > 0 {
-		// More of the request may be stored behind an end that the head still knows: answers that the client has, or a question
+		// More of the request may be stored after an end that the head still knows: answers that the client has, or a question
 		// that it asks again.
 		longer, err := q.merge.longestKnown(ctx, p.fresh, len(q.in.ends))
 		if err != nil {
@@ -414,8 +414,8 @@ func (q *placement) run() plan {
 	return p
 }
 
-// known places a request with items of the transcript: behind its longest known beginning, behind the end of a history that the
-// client has trimmed, or behind its latest known passage.
+// known places a request with items of the transcript: after its longest known beginning, after the end of a history that the
+// client has trimmed, or after its latest known passage.
 func (q *placement) known(ctx context.Context) (plan, error) {
 	trimmed := q.merge.trimmed()
 	if trimmed.certain {
@@ -531,7 +531,7 @@ func (q *placement) unanswered() plan {
 }
 
 // compacted places a request with a compaction instead of the history, from a client that otherwise sends only what is new. The
-// conversation continues behind it.
+// conversation continues after it.
 func (q *placement) compacted() plan {
 	if !q.mayPrecede() || q.habit() == resends || !q.in.compacts() {
 		return plan{}

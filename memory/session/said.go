@@ -24,7 +24,7 @@ type Said struct {
 	Name    string // who of several users speaks, where the message says so (Chat's member name)
 	Text    string // of a long one the beginning and the end
 	turn    string
-	// unanswered: it stands behind the end of the conversation.
+	// unanswered: it stands after the end of the conversation.
 	unanswered bool
 }
 
@@ -34,7 +34,7 @@ type Reading struct {
 	head, last uint64    // sequence numbers: the end of the conversation, and of all items
 	chain      wire.Hash // of the end: another session of this name may have as many items
 	line       uint64    // which line is the conversation
-	unanswered bool      // something behind the end was read, which what comes next may replace
+	unanswered bool      // something after the end was read, which what comes next may replace
 }
 
 // Bounds of what is read for recall: the newest items of a session, and the beginning and the end of each, in bytes.

@@ -75,7 +75,7 @@ func (ts tails) answeredOn(line uint64) (end *tail) {
 	return end
 }
 
-// within reports whether one of the items behind a place is the end of a line other than the head's: an input without an answer.
+// within reports whether one of the items after a place is the end of a line other than the head's: an input without an answer.
 func (ts tails) within(at position, items []mark) bool {
 	for _, m := range items {
 		at = at.after(m)

@@ -237,7 +237,7 @@ func (l *settledLine) onChain(place int) bool {
 	return l.chain(place) != l.chain(place-1)
 }
 
-// follows reports whether there is no item of the chain between two places. There may be behind the compaction that the stored
+// follows reports whether there is no item of the chain between two places. There may be after the compaction that the stored
 // line begins with: see HistoryReader.line.
 func (l *settledLine) follows(last, place int) bool {
 	if l.stored != nil && last == 0 && l.item(0).Kind == wire.Compaction {
@@ -266,7 +266,7 @@ func (l *settledLine) find(it *wire.Item) int {
 	return -1
 }
 
-// maxPasses is how often a line may be passed without an index: a few new items behind a long line do not need one.
+// maxPasses is how often a line may be passed without an index: a few new items after a long line do not need one.
 const maxPasses = 4
 
 func (l *settledLine) index() map[*byte]int {

@@ -87,7 +87,7 @@ func saidIn(it wire.Item) string {
 // opening returns the beginning of a text without the secrets in it, as one line: a further line of a tool's result would read as
 // another speaker's. Secrets are taken out before the text is cut, since half a secret is not recognised.
 func opening(text string, limit int) string {
-	const beyond = 1 << 10 // bytes behind the cut
+	const beyond = 1 << 10 // bytes after the cut
 	return layer.Clip(layer.OneLine(redact.Text(layer.Head(text, limit+beyond))), limit)
 }
 

@@ -38,7 +38,7 @@ type Queue struct {
 	mu      sync.Mutex
 	waiting map[cache.Group][]Record // of each group, as they came, which may differ from their present order
 	adding  int                      // records that are counted in waiting, but may be nowhere yet
-	held    [][]byte                 // in memory, oldest first; while there are any, new records go behind them
+	held    [][]byte                 // in memory, oldest first; while there are any, new records go after them
 	overdue int                      // records that the disk has neither taken nor refused in time; new records are held meanwhile
 	bytes   int64                    // of the held and the overdue ones
 	fault   error                    // why the disk did not take the first of them
@@ -101,7 +101,7 @@ func (q *Queue) put(late <-chan struct{}, rec []byte, write func(rec []byte) err
 	return nil
 }
 
-// takesMore reports whether a record goes to the disk, and not behind others in memory.
+// takesMore reports whether a record goes to the disk, and not after others in memory.
 func (q *Queue) takesMore() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -281,7 +281,7 @@ func (q *Queue) Settle() error {
 // Drain passes the records on disk to f, and then those in memory, until f fails. f gets one or more, and returns those that it has
 // taken, or has moved, from the first on: they are removed. Its error concerns the next record. If it wraps
 // cache.ErrUnreadable, that record is quarantined, and the drain goes on; then the last of those that f returns is that record, as
-// far as it can tell. A record in memory must reach the disk for that, and goes behind the others.
+// far as it can tell. A record in memory must reach the disk for that, and goes after the others.
 func (q *Queue) Drain(ctx context.Context, f func(data [][]byte) ([]Record, error)) error {
 	var unreadable *Record // the last record, if it is about to be quarantined
 	left := func() {
@@ -345,7 +345,7 @@ func (q *Queue) drain(ctx context.Context, f func(data [][]byte) (int, error)) e
 // errHeld says that something could not be read, and waits in memory for the disk to take it.
 var errHeld = errors.New("turns that cannot be read are kept in memory until the spool's disk takes them")
 
-// moveBack puts a copy of a record behind all others.
+// moveBack puts a copy of a record after all others.
 func (q *Queue) moveBack(rec []byte) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

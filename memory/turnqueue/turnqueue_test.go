@@ -262,7 +262,7 @@ func TestWaiting(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		before string // of an earlier process
-		script string // of each record: + is written, - stops the drain, r is of a group but refused, k is of no known group, m goes behind
+		script string // of each record: + is written, - stops the drain, r is of a group but refused, k is of no known group, m goes after
 		a, b   bool
 	}{
 		{"all written", "", "+++", false, false},

@@ -94,14 +94,14 @@ type View struct {
 	Carried int `json:"carried,omitempty"`
 }
 
-// Span names items of a view that stand one behind the other.
+// Span names items of a view that stand one after the other.
 type Span struct {
-	// End is where N items end that stand one behind the other on the line: the first 8 bytes, in hex, of the chain hash
+	// End is where N items end that stand one after the other on the line: the first 8 bytes, in hex, of the chain hash
 	// behind the last of them.
 	End string `json:"end,omitempty"`
 	N   int    `json:"n,omitempty"`
 	// Off are the span's items that are not on the chain, such as reasoning, from the last one backwards: a varint of
-	// how many on the chain stand between it and the one behind it, or the end, and the first 4 bytes of its content
+	// how many on the chain stand between it and the one after it, or the end, and the first 4 bytes of its content
 	// hash.
 	Off []byte `json:"off,omitempty"`
 	// Is are the first 8 bytes of the content hash of each item, where the span has no end.

@@ -26,19 +26,19 @@ type Block struct {
 // Place is where a block stands in a view. The zero Place is before the history; the others are made by [AfterUser], [End]
 // and [Inside]. The fields are the stored form.
 type Place struct {
-	Live   bool `json:"live,omitempty"` // in or behind the history
+	Live   bool `json:"live,omitempty"` // in or after the history
 	Run    bool `json:"run,omitempty"`
 	Inside bool `json:"inside,omitempty"`
 	At     int  `json:"at,omitempty"`
 }
 
-// AfterUser is directly behind the user message that began the run.
+// AfterUser is directly after the user message that began the run.
 func AfterUser() Place { return Place{Live: true, Run: true} }
 
 // End is behind the history.
 func End() Place { return Place{Live: true} }
 
-// Inside is in the history, behind a number of units of the conversation, or, once the view is chosen, of items of its history.
+// Inside is in the history, after a number of units of the conversation, or, once the view is chosen, of items of its history.
 func Inside(at int) Place { return Place{Live: true, Inside: true, At: at} }
 
 // messageTokens is the overhead of a message in tokens, as in package tokens.
@@ -59,7 +59,7 @@ func (b Block) size() int {
 // placed are blocks as messages, by their place in a view.
 type placed struct {
 	anchored []wire.Item // before the history
-	run      []wire.Item // directly behind the user message that began the run
+	run      []wire.Item // directly after the user message that began the run
 	inside   []inside    // where it was first sent
 	live     []wire.Item // at the end
 }
@@ -105,7 +105,7 @@ func (p *placed) around(system, items []wire.Item) []wire.Item {
 // pieces splits a history at the places of blocks, and yields both in order: pieces of the history, and blocks, which are
 // marked.
 func (p *placed) pieces(items []wire.Item) iter.Seq2[[]wire.Item, bool] {
-	run := math.MaxInt // at the end, also if that is directly behind the user message
+	run := math.MaxInt // at the end, also if that is directly after the user message
 	if begun := lastAsked(items) + 1; 0 < begun && begun < len(items) {
 		run = begun
 	}

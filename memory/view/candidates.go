@@ -56,7 +56,7 @@ func Candidates(items []wire.Item, p Policy) []Candidate {
 }
 
 // Firm returns the index of the first item of the current run, of results that no answer follows yet, and of the newest
-// Policy.MinTurns pairs. Before it, only compactions and the partners of items behind it always stay.
+// Policy.MinTurns pairs. Before it, only compactions and the partners of items after it always stay.
 func Firm(items []wire.Item, p Policy) int {
 	firm := min(RunStart(items), unread(items))
 	if turns := completeTurns(items); p.MinTurns > 0 && len(turns) > 0 {

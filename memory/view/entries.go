@@ -42,7 +42,7 @@ func (r Reason) String() string {
 	return [...]string{"", "window", "orphan", "budget", "policy", "group", "summary", "tools"}[min(r, ReasonTools)]
 }
 
-// Out is one item that is left out of a view: its index there, behind the system prompt.
+// Out is one item that is left out of a view: its index there, after the system prompt.
 type Out struct {
 	Index int
 	Why   Reason

@@ -113,7 +113,7 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// history reads entries of 10 tokens: a letter is a group, "." none, with "!" behind an entry it stays with its group.
+// history reads entries of 10 tokens: a letter is a group, "." none, with "!" after an entry it stays with its group.
 func history(notation string) []view.Candidate {
 	var out []view.Candidate
 	for _, r := range notation {

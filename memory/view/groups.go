@@ -26,7 +26,7 @@ type grouping []int
 
 // grouped groups the entries from low on, which it counts from there, and looks at no others: the parts of a message, a call
 // and its results, reasoning and the rest of its answer (it may lead to several parallel calls), a program without a result
-// and its run, since it may have made the calls there, and an item and the hidden items behind it.
+// and its run, since it may have made the calls there, and an item and the hidden items after it.
 func grouped(entries []entry, partner []int, low int) grouping {
 	g := make(grouping, len(entries)-low)
 	var reasoned, program bool

@@ -81,7 +81,7 @@ func repaired(r *Request, entries []entry, partner []int, start int) (n int) {
 // dropStrandedReasoning leaves out reasoning that lost the rest of its answer: upstream refuses reasoning alone. Reasoning that
 // had nothing after it before stays.
 func dropStrandedReasoning(entries []entry) {
-	var followed, lost bool // what the walk has seen of the answer behind the entry
+	var followed, lost bool // what the walk has seen of the answer after the entry
 	for i := len(entries) - 1; i >= 0; i-- {
 		switch e := &entries[i]; {
 		case e.Kind == wire.Reasoning:

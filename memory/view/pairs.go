@@ -25,7 +25,7 @@ func Order(d wire.Dialect, items []wire.Item) (order, moved []int) {
 	entries := entriesOf(d, items)
 	partner := partners(d, entries)
 	thought := splitThoughts(entries)
-	results := make(map[int][]result) // by the item behind which they belong
+	results := make(map[int][]result) // by the item after which they belong
 	first := make(map[int]int)        // by call, the item of its first result
 	placed, gone := make([]bool, len(items)), make([]bool, len(items))
 	for i, u := range entries {

@@ -24,7 +24,7 @@ import (
 // layer. A new version begins when the cache is lost anyway, or when updates cost too much; then updates are merged into the
 // pinned blocks.
 //
-// Blocks of live layers stand behind the history. Their recall runs once per run, and their blocks are shown until its end.
+// Blocks of live layers stand after the history. Their recall runs once per run, and their blocks are shown until its end.
 // They directly follow the user message, before the tool loop: at the end of the view they would be billed in full with every
 // request.
 //

@@ -175,7 +175,7 @@ func (st *step) last(id string) Block {
 		return s
 	}
 	if len(s.Texts) == 0 {
-		s, _ = find(st.l.Live, id) // it stood behind the history until now
+		s, _ = find(st.l.Live, id) // it stood after the history until now
 	}
 	return s
 }
@@ -243,7 +243,7 @@ func (st *step) publish() {
 	}
 }
 
-// sentAt is the place of a block that is first sent behind a number of units of the conversation, 0 if that is unknown.
+// sentAt is the place of a block that is first sent after a number of units of the conversation, 0 if that is unknown.
 func sentAt(units int) Place {
 	if units == 0 {
 		return End()

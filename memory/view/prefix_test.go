@@ -19,12 +19,12 @@ import (
 
 func count(text string) int { return len(text) / 4 }
 
-// atRound are the blocks directly behind the user message.
+// atRound are the blocks directly after the user message.
 func atRound(p view.Plan) []view.Block {
 	return slices.DeleteFunc(slices.Clone(p.Live), func(b view.Block) bool { return !b.Run })
 }
 
-// says is a layer that says the texts; of the ID stand before a colon the placement, behind it the name.
+// says is a layer that says the texts; of the ID stand before a colon the placement, after it the name.
 func says(name string, texts ...string) view.Said {
 	placement, id, _ := strings.Cut(name, ":")
 	placements := map[string]layer.Placement{"anchor": layer.Anchored, "live": layer.Live, "auto live": layer.AutoLive}
@@ -101,7 +101,7 @@ func TestPrefix(t *testing.T) {
 		want string
 	}{
 		{request("r1", says("anchor:a", a1), says("anchor:b"), says("live:n", "now 1")), pin + "live n [\"now 1\"]\ncold-start\n"},
-		// Inside the run live blocks are frozen, and what changed is published behind the history.
+		// Inside the run live blocks are frozen, and what changed is published after the history.
 		{loop(request("r1", says("anchor:a", a2), says("anchor:b"), held("live:n"))), pin + update2 + "live n [\"now 1\"]\n"},
 		{loop(request("r1", says("anchor:a", a2), says("anchor:b", b1), held("live:n"))), pin + update2 + newB + "live n [\"now 1\"]\n"},
 		// The newest update is sent, and none for a layer whose block is the pinned one.
@@ -184,7 +184,7 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// What is live is told behind the history: without updates, no new beginning makes room for it.
+// What is live is told after the history: without updates, no new beginning makes room for it.
 func TestLiveBlocksEndNoVersion(t *testing.T) {
 	l := newLab()
 	l.step(request("r1", says("anchor:a", "1")))
@@ -309,7 +309,7 @@ func TestUpdateIsData(t *testing.T) {
 	}
 }
 
-// TestTooLargeToPin: such a block is sent unpinned, behind the pinned ones.
+// TestTooLargeToPin: such a block is sent unpinned, after the pinned ones.
 func TestTooLargeToPin(t *testing.T) {
 	l := newLab()
 	big := says("anchor:big", strings.Repeat("x", 65<<10))

@@ -20,7 +20,7 @@ type PromptCache struct {
 	// DeltaBudgetFraction is the share of the view that updates may take before the version ends. The replaced blocks are
 	// billed as well.
 	DeltaBudgetFraction float64 `mapstructure:"delta_budget_fraction"`
-	// AutoDemoteChurn is the share of changed runs from which on a layer with placement auto stands behind the history.
+	// AutoDemoteChurn is the share of changed runs from which on a layer with placement auto stands after the history.
 	AutoDemoteChurn float64 `mapstructure:"auto_demote_churn"`
 	// AutoPromoteChurn is the share up to which it stands before the history.
 	AutoPromoteChurn float64 `mapstructure:"auto_promote_churn"`
@@ -112,7 +112,7 @@ type PrefixRequest struct {
 	Run string
 	// Loop: the request is not the first of its run. It begins none even where the state does not know the run.
 	Loop bool
-	// CutMoved: the history begins elsewhere than in the request before, so that the cache behind the system prompt is lost.
+	// CutMoved: the history begins elsewhere than in the request before, so that the cache after the system prompt is lost.
 	CutMoved bool
 	// Idle is how long ago the session's last request was.
 	Idle time.Duration
@@ -154,7 +154,7 @@ type Plan struct {
 	// Updates replace blocks of Anchored, at most one per layer, in the order in which they were first sent. None may be left
 	// out of a view, or the model would use outdated blocks.
 	Updates []Block
-	// Live are the blocks of layers that stand behind the history.
+	// Live are the blocks of layers that stand after the history.
 	Live []Block
 	// Reason is why a prefix version begins with this request, empty if none begins.
 	Reason PrefixReason

@@ -89,7 +89,7 @@ func texts(blocks []view.Block) (out []string) {
 	return out
 }
 
-// view is the moment's history with what of a plan stands in it and behind it.
+// view is the moment's history with what of a plan stands in it and after it.
 func (m *moment) view(p view.Plan) (out []string) {
 	inside := make(map[int][]view.Block)
 	for _, b := range append(slices.Clip(p.Updates), p.Live...) {
@@ -133,7 +133,7 @@ func TestShareCached(t *testing.T) {
 		name string
 		coding
 		// What layers cost at 0.1 beside the same session without any, as a part of what they cost as they are recalled:
-		// at most this with prefix versions, updates and live blocks at the end, and with those of the run behind its message.
+		// at most this with prefix versions, updates and live blocks at the end, and with those of the run after its message.
 		end, run float64
 	}{
 		{"whole history", coding{runs: 12, loop: 30, recall: 1000}, 0.75, 0.30},

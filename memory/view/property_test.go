@@ -47,7 +47,7 @@ func history(dialect wire.Dialect, code []byte) string {
 	return strings.Join(words, " ")
 }
 
-// valid reports whether a strict upstream accepts the history: no violation, every call before its result, and no result behind
+// valid reports whether a strict upstream accepts the history: no violation, every call before its result, and no result after
 // reasoning, which has to stand before what it led to.
 func valid(d wire.Dialect, all []wire.Item) bool {
 	for i := 1; i < len(all); i++ {
@@ -78,7 +78,7 @@ func FuzzWindow(f *testing.F) {
 	f.Add(false, true, uint8(3), uint8(1), uint8(2), uint8(23), []byte("7"))                                                // nothing but an orphan
 	f.Add(false, false, uint8(4), uint8(1), uint8(0), uint8('c'), []byte("7\x0390\x04"))                                    // a result brings a call back
 	f.Add(false, false, uint8(4), uint8('#'), uint8(0), uint8('c'), []byte("1!900"))                                        // an open call in front of an answered one
-	f.Add(false, false, uint8(3), uint8(1), uint8(0), uint8(0), []byte("9008!080000800090002880700\"20000000000000000000")) // a result far behind its call
+	f.Add(false, false, uint8(3), uint8(1), uint8(0), uint8(0), []byte("9008!080000800090002880700\"20000000000000000000")) // a result far after its call
 	f.Fuzz(func(t *testing.T, chat, inside bool, maxItems, batch, expansion, offset uint8, code []byte) {
 		code = code[:min(len(code), 60)]
 		d, policy := dialects.Responses, InFlightKeep
@@ -114,7 +114,7 @@ func FuzzWindow(f *testing.F) {
 // and no result is lost, and in Chat nothing that a model said stands directly before its calls, in a message of its own.
 func FuzzOtherDialect(f *testing.F) {
 	f.Add(true, uint8(0), []byte{0, 2, 7, 2, 0})
-	f.Add(true, uint8(0), []byte{0, 3, 2, 19, 20, 4, 2}) // a late result of a call that others stand behind
+	f.Add(true, uint8(0), []byte{0, 3, 2, 19, 20, 4, 2}) // a late result of a call that others stand after
 	f.Add(true, uint8(3), []byte{0, 2, 3, 19, 4, 20, 2, 9, 3, 3, 4, 4})
 	f.Add(false, uint8(4), []byte{0, 3, 4, 0, 3, 4, 0, 3, 4, 2})
 	random := rand.New(rand.NewPCG(5, 2))
@@ -192,7 +192,7 @@ func withLegacyCalls(t *testing.T, all []wire.Item) {
 	}
 }
 
-// crossed reports whether a group may reach across from: a call before it has no result between the two, or one behind it, too.
+// crossed reports whether a group may reach across from: a call before it has no result between the two, or one after it, too.
 func crossed(all []wire.Item, from int) bool {
 	for i, it := range all[:from] {
 		for _, p := range it.Parts {
@@ -422,7 +422,7 @@ func inTime(t *testing.T, name string, f func()) {
 	}
 }
 
-// 80,000 reasoning items took 9 s when each one looked through those behind it, and take 20 ms.
+// 80,000 reasoning items took 9 s when each one looked through those after it, and take 20 ms.
 func TestRepairOfMuchReasoning(t *testing.T) {
 	const n = 80_000
 	all := make([]wire.Item, n, n+1)

@@ -33,7 +33,7 @@ func (l *wrappingListener) Accept() (net.Conn, error) {
 }
 
 // ReadError returns the error of the last read of a connection of [Wrap], nil if it had none. fasthttp takes the end of the
-// connection, and behind the last chunk also a reset or a timeout, for the end of a chunked body; ReadError shows the
+// connection, and after the last chunk also a reset or a timeout, for the end of a chunked body; ReadError shows the
 // difference. Call it from the goroutine that reads.
 func ReadError(c net.Conn) error {
 	r, ok := c.(interface{ readError() error })
@@ -74,7 +74,7 @@ type Head interface {
 }
 
 // ReplaceHead sends another head with the next answer on a connection of [Wrap]. The next Write must begin with the whole head
-// that the server has made. body is how many bytes are written behind it without delay: where the first Write has only some of
+// that the server has made. body is how many bytes are written after it without delay: where the first Write has only some of
 // them, they leave together with those of the second one. Call it from the goroutine that writes.
 func ReplaceHead(c net.Conn, body int, h Head) {
 	if r, ok := c.(interface{ replaceHead(body int, h Head) }); ok {
@@ -124,7 +124,7 @@ func (r *replacing) write(to io.Writer, p []byte) (int, error) {
 	return len(p), nil
 }
 
-// writeBoth writes p behind the beginning of its answer: in one system call on a TCP connection.
+// writeBoth writes p after the beginning of its answer: in one system call on a TCP connection.
 func (r *replacing) writeBoth(to io.Writer, p []byte) (int, error) {
 	begin := r.begin
 	r.pair = [2][]byte{*begin, p}

@@ -216,7 +216,7 @@ var pairsApart = []struct{ name, sent, chat, responses string }{
 }
 
 // TestPairsApart: calls and results in an order that upstream refuses are reordered, and those that do not fit are left out, in
-// a new session or behind what is stored. Requests with memory off or without a session are forwarded unchanged, and upstream
+// a new session or after what is stored. Requests with memory off or without a session are forwarded unchanged, and upstream
 // refuses most of them.
 func TestPairsApart(t *testing.T) {
 	t.Parallel()
@@ -235,7 +235,7 @@ func TestPairsApart(t *testing.T) {
 			}
 			t.Run(c.name+" "+d.String(), func(t *testing.T) {
 				sent, body := c.sent, w.body(t, c.sent)
-				onlyNew := !strings.ContainsAny(sent, modelSays) // it is put behind what is stored
+				onlyNew := !strings.ContainsAny(sent, modelSays) // it is put after what is stored
 				for _, header := range []string{"X-Memory: off", "X-Session-Id: "} {
 					r := g.ask(t, d.path, body, header)
 					if g.seen(t) != body || r.status != http.StatusOK && (want == "" || r.status != http.StatusBadRequest) {

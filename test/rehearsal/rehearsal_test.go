@@ -47,16 +47,16 @@ func copyTree(t *testing.T) *tree {
 // add writes a file of the stub's folder.
 func (x *tree) add(name, text string) { x.store(name, []byte(text)) }
 
-// edit inserts a line after the first one that contains behind, as a contributor would.
-func (x *tree) edit(name, behind, line string) {
+// edit inserts a line after the first one that contains after, as a contributor would.
+func (x *tree) edit(name, after, line string) {
 	x.t.Helper()
 	data, err := os.ReadFile(filepath.Join(x.root, name))
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	at := bytes.Index(data, []byte(behind))
+	at := bytes.Index(data, []byte(after))
 	if at < 0 {
-		x.t.Fatalf("%s does not have %q", name, behind)
+		x.t.Fatalf("%s does not have %q", name, after)
 	}
 	at += bytes.IndexByte(data[at:], '\n') + 1
 	x.store(name, slices.Concat(data[:at], []byte(line+"\n"), data[at:]))

@@ -310,7 +310,7 @@ func studio(message string) *apiError {
 	return refusal(http.StatusBadRequest, message, obj("error", message))
 }
 
-// first is the first message behind those of the system, nil if there is none.
+// first is the first message after those of the system, nil if there is none.
 func (d *demand) first() *line {
 	for i := range d.lines {
 		if l := &d.lines[i]; !l.isSystem() {

@@ -19,13 +19,13 @@ type finder struct {
 //   - the last one of the request before, so that its cache is found however many items came since;
 //   - the last item that the next request will still have. Instructions at the end are none: layers replace them each
 //     time;
-//   - if instructions stand behind the user message that began the round, that message too. They are layers' blocks for
+//   - if instructions stand after the user message that began the round, that message too. They are layers' blocks for
 //     this round: they stay there while the model calls tools, and the next round has the conversation without them.
 func (f *finder) places() []int {
 	system := wire.SystemItems(f.items)
 	at := []int{f.any(system - 1)}
 	round := f.last(len(f.items)-1, f.isUser)
-	fresh := round + 1 // where the round goes on behind what layers say
+	fresh := round + 1 // where the round goes on after what layers say
 	for fresh < len(f.items) && f.isInstruction(fresh) {
 		fresh++
 	}

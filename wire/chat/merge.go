@@ -23,7 +23,7 @@ type merger struct {
 	ended  map[int]int // by choice: the answer that its finish reason was shown in
 	calls  []*call     // of choice 0 in this answer, in the order of their first delta
 	held   []*chunk    // chunks with held calls
-	ending []*chunk    // the finish reason of choice 0, and what comes behind it
+	ending []*chunk    // the finish reason of choice 0, and what comes after it
 	index  int         // of the next call that the client gets
 	// dropped: the client does not get all calls. showed is the answer in which it last got one, -1 for none.
 	dropped bool
@@ -44,7 +44,7 @@ type call struct {
 // chunk is an event and what of it is still to be sent.
 type chunk struct {
 	b     *merge.Block
-	calls []*call // of the elements of choice 0's calls in their order, nil for those not to be sent, as are those behind its end
+	calls []*call // of the elements of choice 0's calls in their order, nil for those not to be sent, as are those after its end
 	// rest is everything but calls and finish reason; ends is the finish reason.
 	rest, ends bool
 }
@@ -63,7 +63,7 @@ func (c *merger) Event(b *merge.Block) {
 	}
 	k := chunk{b: b, rest: true}
 	about, _ := b.Effect.(*effect)
-	if about == nil { // an event behind an error that is no JSON, which has ended the answer
+	if about == nil { // an event after an error that is no JSON, which has ended the answer
 		about = new(effect)
 	}
 	for _, told := range about.Touched {

@@ -59,7 +59,7 @@ func TestNoEventStream(t *testing.T) {
 	}
 }
 
-// TestBehindTheEnd: what comes behind the end passes whole, also the beginning of what never ends. Where calls are judged
+// TestBehindTheEnd: what comes after the end passes whole, also the beginning of what never ends. Where calls are judged
 // nothing comes there that may hold one.
 func TestBehindTheEnd(t *testing.T) {
 	t.Parallel()

@@ -461,7 +461,7 @@ func TestUnclearEnd(t *testing.T) {
 	}
 }
 
-// TestCutEvent: what goes on behind an event whose end is missing does not become a part of it.
+// TestCutEvent: what goes on after an event whose end is missing does not become a part of it.
 func TestCutEvent(t *testing.T) {
 	t.Parallel()
 	const call = `data: {"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"mem_x","arguments":"{}"}}]}}]}` + "\n\n"

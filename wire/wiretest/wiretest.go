@@ -10,7 +10,7 @@ import (
 
 // Check returns every violation of the pairing rules of dialect d, in the order of the items; none for a history that
 // a strict upstream accepts. A call needs its result and a result its call, once each. In Responses the call comes
-// first, wherever the result stands; in Chat the results of a message stand directly behind it.
+// first, wherever the result stands; in Chat the results of a message stand directly after it.
 //
 // A Responses result without call id is legal and not judged. Whether a call may be unknown here because upstream
 // stores it (previous_response_id, conversation, references) is for the caller to know.

@@ -257,7 +257,7 @@ func prompt(t *testing.T, m *meter, l *Layer, state layer.State, history []wire.
 	return append(blocks, v.Items...), state
 }
 
-// pay adds what a request costs behind the one before it.
+// pay adds what a request costs after the one before it.
 func (s *tally) pay(m *meter, sent, before []wire.Item) {
 	all, cached := float64(head), 0.0
 	if before != nil {

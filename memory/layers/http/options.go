@@ -70,7 +70,7 @@ const (
 	noTag      = "none"
 )
 
-// Defaults returns the layer's slot, scope and budget. Its block stands behind the history, since a server may recall by the
+// Defaults returns the layer's slot, scope and budget. Its block stands after the history, since a server may recall by the
 // question.
 func Defaults(Options) layer.Defaults {
 	return layer.Defaults{ID: "http", Slot: 400, Scope: layer.Resource, Budget: layer.AtMost(2000), Placement: layer.AutoLive}
