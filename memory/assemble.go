@@ -118,8 +118,9 @@ func (a *assembly) want() uint64 {
 func (a *assembly) choose(ctx context.Context) *windowCut {
 	t, c := a.t, &a.c
 	w := t.shape.Window
-	if c.Side {
-		w = nil // a side request (a summary, a title) needs all items of the client
+	summarises := !c.Side && a.entry.OrdersSummary()
+	if c.Side || summarises {
+		w = nil // a summary, or another side request, needs all items of the client
 	}
 	request := view.Request{
 		System: c.System, Items: c.Items, Resolved: a.entry.Resolved(c.Items), Hidden: c.Hidden, Offset: c.Offset, Window: w,
@@ -128,6 +129,9 @@ func (a *assembly) choose(ctx context.Context) *windowCut {
 		WindowInput: a.windowInput(ctx),
 	}
 	a.v = view.Assemble(request)
+	if summarises {
+		a.v.Start = request.Previous // the conversation may go on without the summary
+	}
 
 	cut := newWindowCut(a)
 	if w != nil && a.projectWindow(ctx) {

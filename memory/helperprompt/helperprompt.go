@@ -124,6 +124,13 @@ func KindOfHistory(instructions string) string {
 	return orderedBy(instructions).name
 }
 
+// OrdersSummary reports whether a message of the user's role orders a summary of the conversation that it ends, as IsOrder. What stands
+// behind the order may be long.
+func OrdersSummary(text string) bool {
+	text = text[:min(len(text), maxOrder)]
+	return orderedBy(text).name == "summary" && IsOrder(text)
+}
+
 // IsOrder reports whether a message of the user's role asks for a title, a summary, and the like, of the conversation that it
 // ends: a program's order in the user's name, or a question that says nothing new.
 func IsOrder(text string) bool {

@@ -45,3 +45,21 @@ func TestTitles(t *testing.T) {
 		}
 	}
 }
+
+// Agents order summaries of the conversation at any length, users in a few words.
+func TestOrdersSummary(t *testing.T) {
+	long := strings.Repeat(" Include each file that you have read or changed, with the reason.", 100)
+	for text, want := range map[string]bool{
+		"Your task is to create a detailed summary of the conversation so far, paying close attention to the user's requests." + long: true,
+		"The current conversation is running out of context. Create a comprehensive summary of the conversation so far." + long:       true,
+		"Summarize our chat, please.":                                     true,
+		"Write a title of at most five words for the conversation above.": false,
+		"Write a summary of the README of this repository.":               false,
+		"Fix the test of the chat page." + long:                           false,
+		"":                                                                false,
+	} {
+		if got := OrdersSummary(text); got != want {
+			t.Errorf("%.60s: %v", text, got)
+		}
+	}
+}

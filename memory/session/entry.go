@@ -391,6 +391,10 @@ func (e *Entry) reload(ctx context.Context, a *Answer) error {
 	return &Reread{extra}
 }
 
+// OrdersSummary reports whether the request ends with an order to summarise the conversation: agents put the summary in the place of
+// their history.
+func (e *Entry) OrdersSummary() bool { return ordersSummary(e.in) }
+
 // findResent reports whether the client has resent a first turn before it was written: then the turn stands at the beginning of the
 // line of that request, and p is set to this place.
 func (e *Entry) findResent(ctx context.Context, in *incoming, a *Answer, p *plan) (bool, error) {

@@ -47,6 +47,16 @@ func isProbe(req *wire.Request, in *incoming) bool {
 	return one && len(in.items) == 1 && len(in.items[0].Text()) <= probeBytes
 }
 
+// ordersSummary reports whether a request ends with an order to summarise the conversation.
+func ordersSummary(in *incoming) bool {
+	n := len(in.items)
+	if n == 0 {
+		return false
+	}
+	last := in.items[n-1]
+	return last.Kind == wire.Message && last.Role == wire.User && helperprompt.OrdersSummary(last.Text())
+}
+
 // retitles returns the kind of a helper's request with its order in the instructions, followed by a known history without new
 // user text. It is "" for other requests.
 func retitles(req *wire.Request, in *incoming, fresh int) string {
