@@ -16,7 +16,6 @@ type lesson struct {
 	tried   []view.Shape // corrective tries that did not help, each once; never modified
 	further bool         // the last of them met another refusal
 	until   time.Time
-	used    uint64 // the time of its last use, as lessons.uses counts it
 }
 
 // lessonKey identifies a lesson: see outgoing.lessonKey.
