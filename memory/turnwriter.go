@@ -36,6 +36,11 @@ type turnWriter struct {
 	renewTimer *time.Timer  // of a session that expires, nil for none
 }
 
+// announceWaits is how long the end of an answer waits until the other processes know of its turn, as a multiple of
+// store.commit_wait: if the next request reaches one of them before, its view lacks the turn and does not say so. A store that
+// answers now and then only after commit_wait takes the announcement within this time.
+const announceWaits = 4
+
 // resumeTurn returns the writer of a turn, and its answer, if any, from a record. values are the session values to write with
 // it.
 func resumeTurn(m *Memory, rec *spooled, values map[string][]byte) (*turnWriter, *Answer, error) {
@@ -176,7 +181,7 @@ func (w *turnWriter) write(ctx context.Context, a *Answer) (stored bool) {
 
 	if a != nil && !w.entry.Order.IsPending() {
 		// The client is about to see the end, and may send its next request to another process.
-		told, cancel := context.WithTimeout(w.base, w.m.o.CommitWait) // the commit's own time is over
+		told, cancel := context.WithTimeout(w.base, announceWaits*w.m.o.CommitWait)
 		defer cancel()
 		w.m.heartbeat.AwaitBeat(told) //nolint:contextcheck // see told
 	}

@@ -140,9 +140,9 @@ Limits:
 - Sessions that begin in an outage keep their turns in the order of their clients, on any replicas, once the store is back. Two
   gaps remain for clients that send only what is new, without affinity. A store that accepts reads but no writes accepts no
   announcements either: until a replica's heartbeat has been refused, within a second, it answers ` + "`ok`" + ` to a request whose session
-  another replica has in its spool. And if an announcement takes longer than ` + "`store.commit_wait`" + `, a turn can overtake one that it
-  does not know of; that one is then stored after it, and views have the two in that order. ` + "`TestSessionsThatBeginInAnOutage`" + `
-  holds both to these bounds.
+  another replica has in its spool. And if an announcement takes longer than four times ` + "`store.commit_wait`" + `, a turn can overtake
+  one that it does not know of; that one is then stored after it, and views have the two in that order.
+  ` + "`TestSessionsThatBeginInAnOutage`" + ` holds both to these bounds.
 - Clocks of replicas that differ, or are set back, change nothing in what is stored while the store works. Turns of one session that
   two replicas could not write are stored in the order of their clocks.
 - Turns that neither the store nor the spool's disk accepts within ` + "`store.commit_wait`" + ` stay in memory, up to 64 MiB. They are lost
