@@ -23,7 +23,7 @@ type Run struct {
 func newRun(p *Pipeline, tenant string, t layer.Turn) *Run {
 	set := &layerSet{p: p, tenant: tenant, turn: t}
 	r := &Run{
-		layerSet: set, Sizer: Sizer{&p.o, p.o.Policy, t.Model}, toolbox: newToolbox(set), review: review{set}, lifecycle: lifecycle{set}, states: states{set},
+		layerSet: set, Sizer: Sizer{&p.o, p.o.Policy, t.Model}, toolbox: toolbox{layerSet: set}, review: review{set}, lifecycle: lifecycle{set}, states: states{set},
 	}
 	r.preparation = preparation{layerSet: set, sizer: &r.Sizer}
 	return r

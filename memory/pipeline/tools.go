@@ -53,17 +53,19 @@ func newTool(id string, offered layer.Tool) (*tool, error) {
 // toolbox is the tools that the layers of a request offer the model.
 type toolbox struct {
 	*layerSet
-	spelled func() []string // the spellings of the client's tools, in order; computed once, as each layer's tool is compared with all
+
+	once      sync.Once // for spellings: each layer's tool is compared with all of the client's
+	spellings []string
 }
 
-func newToolbox(set *layerSet) toolbox {
-	return toolbox{set, sync.OnceValue(func() []string {
-		spelled := make([]string, len(set.turn.Tools))
-		for i, name := range set.turn.Tools {
-			spelled[i] = spelling(name)
+// spelled returns the spellings of the client's tools, in order.
+func (r *toolbox) spelled() []string {
+	r.once.Do(func() {
+		for _, name := range r.turn.Tools {
+			r.spellings = append(r.spellings, spelling(name))
 		}
-		return spelled
-	})}
+	})
+	return r.spellings
 }
 
 // Definitions returns the tools for the model in a dialect, in slot order, without those that the client offers under

@@ -54,7 +54,7 @@ func ordersSummary(in *incoming) bool {
 		return false
 	}
 	last := in.items[n-1]
-	return last.Kind == wire.Message && last.Role == wire.User && helperprompt.OrdersSummary(last.Text())
+	return last.Kind == wire.Message && last.Role == wire.User && helperprompt.Mentions(last.Raw) && helperprompt.OrdersSummary(last.Text())
 }
 
 // retitles returns the kind of a helper's request with its order in the instructions, followed by a known history without new
