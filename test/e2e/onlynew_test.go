@@ -158,7 +158,8 @@ func TestSessionsAreAsDocumented(t *testing.T) {
 	}
 }
 
-// TestRoundBeginsWithTheLastUserMessage: the current run begins with the last user message (docs/sessions.md).
+// TestRoundBeginsWithTheLastUserMessage: the current run begins with the last user message, and what the client says before its first
+// question stays in front (docs/sessions.md).
 func TestRoundBeginsWithTheLastUserMessage(t *testing.T) {
 	t.Parallel()
 	g := startGate(t, "[{kind: history_window, max_items: 4, evict_batch: 1, in_flight: keep}]", scripted.Options{})
@@ -167,7 +168,8 @@ func TestRoundBeginsWithTheLastUserMessage(t *testing.T) {
 		name, items string
 		sees        bool
 	}{
-		{"two messages", user(document) + "," + user("SAY Hm. ;; LOOP 3 read {}"), false},
+		{"two messages", user("SAY Hi.") + `,{"role":"assistant","content":"Hi."},` + user(document) + "," + user("SAY Hm. ;; LOOP 3 read {}"), false},
+		{"two messages at the beginning", user(document) + "," + user("SAY Hm. ;; LOOP 3 read {}"), true},
 		{"one message", user("SAY " + document + " ;; LOOP 3 read {}"), true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
