@@ -188,7 +188,7 @@ func TestRoundBeginsWithTheLastUserMessage(t *testing.T) {
 					t.Fatalf("no call in %s", r.body)
 				}
 				id := body.Choices[0].Message.ToolCalls[0].ID
-				items += fmt.Sprintf(`,{"role":"assistant","tool_calls":[{"id":%q,"type":"function","function":{"name":"read","arguments":"{}"}}]}`, id) +
+				items += fmt.Sprintf(`,{"role":"assistant","content":"Reading.","tool_calls":[{"id":%q,"type":"function","function":{"name":"read","arguments":"{}"}}]}`, id) +
 					fmt.Sprintf(`,{"role":"tool","tool_call_id":%q,"content":"x"}`, id)
 			}
 			g.ask(t, "chat/completions", `{"model":"m","messages":[`+items+`]}`, "X-Session-Id: "+t.Name())
