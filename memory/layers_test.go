@@ -479,14 +479,7 @@ func TestSlowLayersHearWhatWasSaid(t *testing.T) {
 	slow := slowListener{listener{&heard, new([]string)}, make(chan struct{})}
 	l := newLab(t, memory.Options{Shape: memory.Shape{Layers: layersOf(t, pipeline.Layer{ID: "a", Kind: "test", Scope: layer.Thread, Impl: slow})}})
 	body := []byte(`{"model":"m","messages":[` + messages("u:hello u:there") + `]}`)
-	req, err := wire.Parse(dialects.Chat, body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	turn, err := l.m.Begin(t.Context(), memory.Call{Scope: scope, Request: req})
-	if err != nil {
-		t.Fatal(err)
-	}
+	turn := l.beginBody(memory.Call{}, body)
 	turn.Commit(answer(t, "a:hi"))
 	copy(body, strings.Repeat(" ", len(body)))
 	close(slow.may)
@@ -566,14 +559,7 @@ func TestStragglersDoNotSeeOtherRequests(t *testing.T) {
 		ID: "a", Kind: "test", Scope: layer.Thread, Impl: late, Timeouts: layer.Timeouts{ProjectHistory: time.Nanosecond},
 	})}})
 	body := []byte(`{"model":"m","messages":[` + messages("u:hello a:hi u:there") + `]}`)
-	req, err := wire.Parse(dialects.Chat, body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	turn, err := l.m.Begin(t.Context(), memory.Call{Scope: scope, Request: req})
-	if err != nil {
-		t.Fatal(err)
-	}
+	turn := l.beginBody(memory.Call{}, body)
 	if view := told(t, turn.View); view != "u:hello a:hi u:there" {
 		t.Errorf("view %s", view)
 	}

@@ -164,7 +164,13 @@ func (l *lab) beginJSON(c memory.Call, messages, tools string) *memory.Turn {
 	if tools != "" {
 		tools = `,"tools":` + tools
 	}
-	req, err := wire.Parse(dialects.Chat, []byte(`{"model":"m","messages":[`+messages+`]`+tools+`}`))
+	return l.beginBody(c, []byte(`{"model":"m","messages":[`+messages+`]`+tools+`}`))
+}
+
+// beginBody is begin for a whole body, whose memory the turn uses.
+func (l *lab) beginBody(c memory.Call, body []byte) *memory.Turn {
+	l.t.Helper()
+	req, err := wire.Parse(dialects.Chat, body)
 	if err != nil {
 		l.t.Fatal(err)
 	}

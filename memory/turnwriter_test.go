@@ -234,14 +234,7 @@ func TestNothingIsWrittenAfterCommit(t *testing.T) {
 		}
 		l := newLab(t, memory.Options{Shape: memory.Shape{Layers: p}})
 		body := []byte(`{"model":"m","messages":[{"role":"user","content":"mine"}]}`)
-		req, err := wire.Parse(dialects.Chat, body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		turn, err := l.m.Begin(t.Context(), memory.Call{Scope: scope, Request: req})
-		if err != nil {
-			t.Fatal(err)
-		}
+		turn := l.beginBody(memory.Call{}, body)
 		turn.Forwarded()
 
 		panics = true

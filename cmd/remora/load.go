@@ -66,7 +66,7 @@ func (s sources) into(target any, defaults []byte, check func(found *problems)) 
 	return from, c.found.withoutConsequences().withOrigins(origins, lines)
 }
 
-// files is what a configuration was read from.
+// files identifies the content that a configuration was read from.
 type files struct {
 	content [sha256.Size]byte // hash of the configuration's file, of no content without a file
 	secrets [sha256.Size]byte // hash of the secrets

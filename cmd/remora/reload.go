@@ -19,8 +19,8 @@ const pollInterval = 2 * time.Second
 // first.
 const failedPollsNoted = 2
 
-// watch reloads the configuration on each hangup, and when its file or that of a secret has changed. It stops when ctx ends, and then closes the
-// channel that it returned.
+// watch reloads the configuration on each hangup, and when its file or that of a secret has changed. It stops when ctx ends, and
+// then closes the channel that it returned.
 func (l *live) watch(ctx context.Context, hangup <-chan os.Signal) <-chan struct{} {
 	l.loaded, l.polled, l.empty = l.c.from, l.c.from, l.c.from.content == emptyFile
 	done := make(chan struct{})

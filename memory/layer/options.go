@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// Setup is what a layer's own options depend on beside their keys. The Options of kinds that work differently with a model, or by
-// scope, embed it.
+// Setup has the settings of a layer that its kind's own options depend on. The Options of kinds that work differently with a model, or
+// by scope, embed it.
 type Setup struct {
 	HasModel bool // the layer is configured with a model
 	Scope    Scope

@@ -31,7 +31,7 @@ type remark struct {
 	now       bool   // of "who": it is no longer true of another name
 }
 
-// message is what a user's message says.
+// message is what was read of one message of a user.
 type message struct {
 	remarks []remark // about names, in order; none while the user plays a role
 	plays   bool     // a role play begins with it
@@ -112,19 +112,19 @@ func (r *reader) split() bool {
 	if len(r.words) < 2 || r.subordinators[r.words[0].lower] {
 		return false
 	}
-	somebody := false // is mentioned
+	mentioned := false // a person was
 	for i := range r.words {
 		if i > 0 && strings.HasPrefix(r.words[i].gap, ":") {
 			if i < 4 {
 				return false
 			}
-			if somebody { // what follows may be their words
+			if mentioned { // what follows may be the person's words
 				r.words = r.words[:i]
 				break
 			}
 		}
 		w := &r.words[i]
-		somebody = somebody || r.persons[w.lower] || r.he[w.lower] || i > 0 && r.proper(w)
+		mentioned = mentioned || r.persons[w.lower] || r.he[w.lower] || i > 0 && r.proper(w)
 	}
 	return true
 }
