@@ -68,7 +68,7 @@ var arrows = []struct {
 	{"memory/turnrecord", []string{"memory/view"}},
 	{"providers/models", []string{"providers"}},
 	{"providers/retry", []string{"providers", "wire"}},
-	{"providers/complete", []string{"providers", "secret"}},
+	{"providers/complete", []string{"providers", "secret", "wire"}},
 
 	{"memory/layer/layertest", []string{"memory/layer", "wire", "wire/dialects"}},
 	{"memory/layers/<kind>", []string{"address", "memory/index", "memory/layer", "memory/layer/schema", "memory/ownwords", "memory/redact", "memory/summary", "memory/view", "secret", "wire"}},

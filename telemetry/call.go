@@ -9,8 +9,11 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/propagation"
 	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
 	"go.opentelemetry.io/otel/trace"
+
+	"remora/wire"
 )
 
 // Call records one request. It is not safe for concurrent use. The zero value does nothing. End resets it to the zero value, so
@@ -136,6 +139,16 @@ func (s *Step) End(err error) {
 // OperationChat is the operation in the GenAI semantic conventions, for both dialects.
 const OperationChat = "chat"
 
+// Ask opens a call of a model that a layer makes, as part of the work that ctx belongs to. It is recorded as a client's call is,
+// with the layer. What it returns ends the call.
+func (t *Telemetry) Ask(ctx context.Context, s Send) func(status int, u wire.Usage, err error) {
+	c := Call{t: t, ctx: ctx}
+	c.Send(s, propagation.MapCarrier{})
+	return func(status int, u wire.Usage, err error) {
+		c.Answered(Answer{Status: status, Failure: failureOf(err), Usage: u})
+	}
+}
+
 // Send opens a client span before the request is sent, and sets the headers with which upstream continues the trace. Without
 // traces it sets none, and the caller should forward the client's. It closes an earlier open client span as failed.
 func (c *Call) Send(s Send, headers Headers) {
@@ -174,6 +187,9 @@ func (c *Call) Send(s Send, headers Headers) {
 	}
 	if x.round > 0 {
 		kv = append(kv, attribute.Int("remora.round", x.round))
+	}
+	if s.Layer != "" {
+		kv = append(kv, attribute.String("remora.layer.id", clean(s.Layer)))
 	}
 	x.span.SetAttributes(kv...)
 }
@@ -237,6 +253,9 @@ func (c *Call) measure(a *Answer, failure string) {
 		// Only a model that upstream accepted may take one of the limited names.
 		model:   t.models.bound(x.send.Model, failure == "" && a.Status/100 == 2),
 		failure: failure,
+	}
+	if x.send.Layer != "" {
+		key.layer = t.layers.bound(x.send.Layer, true)
 	}
 	in.callDuration.Record(x.ctx, t.now().Sub(x.begun).Seconds(), t.rows.calls.get(key).rec...)
 	key.failure = ""

@@ -116,7 +116,7 @@ func newTable[K comparable](attrs func(K) []attribute.KeyValue) *table[K] {
 
 // Keys of the tables. All of their fields are bounded.
 type (
-	callKey  struct{ operation, provider, model, failure, token string }
+	callKey  struct{ operation, provider, model, layer, failure, token string }
 	eventKey struct{ what, which, failure string }
 )
 
@@ -124,6 +124,9 @@ func (k callKey) attrs() []attribute.KeyValue {
 	kv := []attribute.KeyValue{
 		semconv.GenAIOperationNameKey.String(k.operation), semconv.GenAIProviderNameKey.String(k.provider),
 		semconv.GenAIRequestModel(k.model),
+	}
+	if k.layer != "" {
+		kv = append(kv, attribute.String("layer", k.layer))
 	}
 	if k.failure != "" {
 		kv = append(kv, semconv.ErrorTypeKey.String(k.failure))

@@ -58,6 +58,8 @@ func play(tel *telemetry.Telemetry, in headers) (up []headers) {
 			review.End(nil)
 		}
 	}
+	asked := tel.Ask(c.Context(), telemetry.Send{Provider: "openai", Operation: "embeddings", Model: "small", Layer: "notes"})
+	asked(200, wire.Usage{Input: 30}, nil)
 	commit := c.Step("commit")
 	now := time.Date(2026, 11, 21, 1, 0, 0, 0, time.UTC)
 	tel.Store(c.Context(), "commit", now, 3*time.Millisecond, context.DeadlineExceeded)
@@ -161,6 +163,16 @@ func TestTraceOfACall(t *testing.T) {
     - remora.store.operation=commit
   recall (internal)` + chat("", "resp_0", "tool_calls") + `
   review (internal)` + chat("\n    - remora.round=1", "resp_1", "stop") + `
+  embeddings small (client)
+    - gen_ai.operation.name=embeddings
+    - gen_ai.provider.name=openai
+    - gen_ai.request.model=small
+    - gen_ai.request.stream=false
+    - gen_ai.usage.input_tokens=30
+    - gen_ai.usage.output_tokens=0
+    - gen_ai.usage.reasoning.output_tokens=0
+    - http.response.status_code=200
+    - remora.layer.id=notes
   commit (internal) failed: error
     - error.type=error
 `
@@ -238,6 +250,7 @@ func TestMetricsPage(t *testing.T) {
 		`gen_ai_client_operation_time_to_first_chunk_seconds_sum{` + call + `} 0.002`,
 		`gen_ai_client_token_usage_sum{` + call + `,gen_ai_token_type="input"} 200`,
 		`gen_ai_client_token_usage_sum{` + call + `,gen_ai_token_type="output"} 40`,
+		`gen_ai_client_token_usage_sum{gen_ai_operation_name="embeddings",gen_ai_provider_name="openai",gen_ai_request_model="small",gen_ai_token_type="input",layer="notes"} 30`,
 		`remora_tokens_sent_total 200`,
 		`remora_tokens_cached_total 120`,
 		`remora_tokens_saved_total 900`,

@@ -35,6 +35,8 @@ type Send struct {
 	Address string
 	// Stream: the client requested a stream.
 	Stream bool
+	// Layer is the id of the layer that asks, see [Telemetry.Ask]; "" for a client's call.
+	Layer string
 }
 
 // name is the span's name by the GenAI semantic conventions.

@@ -22,15 +22,15 @@ import (
 // calls promtool's linter, and promtool itself if PROMTOOL is its path (make promtool), since it takes minutes to build.
 func TestMetricsOfTraffic(t *testing.T) {
 	t.Parallel()
-	up := startUpstream(t)
+	up, embedder := startUpstream(t), startUpstream(t)
 	admin := kit.FreeAddr(t)
 	d := &workspace{t: t, dir: t.TempDir()}
 	d.start(fmt.Sprintf(`
 server: {admin_listen: %q}
-providers: [{name: up, kind: compatible, base_url: %q}]
+providers: [{name: up, kind: compatible, base_url: %q}, {name: two, kind: compatible, base_url: %q, models: [small]}]
 limits: {tenant: {requests_per_minute: 1, burst: 5}}
-memory: {layers: [{kind: working_memory}]}
-`, admin, up.URL()+"/v1"))
+memory: {layers: [{kind: working_memory}, {kind: semantic_recall, timeouts: {recall: 1m}, embeddings: {provider: two, model: small, timeout: 50s}}]}
+`, admin, up.URL()+"/v1", embedder.URL()+"/v1"))
 	// Canaries are in content, keys and sessions: no error, metric or log line may contain one.
 	const key, limited = "Authorization: Bearer canary-a", "canary-b"
 	d.say("chat/completions", chat("user: No session, canary"), key)
@@ -62,7 +62,8 @@ memory: {layers: [{kind: working_memory}]}
 	}
 	for _, want := range []string{ // what the traffic was for
 		`remora_requests_total{class="5xx"} 1`, `remora_requests_total{class="4xx"}`, `remora_turns_total{status="ok"}`,
-		`layer="working-memory"`, `gen_ai_client_token_usage_bucket`, `error_type="500"`, `remora_spool_turns 0`,
+		`layer="working-memory"`, `gen_ai_client_token_usage_bucket`, `error_type="500"`,
+		`gen_ai_client_token_usage_count{gen_ai_operation_name="embeddings",gen_ai_provider_name="two",gen_ai_request_model="small",gen_ai_token_type="input",layer="semantic-recall"}`, `remora_spool_turns 0`,
 		// An increase is seen only in a series that was there before.
 		`remora_panics_total 0`, `remora_spool_lost_total 0`, `remora_spool_quarantined_total 0`, `remora_export_failures_total 0`, `remora_turns_total{status="degraded"} 0`,
 	} {

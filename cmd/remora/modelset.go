@@ -17,6 +17,7 @@ import (
 	"remora/providers/complete"
 	"remora/providers/models"
 	"remora/telemetry"
+	"remora/wire"
 )
 
 // modelSet holds the layers, and the models that layers and summaries call.
@@ -30,6 +31,8 @@ type modelSet struct {
 	routes   *providers.Set
 	client   *providers.Client
 	lost     func(turns int) // counts lost turns, nil without telemetry
+
+	telemetry *telemetry.Telemetry // nil for none
 }
 
 func (m *modelSet) close() {
@@ -41,7 +44,7 @@ func (m *modelSet) close() {
 // openModels opens the layers and their models. before is the set that a reload replaces, nil at the start: the new set takes
 // over its token counter, its HTTP client, the context lengths of models and the states of agent runs in progress.
 func openModels(c *Config, upstreams *providers.Set, log *slog.Logger, t *telemetry.Telemetry, before *modelSet) (*modelSet, error) {
-	m := &modelSet{routes: upstreams}
+	m := &modelSet{routes: upstreams, telemetry: t}
 	o := pipeline.Options{Policy: c.Memory.Policy.policy(), AtomicOnly: c.Memory.AtomicRecall, Log: log, Now: time.Now}
 	if t != nil {
 		m.lost = t.Lost
@@ -74,7 +77,7 @@ func openModels(c *Config, upstreams *providers.Set, log *slog.Logger, t *teleme
 func (m *modelSet) open(c *Config, upstreams *providers.Set, o pipeline.Options) (err error) {
 	var list []pipeline.Layer
 	for _, l := range c.Memory.layers.list {
-		if l.Model, err = m.model(upstreams, l.model); err != nil {
+		if l.Model, err = m.model(upstreams, l.ID, l.model); err != nil {
 			return fmt.Errorf("%s.model: %w", l.path, err)
 		}
 		list = append(list, l.Layer)
@@ -88,7 +91,7 @@ func (m *modelSet) open(c *Config, upstreams *providers.Set, o pipeline.Options)
 	if m.embeds == nil || m.embeds.Table == nil {
 		m.words = nil // free the memory of a table that is no longer used
 	}
-	if m.overflow, err = m.model(upstreams, c.Memory.Policy.OverflowModel); err != nil {
+	if m.overflow, err = m.model(upstreams, "overflow", c.Memory.Policy.OverflowModel); err != nil {
 		return fmt.Errorf("memory.policy.overflow_model: %w", err)
 	}
 	if m.layers, err = pipeline.New(list, o); err != nil {
@@ -97,16 +100,27 @@ func (m *modelSet) open(c *Config, upstreams *providers.Set, o pipeline.Options)
 	return nil
 }
 
-// model returns a model, nil if none is configured.
-func (m *modelSet) model(upstreams *providers.Set, o modelOptions) (pipeline.ModelSource, error) {
+// model returns the model of a layer, nil if none is configured.
+func (m *modelSet) model(upstreams *providers.Set, layerID string, o modelOptions) (pipeline.ModelSource, error) {
 	if o.Model == "" {
 		return nil, nil
 	}
-	source, err := complete.New(m.client, upstreams, complete.Options{Provider: o.Provider, Model: o.Model})
+	source, err := m.source(upstreams, layerID, complete.Options{Provider: o.Provider, Model: o.Model})
 	if err != nil {
 		return nil, err
 	}
 	return func(c pipeline.Credential) layer.Model { return source.Bind(c) }, nil
+}
+
+// source opens the model of a layer. Its calls are counted as those of clients are.
+func (m *modelSet) source(upstreams *providers.Set, layerID string, o complete.Options) (s *complete.Source, err error) {
+	if m.telemetry != nil {
+		o.Observe = func(ctx context.Context, operation string) func(int, wire.Usage, error) {
+			return m.telemetry.Ask(ctx, telemetry.Send{Provider: s.Provider(), Operation: operation, Model: o.Model, Layer: layerID})
+		}
+	}
+	s, err = complete.New(m.client, upstreams, o)
+	return s, err
 }
 
 // embeddings opens the embedding model of a layer.
@@ -121,7 +135,7 @@ func (m *modelSet) embeddings(upstreams *providers.Set, id string, o semanticrec
 		m.words, e.ID, e.Table = words, words.id(), words.table.Vector
 		return e, nil
 	}
-	source, err := complete.New(m.client, upstreams, complete.Options{Provider: o.Provider, Model: o.Model, Dimensions: o.Dimensions})
+	source, err := m.source(upstreams, id, complete.Options{Provider: o.Provider, Model: o.Model, Dimensions: o.Dimensions})
 	if err != nil {
 		return nil, err
 	}

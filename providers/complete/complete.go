@@ -18,6 +18,7 @@ import (
 
 	"remora/providers"
 	"remora/secret"
+	"remora/wire"
 )
 
 // Errors of [Model.Complete] wrap one of these, a [StatusError], one of package providers (ErrUnreachable, ErrTimeout,
@@ -62,15 +63,25 @@ type Options struct {
 	Model string `mapstructure:"model"`
 	// Dimensions is how many numbers of an embedding the model is asked for; 0 is all that it has.
 	Dimensions int `mapstructure:"-"`
+	// Observe is called before each request, with "chat" or "embeddings"; what it returns is called after it. The status is 0
+	// where no answer came. Observe may be nil.
+	Observe func(ctx context.Context, operation string) func(status int, u wire.Usage, err error) `mapstructure:"-"`
 }
+
+// The operations of requests, as OpenTelemetry names them.
+const (
+	operationChat       = "chat"
+	operationEmbeddings = "embeddings"
+)
 
 // Source is a model as configured. Bind gives it the credential of a caller. It is safe for concurrent use.
 type Source struct {
 	client   *providers.Client
 	provider *providers.Provider
 	model    string
-	// dimensions is as in Options.
+	// dimensions and observe are as in Options.
 	dimensions int
+	observe    func(ctx context.Context, operation string) func(status int, u wire.Usage, err error)
 	// plain: the model has refused temperature or max_tokens, as reasoning models do.
 	plain atomic.Bool
 }
@@ -80,7 +91,7 @@ func New(client *providers.Client, set *providers.Set, o Options) (*Source, erro
 	if o.Model == "" || !utf8.ValidString(o.Model) {
 		return nil, errors.New("model: want the name of a model")
 	}
-	s := &Source{client: client, model: o.Model, dimensions: o.Dimensions}
+	s := &Source{client: client, model: o.Model, dimensions: o.Dimensions, observe: o.Observe}
 	if o.Provider == "" {
 		if s.provider = set.Pick(o.Model); s.provider == nil {
 			return nil, errors.New("provider: want a name, since no provider takes this model by itself")
@@ -165,7 +176,7 @@ func (s *Source) body(system, user string, maxTokens int, plain bool) []byte {
 
 // ask sends one request for a completion.
 func (m *Model) ask(ctx context.Context, body []byte) (string, error) {
-	answer, err := m.post(ctx, "/v1/chat/completions", body, maxAnswer)
+	answer, err := m.post(ctx, operationChat, body, maxAnswer)
 	if err != nil {
 		return "", err
 	}
@@ -173,8 +184,11 @@ func (m *Model) ask(ctx context.Context, body []byte) (string, error) {
 }
 
 // post sends one request and returns the body of its answer, of at most limit bytes.
-func (m *Model) post(ctx context.Context, path string, body []byte, limit int) ([]byte, error) {
-	s := m.source
+func (m *Model) post(ctx context.Context, operation string, body []byte, limit int) ([]byte, error) {
+	s, path := m.source, "/v1/chat/completions"
+	if operation == operationEmbeddings {
+		path = "/v1/embeddings"
+	}
 	var req fasthttp.Request
 	h := &req.Header
 	h.DisableNormalizing()
@@ -189,7 +203,12 @@ func (m *Model) post(ctx context.Context, path string, body []byte, limit int) (
 	}
 	req.SetBodyRaw(body)
 
+	observed := func(int, wire.Usage, error) {}
+	if s.observe != nil {
+		observed = s.observe(ctx, operation)
+	}
 	status, answer, err := providers.Fetch(ctx, s.client, s.provider, &req, limit)
+	observed(status, wire.ParseUsage(wire.Member(answer, "usage")), err)
 	switch {
 	case status == fasthttp.StatusBadRequest && namesParameter(string(answer)):
 		return nil, fmt.Errorf("%w: %w", &StatusError{Code: status}, errParameter)

@@ -38,7 +38,7 @@ func (m *Model) Embed(ctx context.Context, texts []string) ([][]float32, error) 
 		panic(fmt.Sprintf("BUG: encode texts: %v", err)) // strings and numbers
 	}
 	limit := min(maxEmbedding, (len(texts)+1)*maxDimensions*bytesOfDimension)
-	answer, err := m.post(ctx, "/v1/embeddings", body, limit)
+	answer, err := m.post(ctx, operationEmbeddings, body, limit)
 	if err != nil {
 		return nil, fmt.Errorf("ask %s: %w", s.Provider(), err)
 	}
