@@ -1,12 +1,14 @@
 package proxy
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -817,6 +819,48 @@ func TestTokensOfRoundsAreCounted(t *testing.T) {
 		}
 		if !found {
 			t.Errorf("not %d tokens of the %s:\n%s", want, kind, w.Body)
+		}
+	}
+	if err := shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestBrokenOffStreamsAreCounted: a stream that its client breaks off is neither an answered request nor a call that went well.
+func TestBrokenOffStreamsAreCounted(t *testing.T) {
+	o := telemetry.Options{ServiceName: "remora", Metrics: telemetry.MetricsOptions{Prometheus: true, Interval: time.Minute}}
+	tel, shutdown, err := telemetry.Setup(t.Context(), o, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := upstream(t, func(c net.Conn, r *bufio.Reader) { // never ends
+		req, err := http.ReadRequest(r)
+		if err != nil {
+			return
+		}
+		drain(req.Body)
+		for _, err = io.WriteString(c, eventHead+chunk(chatEvents[0])); err == nil; {
+			_, err = io.WriteString(c, chunk(chatEvents[0]))
+		}
+	})
+	b := newBook()
+	r := start(t, rigOptions{upstream: addr, memory: b.begin, tune: func(o *Options) { o.Telemetry = tel }})
+	for range 8 {
+		c, br := r.dial(t)
+		write(c, chatIn("s", chatBody))
+		if _, err := br.ReadString('h'); err != nil {
+			t.Fatal(err)
+		}
+		shut(c)
+		await(t, b.answers, "commit")
+	}
+	r.stop(t)
+
+	w := httptest.NewRecorder()
+	tel.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	for _, want := range []string{`remora_requests_total{class="client_gone"} 8`, `remora_requests_total{class="2xx"} 0`, `_duration_seconds_count{error_type="cancelled",`} {
+		if !strings.Contains(w.Body.String(), want) {
+			t.Errorf("want %q, got\n%s", want, w.Body)
 		}
 	}
 	if err := shutdown(t.Context()); err != nil {

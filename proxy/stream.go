@@ -198,6 +198,8 @@ func (st *stream) settle() {
 		a.req.s.logUpstream(a.attempt.out.provider, asError(st.err))
 	case a.req.ending.is(endShutdown):
 		cut = memory.AbortedByUpstream
+	default:
+		a.req.ending.set(endClientGone) // a failed write says so before the watcher looks
 	}
 	// Upstream stops before the commit, which may take a moment.
 	a.attempt.upstream.Abort()

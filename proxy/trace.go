@@ -8,6 +8,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"remora/memory"
 	"remora/providers"
 	"remora/telemetry"
 	"remora/wire"
@@ -18,7 +19,8 @@ import (
 type trace struct {
 	telemetry *telemetry.Telemetry // nil for none
 	telemetry.Call
-	spent struct{ memory, upstream time.Duration }
+	spent     struct{ memory, upstream time.Duration }
+	brokenOff memory.Aborted // the answer that ends the call of upstream
 }
 
 // requestBegan opens the request's span.
@@ -75,8 +77,15 @@ func (t *trace) answered(a *attempt, status int, r *wire.Reply) {
 		}
 		t.Content(messagesOf(input), messagesOf(slices.Concat(r.Choices...)))
 	}
+	failure := ""
+	switch t.brokenOff {
+	case memory.AbortedByClient:
+		failure = "cancelled"
+	case memory.AbortedByUpstream:
+		failure = "closed"
+	}
 	t.Answered(telemetry.Answer{
-		Status: status, ID: r.ID, Model: r.Model, Finish: r.Finish, Usage: wire.ParseUsage(r.Usage),
+		Status: status, Failure: failure, ID: r.ID, Model: r.Model, Finish: r.Finish, Usage: wire.ParseUsage(r.Usage),
 	})
 }
 

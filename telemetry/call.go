@@ -251,7 +251,7 @@ func (c *Call) measure(a *Answer, failure string) {
 		operation: t.operations.bound(x.send.Operation, true),
 		provider:  t.providers.bound(x.send.Provider, true),
 		// Only a model that upstream accepted may take one of the limited names.
-		model:   t.models.bound(x.send.Model, failure == "" && a.Status/100 == 2),
+		model:   t.models.bound(x.send.Model, a.Status/100 == 2),
 		failure: failure,
 	}
 	if x.send.Layer != "" {

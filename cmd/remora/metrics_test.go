@@ -62,7 +62,7 @@ memory: {layers: [{kind: working_memory}, {kind: semantic_recall, timeouts: {rec
 	}
 	for _, want := range []string{ // what the traffic was for
 		`remora_requests_total{class="5xx"} 1`, `remora_requests_total{class="4xx"}`, `remora_turns_total{status="ok"}`,
-		`layer="working-memory"`, `gen_ai_client_token_usage_bucket`, `error_type="500"`,
+		`layer="working-memory"`, `gen_ai_client_token_usage_bucket`, `error_type="500"`, `error_type="closed"`,
 		`gen_ai_client_token_usage_count{gen_ai_operation_name="embeddings",gen_ai_provider_name="two",gen_ai_request_model="small",gen_ai_token_type="input",layer="semantic-recall"}`, `remora_spool_turns 0`,
 		// An increase is seen only in a series that was there before.
 		`remora_panics_total 0`, `remora_spool_lost_total 0`, `remora_spool_quarantined_total 0`, `remora_export_failures_total 0`, `remora_turns_total{status="degraded"} 0`,
