@@ -28,7 +28,7 @@ func cache(t failer, body string, told ...int) string {
 	if err != nil {
 		t.Fatalf("%s: %v", body, err)
 	}
-	return string(Cache(r, told...))
+	return string(Cache(r, true, told...))
 }
 
 // TestSpelling: what a breakpoint changes, byte for byte.
@@ -76,7 +76,7 @@ func TestSpelling(t *testing.T) {
 	} {
 		f(name, same, same)
 		r, err := wire.Parse(dialects.Chat, []byte(`{"messages":`+same+`}`))
-		if err != nil || !wire.SameBytes(Cache(r), r.Body) {
+		if err != nil || !wire.SameBytes(Cache(r, true), r.Body) {
 			t.Errorf("%s: %v, or the body is copied", name, err)
 		}
 	}
@@ -87,7 +87,7 @@ func TestSpelling(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := Cache(r); &got[0] != &r.Body[0] {
+	if got := Cache(r, true); &got[0] != &r.Body[0] {
 		t.Errorf("Responses: %s", got)
 	}
 }
@@ -167,6 +167,52 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
+// TestBesideTheClients: a request with breakpoints of the client (! in its second line) gets one more, ^, before what layers say
+// behind a user message, if there is room and the client has one behind it.
+func TestBesideTheClients(t *testing.T) {
+	t.Parallel()
+	const hour = `,"cache_control":{"type":"ephemeral","ttl":"1h"}`
+	for _, c := range []struct{ name, messages, want string }{
+		{"a round's loop", "suausdctct", "!..^...!.!"},
+		{"in the user's role", "suaullctct", "!..^...!.!"},
+		{"the first request of a round", "suausctausd", "!..^....!.."},
+		{"with a breakpoint there", "suausct", "!..!..!"},
+		{"with four", "suausctct", "!!....!.!"},
+		{"without one behind it", "suausct", "!......"},
+		{"nothing said", "suauct", "!..!.!"},
+		{"none at all", "suausct", "......."},
+	} {
+		var told []int
+		body, want := spelled(c.messages), []byte(strings.ReplaceAll(c.want, "!", "^"))
+		for i := len(c.messages) - 1; i >= 0; i-- {
+			if c.messages[i] == 'l' {
+				told = append(told, i)
+			}
+			if text := fmt.Sprintf(`"content":"%c %d"`, c.messages[i], i); c.want[i] == '!' {
+				body = strings.Replace(body, text, fmt.Sprintf(`"content":[{"type":"text","text":"%c %d"%s}]`, c.messages[i], i, hour), 1)
+			}
+		}
+		r, err := wire.Parse(dialects.Chat, []byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := string(Cache(r, false, told...))
+		got := []byte(strings.Repeat(".", len(c.messages)))
+		for _, i := range breakpoints(t, strings.ReplaceAll(out, hour, breakpoint)) {
+			got[i] = '^'
+		}
+		if string(got) != string(want) {
+			t.Errorf("%s: %s\n got  %s\n want %s", c.name, c.messages, got, want)
+		}
+		if strings.Contains(out, breakpoint) {
+			t.Errorf("%s: a breakpoint unlike the client's: %s", c.name, out)
+		}
+		if cut := strings.Contains(c.want, "^"); !cut && out != body {
+			t.Errorf("%s: %s", c.name, out)
+		}
+	}
+}
+
 // TestNextRequestFinds: in a conversation that goes on as agents' do, each request has a breakpoint where the one before
 // had its last that still holds, and says the same up to there.
 func TestNextRequestFinds(t *testing.T) {
@@ -237,7 +283,7 @@ func FuzzCache(f *testing.F) {
 		if err != nil {
 			return
 		}
-		out := Cache(r)
+		out := Cache(r, true)
 		again, err := wire.Parse(dialects.Chat, out)
 		if err != nil || len(again.Items()) != len(r.Items()) {
 			t.Fatalf("%q becomes %q: %v", body, out, err)
@@ -257,7 +303,7 @@ func FuzzCache(f *testing.F) {
 		if a, b := without(body), without(out); !bytes.Equal(a, b) {
 			t.Fatalf("outside of messages %q becomes %q", a, b)
 		}
-		if second := Cache(again); !bytes.Equal(second, out) {
+		if second := Cache(again, true); !bytes.Equal(second, out) {
 			t.Fatalf("%q becomes %q the second time", out, second)
 		}
 	})

@@ -24,21 +24,39 @@ type finder struct {
 func (f *finder) places() []int {
 	system := wire.SystemItems(f.items)
 	at := []int{f.any(system - 1)}
-	round := f.last(len(f.items)-1, f.isUser)
-	fresh := round + 1 // where the round goes on after what layers say
-	for fresh < len(f.items) && f.isInstruction(fresh) {
-		fresh++
-	}
+	round, fresh := f.round()
 	told := fresh > round+1
 	if told && fresh == len(f.items) {
 		// These instructions may stay or not: if they do, the next request reads them from the cache, too.
-		return append(at, f.said(f.last(f.last(round, f.isAssistant), f.isUser)), f.said(round), f.any(fresh-1))
+		return append(at, f.unchanged(), f.said(round), f.any(fresh-1))
 	}
 	if told {
-		at = append(at, f.said(round))
+		at = append(at, f.unchanged())
 	}
 	end := f.said(len(f.items) - 1)
 	return append(at, f.any(f.last(end, f.isAssistant)), end)
+}
+
+// round returns the user message that began the round, and the item with which the round goes on after what layers say.
+func (f *finder) round() (began, fresh int) {
+	began = f.last(len(f.items)-1, f.isUser)
+	for fresh = began + 1; fresh < len(f.items) && f.isInstruction(fresh); {
+		fresh++
+	}
+	return began, fresh
+}
+
+// unchanged returns the last item that stays where it is when the instructions behind a user message go on to the next one: that
+// message, or the one of the round before, which had them until this request. -1 is none.
+func (f *finder) unchanged() int {
+	round, fresh := f.round()
+	switch {
+	case fresh == round+1:
+		return -1
+	case fresh == len(f.items):
+		return f.said(f.last(f.last(round, f.isAssistant), f.isUser))
+	}
+	return f.said(round)
 }
 
 // any returns the last item up to i that can have a breakpoint, -1 for none. An answer never has one, so from an answer it
