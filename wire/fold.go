@@ -265,6 +265,8 @@ func ParseUsage(raw []byte) Usage {
 			s.tokens(&u.Input)
 		case "completion_tokens", "output_tokens":
 			s.tokens(&u.Output)
+		case "prompt_cache_hit_tokens", "cached_tokens", "cache_read_input_tokens": // DeepSeek, Moonshot, Anthropic behind gateways
+			u.CacheKnown = s.tokens(&u.Cached) || u.CacheKnown
 		case "prompt_tokens_details", "input_tokens_details":
 			for name := range s.Each() {
 				if string(name) == "cached_tokens" && s.tokens(&u.Cached) {
