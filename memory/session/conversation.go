@@ -196,7 +196,7 @@ func (r *HistoryReader) insertTargets(ctx context.Context, c *Conversation) erro
 	if len(at) == 0 {
 		return nil
 	}
-	stored, err := r.stored.itemsAt(ctx, seqs)
+	stored, err := r.stored.items(ctx, seqs...)
 	if err != nil {
 		return err
 	}
@@ -358,7 +358,7 @@ func (r *HistoryReader) WithTargets(ctx context.Context, items []wire.Item) ([]w
 	if len(seqs) == 0 {
 		return items, nil
 	}
-	stored, err := r.stored.itemsAt(ctx, seqs)
+	stored, err := r.stored.items(ctx, seqs...)
 	if err != nil {
 		return nil, err
 	}

@@ -513,7 +513,7 @@ func (e *Entry) isContinued(ctx context.Context) (bool, error) {
 	if last-first >= maxBatchItems {
 		return true, nil // an item that is stored twice is better than one that is missing
 	}
-	items, err := e.stored.itemsWithoutMedia(ctx, first, last)
+	items, err := e.stored.withoutMedia(ctx, sequence(first, last))
 	return slices.ContainsFunc(items, func(it *storedItem) bool {
 		return it != nil && slices.Contains(own, itemName(it.Parent)) && !slices.Contains(own, itemName(it.Pos.Seq))
 	}), err

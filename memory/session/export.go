@@ -148,7 +148,7 @@ func (x *exporter) walk(ctx context.Context) error {
 // itemLines writes the items by sequence number, and returns their turns.
 func (x *exporter) itemLines(ctx context.Context, h *head) (turns []string, err error) {
 	onHead := make(map[uint64]bool) // items on the line that ends with the head
-	for items, err := range x.pagesBack(ctx, h.Pos.Seq, exportPage, exportPage) {
+	for items, err := range x.pagesBack(ctx, h.Pos.Seq) {
 		if err != nil {
 			return nil, err
 		}
@@ -159,12 +159,15 @@ func (x *exporter) itemLines(ctx context.Context, h *head) (turns []string, err 
 
 	seen := make(map[string]bool)
 	for first := uint64(1); first < h.NextSeq; first += exportPage {
-		items, err := x.items(ctx, first, min(h.NextSeq-1, first+exportPage-1))
+		items, err := x.withoutMedia(ctx, sequence(first, min(h.NextSeq-1, first+exportPage-1)))
 		if err != nil {
 			return nil, err
 		}
-		for _, it := range items {
-			if it == nil {
+		for it, err := range x.withMedia(ctx, items) {
+			if err != nil {
+				return nil, err
+			}
+			if it == nil { // it was retracted
 				continue
 			}
 			if !seen[it.Turn] {

@@ -40,7 +40,7 @@ func TestLateAnswerStandsOnTheLineOfItsQuestion(t *testing.T) {
 	if err := json.Unmarshal(raw, &r); err != nil {
 		t.Fatal(err)
 	}
-	items, err := stored.items(t.Context(), 1, r.Output[0][0])
+	items, err := stored.items(t.Context(), sequence(1, r.Output[0][0])...)
 	if err != nil {
 		t.Fatal(err)
 	}

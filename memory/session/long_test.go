@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -288,6 +289,47 @@ func TestReadsOfALine(t *testing.T) {
 	e := l.enter(HistoryAuto, "u:summary "+strings.Join(words[5:len(words)-2], " ")+" u:new")
 	if e.plan.relation != relTrim || e.plan.summary != 1 || len(l.reads) > 12 {
 		t.Errorf("%s with %d items of a summary, by %d reads", e.plan.relation, e.plan.summary, len(l.reads))
+	}
+}
+
+// TestPicturesAreReadFewAtATime: of a session with many large strings, a view reads about those that it may have, and an export never
+// holds many.
+func TestPicturesAreReadFewAtATime(t *testing.T) {
+	const items = 60
+	l := newLab(t)
+	var said []string
+	for i := range items {
+		said = append(said, fmt.Sprintf("u:%d%s", i, strings.Repeat("x", media.Large)))
+	}
+	l.sees(HistoryAuto, strings.Join(said, " "), "a:end")
+	pictures := func() (all, most int) {
+		for _, names := range l.reads {
+			n := 0
+			for _, name := range names {
+				if strings.HasPrefix(name, mediaPrefix) {
+					n++
+				}
+			}
+			all, most = all+n, max(most, n)
+		}
+		return all, most
+	}
+
+	l.reads = nil
+	view, err := l.enter(HistoryServer, "u:new").History.Conversation(t.Context(), 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all, _ := pictures(); len(view.Items) < 4 || all > 2*mediaAtOnce {
+		t.Errorf("a view of %d items reads %d pictures of %d", len(view.Items), all, items)
+	}
+
+	l.reads = nil
+	if err := l.log.Export(t.Context(), scope, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if all, most := pictures(); all != items || most > mediaAtOnce {
+		t.Errorf("an export reads %d pictures of %d, up to %d at once", all, items, most)
 	}
 }
 

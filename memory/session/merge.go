@@ -239,7 +239,7 @@ func (m *merger) overlapFrom(ctx context.Context, i int, from *linePosition) (ma
 // summaryBefore goes back from item i, at seq, as far as the request equals the transcript, and returns the first equal item of
 // the request. The items before it are the client's own summary.
 func (m *merger) summaryBefore(ctx context.Context, i int, seq uint64) (int, error) {
-	for items, err := range m.stored.pagesBack(ctx, seq, pageItems, maxPageItems) {
+	for items, err := range m.stored.pagesBack(ctx, seq) {
 		if err != nil {
 			return 0, err
 		}

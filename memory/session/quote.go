@@ -70,7 +70,7 @@ func (m *merger) latestMessages(ctx context.Context) ([]wire.Item, error) {
 		return m.latest, nil
 	}
 	last := m.head.NextSeq - 1
-	stored, err := m.stored.itemsWithoutMedia(ctx, last-min(last-1, quotedItems-1), last)
+	stored, err := m.stored.withoutMedia(ctx, sequence(last-min(last-1, quotedItems-1), last))
 	if err != nil {
 		return nil, err
 	}

@@ -180,7 +180,7 @@ func (l *newestItems) passes(r Reading) bool {
 func (r *newsReader) newest(ctx context.Context, h *head, first uint64) (newestItems, error) {
 	l := newestItems{said: map[uint64]Said{}, on: map[uint64]bool{}}
 	for at := first; at < h.NextSeq; at += exportPage {
-		page, err := r.itemsWithoutMedia(ctx, at, min(h.NextSeq-1, at+exportPage-1))
+		page, err := r.withoutMedia(ctx, sequence(at, min(h.NextSeq-1, at+exportPage-1)))
 		if err != nil {
 			return newestItems{}, err
 		}

@@ -43,16 +43,7 @@ func (t transcript) head(ctx context.Context, others ...string) (st state, value
 	return st, values, err
 }
 
-// items reads the stored items from seq first to seq last; nil for an item that was retracted (see turnCommit.retract).
-func (t transcript) items(ctx context.Context, first, last uint64) ([]*storedItem, error) {
-	return t.itemsAt(ctx, sequence(first, last))
-}
-
-// itemsWithoutMedia is items without their large strings, which are kept apart.
-func (t transcript) itemsWithoutMedia(ctx context.Context, first, last uint64) ([]*storedItem, error) {
-	return t.withoutMedia(ctx, sequence(first, last))
-}
-
+// sequence returns the sequence numbers from first to last.
 func sequence(first, last uint64) []uint64 {
 	seqs := make([]uint64, 0, last-first+1)
 	for seq := first; seq <= last; seq++ {
@@ -61,8 +52,8 @@ func sequence(first, last uint64) []uint64 {
 	return seqs
 }
 
-// itemsAt reads stored items by their sequence numbers; nil for an item that was retracted.
-func (t transcript) itemsAt(ctx context.Context, seqs []uint64) ([]*storedItem, error) {
+// items reads stored items by their sequence numbers; nil for an item that was retracted (see turnCommit.retract).
+func (t transcript) items(ctx context.Context, seqs ...uint64) ([]*storedItem, error) {
 	items, err := t.withoutMedia(ctx, seqs)
 	if err != nil {
 		return nil, err
@@ -70,6 +61,7 @@ func (t transcript) itemsAt(ctx context.Context, seqs []uint64) ([]*storedItem, 
 	return items, t.joinMedia(ctx, items)
 }
 
+// withoutMedia is items without their large strings, which are kept apart.
 func (t transcript) withoutMedia(ctx context.Context, seqs []uint64) ([]*storedItem, error) {
 	names := make([]string, len(seqs))
 	for i, seq := range seqs {
@@ -131,7 +123,7 @@ func (t transcript) joinMedia(ctx context.Context, items []*storedItem) error {
 
 // item reads one stored item.
 func (t transcript) item(ctx context.Context, seq uint64) (*storedItem, error) {
-	items, err := t.items(ctx, seq, seq)
+	items, err := t.items(ctx, seq)
 	if err == nil && items[0] == nil {
 		err = ErrCorrupt
 	}
@@ -139,6 +131,27 @@ func (t transcript) item(ctx context.Context, seq uint64) (*storedItem, error) {
 		return nil, fmt.Errorf("item %d: %w", seq, err)
 	}
 	return items[0], nil
+}
+
+// mediaAtOnce is how many items get their large strings at once: those of a whole page may take more memory than there is.
+const mediaAtOnce = 8
+
+// withMedia iterates items that were read without their large strings. It inserts these, which it reads for a few items at a time,
+// and takes the items out of the slice.
+func (t transcript) withMedia(ctx context.Context, items []*storedItem) iter.Seq2[*storedItem, error] {
+	return func(yield func(*storedItem, error) bool) {
+		for few := range slices.Chunk(items, mediaAtOnce) {
+			if err := t.joinMedia(ctx, few); err != nil {
+				yield(nil, err)
+				return
+			}
+			for i, it := range few {
+				if few[i] = nil; !yield(it, nil) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // How many items one read of a line's end fetches at first, and at most: a line that is interleaved with others takes
@@ -150,22 +163,14 @@ const (
 
 // back iterates a line of the transcript from the item next back to its beginning.
 func (t transcript) back(ctx context.Context, next uint64) iter.Seq2[*storedItem, error] {
-	return t.backBy(ctx, next, pageItems, maxPageItems)
-}
-
-// backBy is back, with how many items it reads at first and at most at once.
-func (t transcript) backBy(ctx context.Context, next, page, most uint64) iter.Seq2[*storedItem, error] {
 	return func(yield func(*storedItem, error) bool) {
-		for items, err := range t.pagesBack(ctx, next, page, most) {
-			if err == nil {
-				err = t.joinMedia(ctx, items)
-			}
+		for items, err := range t.pagesBack(ctx, next) {
 			if err != nil {
 				yield(nil, err)
 				return
 			}
-			for _, at := range items {
-				if !yield(at, nil) {
+			for at, err := range t.withMedia(ctx, items) {
+				if !yield(at, err) || err != nil {
 					return
 				}
 			}
@@ -173,12 +178,12 @@ func (t transcript) backBy(ctx context.Context, next, page, most uint64) iter.Se
 	}
 }
 
-// pagesBack iterates a line like backBy, by the items that one read finds, without their large strings.
-func (t transcript) pagesBack(ctx context.Context, next, page, most uint64) iter.Seq2[[]*storedItem, error] {
+// pagesBack iterates a line like back, by the items that one read finds, without their large strings.
+func (t transcript) pagesBack(ctx context.Context, next uint64) iter.Seq2[[]*storedItem, error] {
 	return func(yield func([]*storedItem, error) bool) {
-		for ; next != 0; page = min(page*2, most) {
+		for page := uint64(pageItems); next != 0; page = min(page*2, maxPageItems) {
 			first := next - min(next-1, page-1)
-			stored, err := t.itemsWithoutMedia(ctx, first, next)
+			stored, err := t.withoutMedia(ctx, sequence(first, next))
 			if err != nil {
 				yield(nil, err)
 				return
@@ -223,7 +228,7 @@ func (t transcript) line(ctx context.Context, end position, want uint64) (*store
 
 // isOn reports whether the line that ends at end has the item seq.
 func (t transcript) isOn(ctx context.Context, end position, seq uint64) (bool, error) {
-	for items, err := range t.pagesBack(ctx, end.Seq, pageItems, maxPageItems) {
+	for items, err := range t.pagesBack(ctx, end.Seq) {
 		if err != nil {
 			return false, err
 		}

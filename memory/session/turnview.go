@@ -101,7 +101,7 @@ func rulesOf(name string) *wire.Rules {
 // pick finds the items of a turn's view, from the last one backwards, on the line that ends with the turn's input. unsent
 // marks the items, by the address of their bytes, that the client has not sent.
 func pick(ctx context.Context, stored transcript, turn *turnrecord.Record) (items []wire.Item, unsent wire.ItemSet, err error) {
-	next, stop := iter.Pull2(stored.backBy(ctx, turn.Tip, exportPage, exportPage))
+	next, stop := iter.Pull2(stored.back(ctx, turn.Tip))
 	defer stop()
 	p := picker{turn: turn, next: next, unsent: make(wire.ItemSet), data: make(wire.ItemSet)}
 	for _, span := range slices.Backward(turn.View.Items) {
