@@ -115,7 +115,6 @@ func TestValidate(t *testing.T) {
 		"all with a token":     {":9090", token, ""},
 		"a token to be tried":  {":9090", "short", "server.admin_token: want 16"},
 		"a whole header":       {":9090", "Bearer 0123456789abcdef", "server.admin_token: want the token alone"},
-		"without a port":       {"9090", token, "server.admin_listen: want host:port"},
 		"unspecified, IPv6":    {"[::]:9090", "", "server.admin_token: want a token"},
 		"loopback beyond .0.1": {"127.1.2.3:9090", "", ""},
 	} {

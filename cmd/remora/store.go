@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"remora/cache/bolt"
+	"remora/cache/stores"
 )
 
 // storeCommand holds the options that the subcommands of `remora store` share.
@@ -37,8 +37,8 @@ func (s *storeCommand) boltFile(verb string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path, ok := strings.CutPrefix(c.Store.URL.Reveal(), "bolt:")
-	if !ok {
+	path := stores.File(c.Store.URL.Reveal())
+	if path == "" {
 		return "", fmt.Errorf("store %s: store.url is %s, want bolt:PATH", verb, showStoreURL(c.Store.URL.Reveal()))
 	}
 	return path, nil
