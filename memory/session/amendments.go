@@ -98,17 +98,9 @@ func (a Amendments) newest() Amendments {
 	return a[first:]
 }
 
-func (a Amendments) encode() []byte {
-	c := newRecord(0)
-	a.fields(&c)
-	return c.Data
-}
-
 // decodeAmendments reads a stored value. The items share its bytes.
-func decodeAmendments(b []byte) (a Amendments, err error) {
-	c := beginRecord(b)
-	a.fields(&c)
-	return a, endRecord(&c, "amendments")
+func decodeAmendments(b []byte) (Amendments, error) {
+	return decode[Amendments](b, "amendments")
 }
 
 func (a *Amendments) fields(c *recordcodec.Codec) {
@@ -136,7 +128,7 @@ func encodeCarried(d wire.Dialect, items []wire.Item) []byte {
 	for _, it := range items {
 		a.Items = append(a.Items, it.Raw)
 	}
-	return Amendments{a}.encode()
+	return encode(&Amendments{a})
 }
 
 func decodeCarried(b []byte) ([]wire.Item, error) {

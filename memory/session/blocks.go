@@ -102,12 +102,6 @@ func (t shownBlocks) with(blocks []view.Block) shownBlocks {
 	return all[max(0, len(all)-maxShownBlocks):]
 }
 
-func (t shownBlocks) encode() []byte {
-	c := newRecord(len(t) * shownBlockSize)
-	t.fields(&c)
-	return c.Data
-}
-
 func decodeShownBlocks(b []byte) (shownBlocks, error) {
 	c := beginRecord(b)
 	t := make(shownBlocks, min(len(c.Data)/shownBlockSize, maxShownBlocks)) // they go to the end of the record

@@ -317,7 +317,7 @@ func (c *turnCommit) storeAnswer(a *Answer) position {
 	case a.Reply.ID == "":
 	case c.e.call.Request.Dialect.Rules().Previous != "":
 		c.reply = a.Reply.ID
-		c.put(idName(replyPrefix, c.reply), replyPosition{linePosition{Pos: end, Line: c.line, Side: c.side}, c.made.Provider}.encode())
+		c.put(idName(replyPrefix, c.reply), encode(&replyPosition{linePosition{Pos: end, Line: c.line, Side: c.side}, c.made.Provider}))
 	case c.e.Notes.LastID != "", c.e.call.Request.KeptByID():
 		c.reply = a.Reply.ID
 	}
@@ -336,7 +336,7 @@ func (c *turnCommit) putShown() {
 		shown = c.e.state.shown
 	}
 	if shown = shown.with(c.e.Notes.Blocks); len(shown) > 0 || len(c.e.state.head.Blocks) > 0 {
-		c.put(idName(shownPrefix, id), shown.encode())
+		c.put(idName(shownPrefix, id), encode(shown))
 	}
 	if carried := c.e.Notes.carried; len(carried) > 0 {
 		c.put(idName(carryPrefix, id), encodeCarried(c.e.call.Request.Dialect, carried))
@@ -442,7 +442,7 @@ func (c *turnCommit) amend() {
 		answer = c.e.answer[0]
 	}
 	if c.hidden.amend(c.e.state.amendments, &c.e.Place, answer, c.hiddenMade()); c.hidden.amends {
-		c.put(amendName, c.hidden.all.encode())
+		c.put(amendName, encode(&c.hidden.all))
 	}
 }
 

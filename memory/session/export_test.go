@@ -140,11 +140,11 @@ func TestImportOfASharedBeginning(t *testing.T) {
 		t.Fatal(err)
 	}
 	name := chainName(l.enter(HistoryClient, "u:1").in.ends[0].Chain)
-	want, err := decodeLinePosition(l.values(name)[0])
+	want, err := decode[linePosition](l.values(name)[0], "place")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := decodeLinePosition(to.values(name)[0]); err != nil || got != want {
+	if got, err := decode[linePosition](to.values(name)[0], "place"); err != nil || got != want {
 		t.Errorf("its place is %+v, %v, want %+v", got, err, want)
 	}
 }

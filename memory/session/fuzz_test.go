@@ -31,12 +31,12 @@ func FuzzRecords(f *testing.F) {
 	layered.Tails = []tail{{Pos: pos, Line: 3, Side: true, Turns: 1, Open: []uint64{7}}}
 	f.Add(layered.encode())
 	f.Add(it.encode())
-	f.Add(linePosition{Pos: pos, Side: true}.encode())
-	f.Add(replyPosition{linePosition{Pos: pos}, "first"}.encode())
-	f.Add(reference{Kind: wire.ToolCall, Pair: wire.Call{ID: "c"}}.encode())
-	f.Add(shownBlocks{{wire.Hash{1}, wire.Hash{2}}}.encode())
+	f.Add(encode(&linePosition{Pos: pos, Side: true}))
+	f.Add(encode(&replyPosition{linePosition{Pos: pos}, "first"}))
+	f.Add(encode(&reference{Kind: wire.ToolCall, Pair: wire.Call{ID: "c"}}))
+	f.Add(encode(shownBlocks{{wire.Hash{1}, wire.Hash{2}}}))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if told, err := decodeShownBlocks(b); err == nil && !bytes.Equal(told.encode(), b) {
+		if told, err := decodeShownBlocks(b); err == nil && !bytes.Equal(encode(told), b) {
 			t.Errorf("shownBlocks changed when they were written again: %x", b)
 		}
 		if h, err := decodeHead(b); err == nil {
@@ -51,11 +51,11 @@ func FuzzRecords(f *testing.F) {
 				t.Errorf("item changed when it was written again: %v", err)
 			}
 		}
-		if p, err := decodeLinePosition(b); err == nil && p.Pos.Seq == 0 && p.Side {
-			_ = p.encode()
+		if p, err := decode[linePosition](b, "place"); err == nil && p.Pos.Seq == 0 && p.Side {
+			_ = encode(&p)
 		}
-		if r, err := decodeReference(b); err == nil {
-			if again, err := decodeReference(r.encode()); err != nil || again != r {
+		if r, err := decode[reference](b, "reference"); err == nil {
+			if again, err := decode[reference](encode(&r), "reference"); err != nil || again != r {
 				t.Errorf("reference changed when it was written again: %v", err)
 			}
 		}

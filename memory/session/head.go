@@ -333,18 +333,6 @@ type reference struct {
 	Seq      uint64 // of the item in the transcript
 }
 
-func (r reference) encode() []byte {
-	c := newRecord(64)
-	r.fields(&c)
-	return c.Data
-}
-
-func decodeReference(b []byte) (r reference, err error) {
-	c := beginRecord(b)
-	r.fields(&c)
-	return r, endRecord(&c, "reference")
-}
-
 func (r *reference) fields(c *recordcodec.Codec) {
 	c.Byte((*byte)(&r.Kind))
 	c.Byte((*byte)(&r.Role))
@@ -366,19 +354,6 @@ type replyPosition struct {
 	Provider string // that gave the response, "" if unknown
 }
 
-func (p replyPosition) encode() []byte {
-	const usual = 56 // bytes
-	c := newRecord(usual)
-	p.fields(&c)
-	return c.Data
-}
-
-func decodeReplyPosition(b []byte) (p replyPosition, err error) {
-	c := beginRecord(b)
-	p.fields(&c)
-	return p, endRecord(&c, "place of a response")
-}
-
 func (p *replyPosition) fields(c *recordcodec.Codec) {
 	p.linePosition.fields(c)
 	c.Text(&p.Provider)
@@ -391,23 +366,31 @@ type linePosition struct {
 	Side bool // it was stored as a side request's
 }
 
-func (p linePosition) encode() []byte {
-	const usual = 40 // bytes
-	c := newRecord(usual)
-	p.fields(&c)
-	return c.Data
-}
-
-func decodeLinePosition(b []byte) (p linePosition, err error) {
-	c := beginRecord(b)
-	p.fields(&c)
-	return p, endRecord(&c, "place")
-}
-
 func (p *linePosition) fields(c *recordcodec.Codec) {
 	c.Bool(&p.Side)
 	c.Uvarint(&p.Line)
 	p.Pos.fields(c)
+}
+
+// record is a stored value. Its fields visits its parts.
+type record interface{ fields(c *recordcodec.Codec) }
+
+// encode writes a record.
+func encode(r record) []byte {
+	const usual = 48 // bytes
+	c := newRecord(usual)
+	r.fields(&c)
+	return c.Data
+}
+
+// decode reads a record of the present version. Its bytes are shared. what is for the error.
+func decode[T any, R interface {
+	*T
+	record
+}](b []byte, what string) (v T, err error) {
+	c := beginRecord(b)
+	R(&v).fields(&c)
+	return v, endRecord(&c, what)
 }
 
 // newRecord begins to write a record of about size bytes.

@@ -140,11 +140,11 @@ func (im *importer) item(l *ItemLine) error {
 	im.put(itemName(l.Seq), stored.encode())
 	if l.Hidden {
 		// Later items follow it: see turnCommit.storeHidden.
-		im.put(chainName(stored.Pos.Chain), here.encode())
+		im.put(chainName(stored.Pos.Chain), encode(&here))
 		return nil
 	}
 	if !l.Off {
-		at := here.encode()
+		at := encode(&here)
 		im.put(chainName(stored.Pos.Chain), at)
 		if landmark(it) {
 			im.put(textName(stored.Content), at)
@@ -196,7 +196,7 @@ func (im *importer) turn(record json.RawMessage) error {
 	if t.ResponseID != "" && rulesOf(t.Dialect).Previous != "" && len(t.Output) > 0 && len(t.Output[0]) > 0 {
 		end := im.at[t.Output[0][len(t.Output[0])-1]]
 		end.Side = t.Side != ""
-		im.put(idName(replyPrefix, t.ResponseID), end.encode())
+		im.put(idName(replyPrefix, t.ResponseID), encode(&end))
 	}
 	return nil
 }
@@ -207,7 +207,7 @@ func (im *importer) claim(t *turnrecord.Record) {
 	if t.Parent == 0 || t.Alone || t.Side != "" || len(own) == 0 || im.at[own[0]].Line == at.Line {
 		return
 	}
-	im.put(chainName(at.Pos.Chain), linePosition{Pos: at.Pos, Line: im.at[own[0]].Line}.encode())
+	im.put(chainName(at.Pos.Chain), encode(&linePosition{Pos: at.Pos, Line: im.at[own[0]].Line}))
 }
 
 // whole returns an error for the first item or turn that the session refers to and the file lacks.

@@ -68,7 +68,7 @@ func (w *itemWriter) store(at position, it wire.Item, m mark, flags itemFlags, m
 
 // putPosition adds a position to the index of chains, and returns the value.
 func (w *itemWriter) putPosition(at position) []byte {
-	v := linePosition{Pos: at, Line: w.line, Side: w.side}.encode()
+	v := encode(&linePosition{Pos: at, Line: w.line, Side: w.side})
 	w.put(chainName(at.Chain), v)
 	return v
 }
@@ -144,7 +144,7 @@ func referenceOf(it wire.Item, seq uint64, provider string) (name string, data [
 	ref := reference{
 		Content: it.ContentHash(), Kind: part.Kind, Role: it.Role, Pair: part.Call, Size: readSize(it), Provider: provider, Seq: seq,
 	}
-	return idName(idPrefix, it.ID), ref.encode(), true
+	return idName(idPrefix, it.ID), encode(&ref), true
 }
 
 // readSize returns the size of what a model reads of an item, in bytes.

@@ -93,7 +93,7 @@ func (st *state) decode(values [][]byte) (err error) {
 		return nil // the request names no response
 	}
 	if v := values[3]; v != nil {
-		p, err := decodeReplyPosition(v)
+		p, err := decode[replyPosition](v, "place of a response")
 		if err != nil {
 			return err
 		}
@@ -124,7 +124,7 @@ func (st *state) decodeRefs(ids []string, values [][]byte) error {
 		if values[i] == nil {
 			continue
 		}
-		ref, err := decodeReference(values[i])
+		ref, err := decode[reference](values[i], "reference")
 		if err != nil {
 			return err
 		}

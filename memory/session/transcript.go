@@ -259,7 +259,7 @@ func (t transcript) index(ctx context.Context, names []string) ([]*linePosition,
 		if v == nil {
 			continue
 		}
-		p, err := decodeLinePosition(v)
+		p, err := decode[linePosition](v, "place")
 		if err != nil {
 			return nil, err
 		}
