@@ -304,22 +304,11 @@ func (r *HistoryReader) ItemKeys(ctx context.Context, items []wire.Item) ([]wire
 		}
 	}
 
-	keys := make([]wire.Hash, len(items))
-	var last, at wire.Hash // the newest place on the chain, and the key before
-	for i, it := range items {
-		h, ok := behind[&it.Raw[0]]
-		switch {
-		case h == nowhere:
-			last, at = wire.Hash{}, wire.Hash{}
-			continue
-		case !ok || h == last:
-			at = wire.Chain(at, in.mark(it).Content)
-		default:
-			last, at = h, h
-		}
-		keys[i] = at
+	place := func(i int) (wire.Hash, bool) {
+		h, ok := behind[&items[i].Raw[0]]
+		return h, ok
 	}
-	return keys, nil
+	return itemKeys(items, place, func(it wire.Item) wire.Hash { return in.mark(it).Content }), nil
 }
 
 // WithTargets returns items of a conversation with the stored items in the places of the request's references to them, as far as the

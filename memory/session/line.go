@@ -105,15 +105,27 @@ type Ending struct {
 }
 
 func newEnding(l *storedLine, value []byte) Ending {
-	keys := make([]wire.Hash, len(l.items))
+	keys := itemKeys(l.items, func(i int) (wire.Hash, bool) { return l.as[i].Pos.Chain, true }, wire.Item.ContentHash)
+	return Ending{l.items, keys, value}
+}
+
+// itemKeys returns the keys of items that HistoryReader.ItemKeys describes. behind returns the chain hash up to item i, false if it is
+// not known, and content the content hash of an item.
+func itemKeys(items []wire.Item, behind func(i int) (wire.Hash, bool), content func(wire.Item) wire.Hash) []wire.Hash {
+	keys := make([]wire.Hash, len(items))
 	var last, at wire.Hash // the newest place on the chain, and the key before
-	for i, it := range l.items {
-		if behind := l.as[i].Pos.Chain; behind == last {
-			at = wire.Chain(at, it.ContentHash())
-		} else {
-			last, at = behind, behind
+	for i, it := range items {
+		h, ok := behind(i)
+		switch {
+		case h == nowhere:
+			last, at = wire.Hash{}, wire.Hash{}
+			continue
+		case !ok || h == last:
+			at = wire.Chain(at, content(it))
+		default:
+			last, at = h, h
 		}
 		keys[i] = at
 	}
-	return Ending{l.items, keys, value}
+	return keys
 }
