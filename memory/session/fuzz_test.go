@@ -31,7 +31,7 @@ func FuzzRecords(f *testing.F) {
 	layered.Tails = []tail{{Pos: pos, Line: 3, Side: true, Turns: 1, Open: []uint64{7}}}
 	f.Add(layered.encode())
 	f.Add(it.encode())
-	f.Add(encode(&linePosition{Pos: pos, Side: true}))
+	f.Add((&linePosition{Pos: pos, Side: true}).encode())
 	f.Add(encode(&replyPosition{linePosition{Pos: pos}, "first"}))
 	f.Add(encode(&reference{Kind: wire.ToolCall, Pair: wire.Call{ID: "c"}}))
 	f.Add(encode(shownBlocks{{wire.Hash{1}, wire.Hash{2}}}))
@@ -52,7 +52,7 @@ func FuzzRecords(f *testing.F) {
 			}
 		}
 		if p, err := decode[linePosition](b, "place"); err == nil && p.Pos.Seq == 0 && p.Side {
-			_ = encode(&p)
+			_ = p.encode()
 		}
 		if r, err := decode[reference](b, "reference"); err == nil {
 			if again, err := decode[reference](encode(&r), "reference"); err != nil || again != r {

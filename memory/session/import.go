@@ -140,11 +140,11 @@ func (im *importer) item(l *ItemLine) error {
 	im.put(itemName(l.Seq), stored.encode())
 	if l.Hidden {
 		// Later items follow it: see turnCommit.storeHidden.
-		im.put(chainName(stored.Pos.Chain), encode(&here))
+		im.put(chainName(stored.Pos.Chain), here.encode())
 		return nil
 	}
 	if !l.Off {
-		at := encode(&here)
+		at := here.encode()
 		im.put(chainName(stored.Pos.Chain), at)
 		if landmark(it) {
 			im.put(textName(stored.Content), at)
@@ -207,7 +207,7 @@ func (im *importer) claim(t *turnrecord.Record) {
 	if t.Parent == 0 || t.Alone || t.Side != "" || len(own) == 0 || im.at[own[0]].Line == at.Line {
 		return
 	}
-	im.put(chainName(at.Pos.Chain), encode(&linePosition{Pos: at.Pos, Line: im.at[own[0]].Line}))
+	im.put(chainName(at.Pos.Chain), (&linePosition{Pos: at.Pos, Line: im.at[own[0]].Line}).encode())
 }
 
 // whole returns an error for the first item or turn that the session refers to and the file lacks.

@@ -68,7 +68,7 @@ func (w *itemWriter) store(at position, it wire.Item, m mark, flags itemFlags, m
 
 // putPosition adds a position to the index of chains, and returns the value.
 func (w *itemWriter) putPosition(at position) []byte {
-	v := encode(&linePosition{Pos: at, Line: w.line, Side: w.side})
+	v := (&linePosition{Pos: at, Line: w.line, Side: w.side}).encode()
 	w.put(chainName(at.Chain), v)
 	return v
 }
