@@ -12,7 +12,7 @@ import (
 )
 
 func newForgetCommand(p console) *cobra.Command {
-	var f transcriptFlags
+	var f archiveFlags
 	var resource string
 	cmd := &cobra.Command{
 		Use:   "forget",
