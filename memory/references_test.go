@@ -124,7 +124,6 @@ func TestReferencesCostWhatTheyName(t *testing.T) {
 	const all = "u1 a1 u2 a2 u3 a3 u4 a4 u5"
 	text := strings.Repeat("many words of an answer, ", 200) // 1,200 tokens
 	count := tokens.New()
-	t.Cleanup(count.Close)
 	manager, err := historymanager.New(historymanager.Options{ContextWindowTokens: 3000, MaxOutputTokens: 1000})
 	if err != nil {
 		t.Fatal(err)

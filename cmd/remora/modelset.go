@@ -37,7 +37,6 @@ type modelSet struct {
 
 func (m *modelSet) close() {
 	m.catalog.Close()
-	m.counter.Close()
 	m.client.Close()
 }
 

@@ -71,19 +71,14 @@ type walker struct {
 	text   []byte
 	buffer bytes.Buffer
 	dec    *jsontext.Decoder
-	v      *vocabulary // nil: texts are estimated
-	rules  []rule      // of the open objects and arrays, and of the current member
-	names  bool        // names of members are read by the model too
+	v      *vocabulary
+	rules  []rule // of the open objects and arrays, and of the current member
+	names  bool   // names of members are read by the model too
 	total  int
 }
 
 // count returns the number of tokens of the string in w.text.
-func (w *walker) count() int {
-	if w.v == nil {
-		return estimate(len(w.text))
-	}
-	return w.v.count(&w.merger, w.text)
-}
+func (w *walker) count() int { return w.v.count(&w.merger, w.text) }
 
 // item returns the number of tokens of an item. Invalid JSON is estimated by its size.
 func (w *walker) item(v *vocabulary, it wire.Item) int {

@@ -13,7 +13,7 @@ import (
 )
 
 func TestCountItem(t *testing.T) {
-	c := newCounter(t, "gpt-5")
+	c := New()
 	text := func(all ...string) int {
 		n := 0
 		for _, s := range all {
@@ -73,7 +73,7 @@ func TestCountItem(t *testing.T) {
 }
 
 func TestItemsThatAreNoStrictJSON(t *testing.T) {
-	c := newCounter(t, "gpt-5")
+	c := New()
 	for _, raw := range []string{`{"role":"user","content":"bad \x escape"}`, "{\"role\":\"user\",\"content\":\"line\nbreak\"}"} {
 		it := wiretest.Parse(t, dialects.Chat, raw) // wire does not look into strings
 		if got, want := c.CountItem("gpt-5", it), itemTokens+estimate(len(raw)); got != want {
@@ -91,10 +91,10 @@ func TestItemsThatAreNoStrictJSON(t *testing.T) {
 
 // TestEqualBytesOfTwoKinds: the same bytes may cost differently in two dialects, and must not be taken for each other.
 func TestEqualBytesOfTwoKinds(t *testing.T) {
-	c := newCounter(t, "gpt-5", "gpt-4")
+	c := New()
 	raw := `{"role":"assistant","custom_member":"value","content":"日本語の文章です。メモリー・プロキシは会話を覚えています。"}`
 	fresh := func(model string, d wire.Dialect) int {
-		return c.countItem(c.vocabulary(encodingOf(model)), wiretest.Parse(t, d, raw))
+		return c.countItem(c.vocabularies[encodingOf(model)](), wiretest.Parse(t, d, raw))
 	}
 	for range 2 {
 		for _, d := range []wire.Dialect{dialects.Chat, dialects.Responses} {
@@ -120,7 +120,7 @@ func quote(s string) string {
 
 // TestItemsCostWhatTheirTextCosts holds for any text in any spelling of both dialects.
 func TestItemsCostWhatTheirTextCosts(t *testing.T) {
-	c := newCounter(t, "gpt-5")
+	c := New()
 	rapid.Check(t, func(t *rapid.T) {
 		s := texts().Draw(t, "text")
 		want := itemTokens + c.Count("gpt-5", s)
@@ -139,7 +139,7 @@ func TestItemsCostWhatTheirTextCosts(t *testing.T) {
 func FuzzCountItem(f *testing.F) {
 	f.Add([]byte(`{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"data:"}}]}`))
 	f.Add([]byte(`{"type":"x","a":[[{"b":1.5e3}],true,null,"\ud800"],"id":{"c":[]}}`))
-	c := newCounter(f, "gpt-5")
+	c := New()
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		for _, d := range []wire.Dialect{dialects.Chat, dialects.Responses} {
 			it, err := wire.ParseItem(d, raw)

@@ -2,15 +2,13 @@
 //
 // Counts of text equal those of OpenAI's tiktoken: the vocabularies are built in; splitting and merging are implemented
 // here, in time linear in any text. The cost of an item beside its text is an estimate, since no upstream documents it;
-// so are counts for models of other makers. Until a vocabulary is loaded, which its first use begins in the background,
-// bytes are divided by 3.6.
+// so are counts for models of other makers. The first count by a vocabulary waits some ten milliseconds until that is loaded: an
+// estimate in its place would choose other views after a restart than before.
 package tokens
 
 import (
-	"errors"
 	"hash/maphash"
 	"sync"
-	"sync/atomic"
 	"unicode/utf8"
 
 	"remora/wire"
@@ -25,25 +23,12 @@ const (
 	maxScratch = 1 << 20
 )
 
-// Counter counts tokens. It is safe for concurrent use and must be closed.
+// Counter counts tokens. It is safe for concurrent use.
 type Counter struct {
 	seed         maphash.Seed
 	memo         memo
-	classes      func() *classes
-	vocabularies [encodings]lazy
-	walkers      sync.Pool // of *walker
-
-	mu      sync.Mutex // guards closed, and loading against being waited for while it grows
-	closed  bool
-	loading sync.WaitGroup
-}
-
-// lazy is a vocabulary that may not be there yet.
-type lazy struct {
-	v     atomic.Pointer[vocabulary]
-	begun atomic.Bool // in the background, or not at all because the Counter is closed
-	once  sync.Once
-	err   error // set by once
+	vocabularies [encodings]func() *vocabulary // each is loaded by its first use
+	walkers      sync.Pool                     // of *walker
 }
 
 // New returns a Counter that has loaded nothing yet.
@@ -51,40 +36,24 @@ func New() *Counter { return withMemo(defaultMemo) }
 
 // withMemo is New with another number of remembered counts, 8 bytes each, at least one.
 func withMemo(counts int) *Counter {
-	return &Counter{
-		seed:    maphash.MakeSeed(),
-		memo:    newMemo(counts),
-		classes: sync.OnceValue(newClasses),
-		walkers: sync.Pool{New: func() any { return new(walker) }},
+	c := &Counter{seed: maphash.MakeSeed(), memo: newMemo(counts), walkers: sync.Pool{New: func() any { return new(walker) }}}
+	classes := sync.OnceValue(newClasses)
+	for e := range encodings {
+		c.vocabularies[e] = sync.OnceValue(func() *vocabulary {
+			v, err := load(e, classes())
+			if err != nil {
+				panic("BUG: " + err.Error()) // it is part of the executable
+			}
+			return v
+		})
 	}
-}
-
-// Load reads the vocabularies of models: once it has returned, counts are exact. It may run concurrently with counts and
-// other loads. An error means that the executable is damaged; counts are estimates then.
-func (c *Counter) Load(models ...string) error {
-	var errs []error
-	for _, m := range models {
-		errs = append(errs, c.load(encodingOf(m)))
-	}
-	return errors.Join(errs...)
-}
-
-// Close waits for vocabularies that are loading, some ten milliseconds. Counting still works afterwards, with those
-// that are loaded.
-func (c *Counter) Close() {
-	c.mu.Lock()
-	c.closed = true
-	c.mu.Unlock()
-	c.loading.Wait()
+	return c
 }
 
 // Count returns the number of tokens of text for a model.
 func (c *Counter) Count(model, text string) int {
 	e := encodingOf(model)
-	v := c.vocabulary(e)
-	if v == nil {
-		return estimate(len(text))
-	}
+	v := c.vocabularies[e]()
 	if len(text) < minMemo {
 		return c.count(v, text)
 	}
@@ -105,15 +74,10 @@ func (c *Counter) CountItem(model string, it wire.Item) int {
 		return itemTokens + estimate(int(it.Target))
 	}
 	e := encodingOf(model)
-	v := c.vocabulary(e)
 	key := c.key(maphash.Bytes(c.seed, it.Raw), e, 1+uint64(it.Dialect.Code())<<8|uint64(it.Kind))
-	if v != nil {
-		if n, ok := c.memo.get(key); ok {
-			return n
-		}
-	}
-	n := c.countItem(v, it)
-	if v != nil {
+	n, ok := c.memo.get(key)
+	if !ok {
+		n = c.countItem(c.vocabularies[e](), it)
 		c.memo.put(key, n)
 	}
 	return n
@@ -154,31 +118,6 @@ func (c *Counter) borrow() *walker {
 func (c *Counter) giveBack(w *walker) {
 	w.release()
 	c.walkers.Put(w)
-}
-
-// vocabulary returns the vocabulary of an encoding. The first call begins to load it; until that is done, it is nil.
-func (c *Counter) vocabulary(e encoding) *vocabulary {
-	l := &c.vocabularies[e]
-	if v := l.v.Load(); v != nil || l.begun.Swap(true) {
-		return v
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.closed {
-		c.loading.Go(func() { _ = c.load(e) }) // Load returns the error
-	}
-	return nil
-}
-
-func (c *Counter) load(e encoding) error {
-	l := &c.vocabularies[e]
-	l.once.Do(func() {
-		v, err := load(e, c.classes())
-		if l.err = err; err == nil {
-			l.v.Store(v)
-		}
-	})
-	return l.err
 }
 
 // estimate returns about how many tokens n bytes are: n / 3.6, rounded up.

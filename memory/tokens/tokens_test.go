@@ -2,7 +2,6 @@ package tokens
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -10,22 +9,9 @@ import (
 
 	"pgregory.net/rapid"
 
-	"remora/test/kit"
 	"remora/wire/dialects"
 	"remora/wire/wiretest"
 )
-
-func TestMain(m *testing.M) { os.Exit(kit.RunWithoutLeaks(m)) }
-
-func newCounter(tb testing.TB, models ...string) *Counter {
-	tb.Helper()
-	c := New()
-	tb.Cleanup(c.Close)
-	if err := c.Load(models...); err != nil {
-		tb.Fatal(err)
-	}
-	return c
-}
 
 func TestEncodingOf(t *testing.T) {
 	f := func(want encoding, models ...string) {
@@ -46,7 +32,7 @@ func TestEncodingOf(t *testing.T) {
 }
 
 func TestCountByModel(t *testing.T) {
-	c := newCounter(t, "gpt-5", "gpt-4")
+	c := New()
 	text := "antidisestablishmentarianism: 漢字かな交じり文, naïve façade, 12345 tokens"
 	for model, e := range map[string]encoding{"gpt-5": o200kBase, "gpt-4": cl100kBase} {
 		// Texts long enough for the cache and shorter ones, each counted twice.
@@ -63,7 +49,7 @@ func TestCountByModel(t *testing.T) {
 
 // TestCountOfBadBytes: invalid UTF-8 counts as the U+FFFD that a model is sent for it.
 func TestCountOfBadBytes(t *testing.T) {
-	c := newCounter(t, "gpt-5", "gpt-4")
+	c := New()
 	rapid.Check(t, func(t *rapid.T) {
 		s := string(rapid.SliceOfN(rapid.SampledFrom([]byte("a \n\x80\xbc\xe6\xf0\x9f\x98\xff")), 0, 40).Draw(t, "text"))
 		for model, e := range map[string]encoding{"gpt-5": o200kBase, "gpt-4": cl100kBase} {
@@ -74,38 +60,11 @@ func TestCountOfBadBytes(t *testing.T) {
 	})
 }
 
-func TestCountBeforeTheVocabularyIsThere(t *testing.T) {
-	c := New()
-	c.Close() // so that nothing is loaded in the background
-	if got := c.Count("gpt-5", strings.Repeat("a", 360)); got != 100 {
-		t.Errorf("360 bytes are %d tokens, want 100", got)
-	}
-	it := wiretest.Parse(t, dialects.Chat, `{"role":"user","content":[{"type":"text","text":"`+strings.Repeat("a", 36)+`"},
-		{"type":"image_url","image_url":{"url":"data:image/png;base64,`+base64Text(1<<16)+`"}}]}`)
-	if got, want := c.CountItem("gpt-5", it), itemTokens+10+mediaTokens; got != want {
-		t.Errorf("item of 36 bytes and an image is %d tokens, want %d", got, want)
-	}
-	if err := c.Load("gpt-5"); err != nil {
-		t.Fatal(err)
-	}
-	want := len(reference[o200kBase]().EncodeOrdinary(strings.Repeat("a", 360)))
-	if got := c.Count("gpt-5", strings.Repeat("a", 360)); got != want {
-		t.Errorf("loaded: %d tokens, want %d: an estimate was remembered", got, want)
-	}
-}
-
-func TestFirstUseLoads(t *testing.T) {
-	c := New()
-	c.Count("gpt-4", "text")
-	c.Close()
-	if c.vocabularies[cl100kBase].v.Load() == nil {
-		t.Error("the first count did not load the vocabulary")
-	}
-	if c.vocabularies[o200kBase].v.Load() != nil {
-		t.Error("a vocabulary that nobody asked for was loaded")
-	}
-	if got := c.Count("gpt-4", "hello world"); got != 2 {
-		t.Errorf("closed: %d tokens, want 2", got)
+// TestFirstCountIsExact: no count depends on how long a counter has been there.
+func TestFirstCountIsExact(t *testing.T) {
+	text := strings.Repeat("a", 360)
+	if got, want := New().Count("gpt-5", text), len(reference[o200kBase]().EncodeOrdinary(text)); got != want {
+		t.Errorf("360 bytes are %d tokens, want %d", got, want)
 	}
 }
 
@@ -120,15 +79,9 @@ func TestCountersAreSafeForConcurrentUse(t *testing.T) {
 	var wg sync.WaitGroup
 	for g := range 4 {
 		wg.Go(func() {
-			if g > 0 { // the others begin while the vocabulary is loaded
-				if err := c.Load("gpt-5"); err != nil {
-					t.Error(err)
-				}
-			}
 			for i := range 2000 {
 				k := (i*7 + g) % len(texts)
-				got := c.Count("gpt-5", texts[k])
-				if got != want[k] && (g > 0 || got != estimate(len(texts[k]))) {
+				if got := c.Count("gpt-5", texts[k]); got != want[k] {
 					t.Errorf("%q is %d tokens, want %d", texts[k], got, want[k])
 					return
 				}
@@ -136,7 +89,6 @@ func TestCountersAreSafeForConcurrentUse(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	c.Close()
 }
 
 func TestMemo(t *testing.T) {
@@ -191,11 +143,11 @@ func TestNoAllocationsInSteadyState(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector empties pools")
 	}
-	c := newCounter(t, "gpt-5")
+	c := New()
 	prose := strings.Repeat("The quick brown fox jumps over the lazy dog. ", 100)
 	letters := strings.Repeat("a", 2*maxPiece)
 	it := wiretest.Parse(t, dialects.Chat, `{"role":"user","content":"`+prose+`\n"}`)
-	v := c.vocabulary(o200kBase)
+	v := c.vocabularies[o200kBase]()
 	for name, f := range map[string]func(){
 		"text, hit":  func() { c.Count("openai/gpt-5", prose) },
 		"item, hit":  func() { c.CountItem("openai/gpt-5", it) },
@@ -203,7 +155,6 @@ func TestNoAllocationsInSteadyState(t *testing.T) {
 		"text, miss": func() { c.count(v, prose) },
 		"item, miss": func() { c.countItem(v, it) },
 		"long piece": func() { c.count(v, letters) },
-		"not loaded": func() { c.vocabularies[cl100kBase].begun.Store(true); c.Count("gpt-4", prose) },
 	} {
 		f()
 		if n := testing.AllocsPerRun(100, f); n > 0 {
@@ -241,7 +192,7 @@ func TestSpeed(t *testing.T) {
 			atLeast(t, e.String()+": 64 KB of one "+name, 50*time.Millisecond, func() { v.count(&m, run) })
 		}
 	}
-	c := newCounter(t, "gpt-5")
+	c := New()
 	it := wiretest.Parse(t, dialects.Chat, `{"role":"user","content":"`+strings.Repeat("word ", 800)+`"}`)
 	c.CountItem("gpt-5", it)
 	atLeast(t, "1000 items of 4 KB that are remembered", 5*time.Millisecond, func() {

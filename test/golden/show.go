@@ -18,7 +18,7 @@ import (
 // hopHeaders are headers that differ on each connection, and Date. A request's Content-Length is shown if it is 0.
 var hopHeaders = []string{"Host", "Connection", "Content-Length", "Date"}
 
-// volatile are the values that differ between runs. Tokens do: they are estimated until the vocabulary is loaded.
+// volatile are the values that differ between runs, and the tokens of blocks, which change with each word of theirs.
 var volatile = []struct {
 	found *regexp.Regexp
 	text  string

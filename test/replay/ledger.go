@@ -120,13 +120,3 @@ func (l *ledger) price(m *tokens.Counter, req *wire.Request, whole int) {
 func hasUser(items []wire.Item) bool {
 	return slices.ContainsFunc(items, func(it wire.Item) bool { return it.Role == wire.User })
 }
-
-// newMeter returns a counter with exact counts. The caller must close it.
-func newMeter() (*tokens.Counter, error) {
-	c := tokens.New()
-	if err := c.Load(model); err != nil {
-		c.Close()
-		return nil, err
-	}
-	return c, nil
-}

@@ -6,17 +6,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"remora/memory/tokens"
 	"remora/wire"
 	"remora/wire/dialects"
 )
 
 // TestLedger compares the cached tokens with counts made by hand: each word is one token.
 func TestLedger(t *testing.T) {
-	m, err := newMeter()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(m.Close)
+	m := tokens.New()
 	text := strings.Repeat(" word", 1200)
 	tools := `"tools":[{"type":"function","name":"f"}],`
 	user, answer := `{"role":"user","content":"`+text+`"}`, `{"role":"assistant","content":"`+text+`"}`
@@ -71,11 +68,7 @@ func TestLedger(t *testing.T) {
 
 // TestLedgerLeavesInstructionsApart: the client's system message does not count as an item of the history; a layer's does.
 func TestLedgerLeavesInstructionsApart(t *testing.T) {
-	m, err := newMeter()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(m.Close)
+	m := tokens.New()
 	req, err := wire.Parse(dialects.Chat, []byte(`{"messages":[{"role":"system","content":"be brief"},{"role":"user","content":"go"}]}`))
 	if err != nil {
 		t.Fatal(err)

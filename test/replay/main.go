@@ -22,6 +22,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"remora/memory/tokens"
 	"remora/test/process"
 	"remora/wire"
 	"remora/wire/dialects"
@@ -167,14 +168,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	l := &lab{dir: dir, sessions: sessions, texts: newTexts(), head: o.head, idle: o.idle}
+	l := &lab{dir: dir, sessions: sessions, texts: newTexts(), meter: tokens.New(), head: o.head, idle: o.idle}
 	if l.binary, err = process.BuildUnless(ctx, o.binary, dir); err != nil {
 		return err
 	}
-	if l.meter, err = newMeter(); err != nil {
-		return err
-	}
-	defer l.meter.Close()
 
 	rep := &report{sessions: sessions, surcharge: o.surcharge, head: o.head, idle: o.idle, foreign: len(o.in) > 0 && !o.check}
 	for _, d := range spoken {

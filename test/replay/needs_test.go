@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"remora/memory/tokens"
 	"remora/test/scripted"
 	"remora/wire"
 	"remora/wire/dialects"
@@ -52,11 +53,7 @@ func TestNeeds(t *testing.T) {
 // TestPrice: instructions and tools have the configured cost in every request, and are cached with the items after them. After
 // a pause nothing is cached, and uncached tokens cost the surcharge.
 func TestPrice(t *testing.T) {
-	m, err := newMeter()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(m.Close)
+	m := tokens.New()
 	req, err := wire.Parse(dialects.Chat, []byte(`{"tools":[{"type":"function","name":"f"}],"messages":[{"role":"user","content":"go"}]}`))
 	if err != nil {
 		t.Fatal(err)

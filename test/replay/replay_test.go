@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"remora/memory/tokens"
 	"remora/memory/view"
 	"remora/test/kit"
 	"remora/test/scripted"
@@ -17,12 +18,7 @@ import (
 
 func newLab(t *testing.T, sessions []*session) *lab {
 	t.Helper()
-	m, err := newMeter()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(m.Close)
-	return &lab{dir: t.TempDir(), binary: kit.BuildProxy(t), sessions: sessions, meter: m, texts: newTexts()}
+	return &lab{dir: t.TempDir(), binary: kit.BuildProxy(t), sessions: sessions, meter: tokens.New(), texts: newTexts()}
 }
 
 func policyNamed(t *testing.T, name string) *policy {

@@ -49,7 +49,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	chapters := story()
-	upstream, err := scripted.Start(scripted.Options{Respond: warmModel(model(chapters))}) //nolint:contextcheck // ends by Close
+	upstream, err := scripted.Start(scripted.Options{Respond: model(chapters)}) //nolint:contextcheck // ends by Close
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
@@ -113,9 +113,6 @@ func (s *stage) run(ctx context.Context, chapters []chapter) (err error) {
 		}
 	}()
 	s.player.url = s.proxy.URL
-	if err := s.player.warmUp(ctx); err != nil {
-		return s.proxy.Explain(err)
-	}
 
 	s.print.opening(s.proxy.URL, s.player.model.URL())
 	for _, c := range chapters {
@@ -154,7 +151,7 @@ func (s *stage) restart(ctx context.Context) (err error) {
 	}
 	s.proxy, s.player.url = proxy, proxy.URL
 	s.print.restarted(s.atCrash[0], s.proxy.URL)
-	return s.player.warmUp(ctx)
+	return nil
 }
 
 // read reads all sessions so far.

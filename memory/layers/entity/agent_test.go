@@ -328,10 +328,6 @@ func (m *meter) names(it wire.Item) map[string]bool {
 func TestCodingAgent(t *testing.T) {
 	t.Parallel()
 	m := &meter{tokens.New(), make(map[string]float64), make(map[string]map[string]bool)}
-	defer m.counter.Close()
-	if err := m.counter.Load("gpt-5"); err != nil {
-		t.Fatal(err)
-	}
 	session := newAgent(1)
 	for range 5 {
 		session.task()
