@@ -2,8 +2,10 @@ package kit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/crc32"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -52,8 +54,32 @@ var build = sync.OnceValues(func() (string, error) { //nolint:gochecknoglobals /
 	if err := process.Build(context.Background(), built, flags...); err != nil {
 		return "", err
 	}
-	return bin, os.Rename(built, bin)
+	return bin, errors.Join(noteSources(), os.Rename(built, bin))
 })
+
+// noteSources opens each folder of the source tree. The go command takes a result of a test from its cache unless something that the
+// test has opened has changed, and it does not see what the build opens.
+func noteSources() error {
+	root := "."
+	for {
+		if _, err := os.Stat(filepath.Join(root, "go.mod")); err == nil {
+			break
+		}
+		if len(root) > maxDepth*len("../") {
+			return errors.New("the folder of this test is in no module")
+		}
+		root = filepath.Join(root, "..")
+	}
+	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() && path != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "node_modules") {
+			return fs.SkipDir // of an error: another test has removed the folder
+		}
+		return nil
+	})
+}
+
+// maxDepth is more folders than a path has within the module.
+const maxDepth = 16
 
 // CheckConfig checks a configuration with `remora --check`, in the environment of this process and with additional variables.
 func CheckConfig(tb testing.TB, text string, environ ...string) {

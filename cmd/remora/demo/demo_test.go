@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -16,28 +15,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"remora/test/process"
+	"remora/test/kit"
 )
-
-// binary is the real proxy, built once for all tests.
-var binary string
-
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "demo-test-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	binary = filepath.Join(dir, "remora")
-	if err := process.Build(context.Background(), binary); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return m.Run()
-}
 
 // play runs `remora demo` and returns what it prints and its exit code.
 func play(t *testing.T, args ...string) (stdout, stderr string, code int) {
@@ -54,6 +33,7 @@ func playTo(t *testing.T, stdout io.Writer, args ...string) (stderr string, code
 	defer cancel()
 	tmp := t.TempDir()
 	var log bytes.Buffer
+	binary := kit.BuildProxy(t)
 	cmd := exec.CommandContext(ctx, binary, append([]string{"demo"}, args...)...)
 	// A setting of the caller must not reach the demo's proxy.
 	cmd.Env = append(os.Environ(), "TMPDIR="+tmp, "REMORA_MEMORY_LAYERS=[]", "DEMO_BINARY="+binary)
