@@ -66,7 +66,6 @@ type Heartbeat struct {
 	// false for those in the spool.
 	turns   map[cache.Group]map[string]bool
 	adopted map[uint64]time.Time // dead processes whose turns on disk this one has taken over; see removeAdopted
-	silent  time.Time            // until when no further removal is logged
 	spoke   chan struct{}        // closed and replaced after each beat
 }
 
@@ -94,8 +93,6 @@ const (
 	processTTL = 15 * time.Second
 	// leftTTL is how long the note is kept that a dead process has left turns on its disk.
 	leftTTL = time.Minute
-	// removalsEvery is how often removed groups are logged.
-	removalsEvery = time.Minute
 	// maxHeld is the number of sessions that a heartbeat lists.
 	maxHeld = 1024
 )
@@ -245,42 +242,13 @@ func (h *Heartbeat) announce(ctx context.Context, b board, ttl time.Duration) bo
 	return ok
 }
 
-// write writes a group of a board. If another program has stored something else under its key, sessions would lose their memory until
-// it is deleted: only announcements belong there, which are repeated, so write replaces it.
+// write writes a group of a board.
 func (h *Heartbeat) write(ctx context.Context, b cache.Batch) (version uint64, ok bool) {
 	out := h.o.Store.Commit(ctx, []cache.Batch{b})[0]
-	if isForeign(out.Err) {
-		h.remove(ctx, b.Group, out.Err)
-		out = h.o.Store.Commit(ctx, []cache.Batch{b})[0]
-	}
 	if err := out.Err; err != nil {
 		h.o.Log.Debug("other processes are not told of this one", "error", err.Error())
 	}
 	return out.Version, out.Err == nil
-}
-
-// isForeign reports whether an error concerns one key, and no waiting cures it.
-func isForeign(err error) bool {
-	fault, _ := cache.FaultOf(err)
-	return fault == cache.FaultKey && !errors.Is(err, cache.ErrDenied) && !errors.Is(err, cache.ErrUnserved)
-}
-
-// remove removes a group of processes that cannot be read or written.
-func (h *Heartbeat) remove(ctx context.Context, g cache.Group, why error) {
-	err := h.o.Store.Delete(ctx, g)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	now := h.o.Now()
-	if now.Before(h.silent) {
-		return
-	}
-	h.silent = now.Add(removalsEvery)
-	if err != nil {
-		h.o.Log.Warn("processes that share the store cannot announce themselves; sessions are served without memory",
-			"group", g.Name, "error", errors.Join(why, err).Error())
-		return
-	}
-	h.o.Log.Warn("the announcement of a process could not be read or written; it is made anew", "group", g.Name, "error", why.Error())
 }
 
 // announceStart tells the others on a board, once, that there is a process which they have not seen, or have forgotten since it was cut

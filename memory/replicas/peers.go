@@ -68,12 +68,9 @@ func (p *Peers) poll(ctx context.Context) {
 	defer cancel()
 	b := p.reads()
 	err := p.pollOn(ctx, b)
-	if err != nil {
-		p.removeForeignStarts(ctx, b, err)
-		if p.leave(b, err) {
-			p.turnTo(b.other())
-			err = p.pollOn(ctx, b.other())
-		}
+	if err != nil && p.leave(b, err) {
+		p.turnTo(b.other())
+		err = p.pollOn(ctx, b.other())
 	}
 	if err != nil {
 		p.o.Log.Debug("other processes cannot be looked at", "error", err.Error())
@@ -154,17 +151,6 @@ func (p *Peers) pollOn(ctx context.Context, b board) error {
 	p.polled, p.listed[b] = true, newest
 	p.pollAgain(b)
 	return nil
-}
-
-// removeForeignStarts removes the group starts of a board if a poll has failed because of it: all requests read it. Without it, others
-// are found a moment later. The groups of processes are replaced by their owners.
-func (p *Peers) removeForeignStarts(ctx context.Context, b board, err error) {
-	if !isForeign(err) {
-		return
-	}
-	if _, err := p.o.Store.Read(ctx, inquiryOf(b, nil).Queries); isForeign(err) {
-		p.heartbeat.remove(ctx, b.starts(), err)
-	}
 }
 
 // noteOwnStart records the version of the group starts that this process has written. It looks for others next.
