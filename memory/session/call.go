@@ -197,11 +197,5 @@ type Done struct {
 	Err     error           // of the first of Missed
 }
 
-// Reread is the error of a commit that found a newer session and has read it again: retry the commit, with Puts for the present
-// session.
-type Reread struct{ Extra Extra }
-
-func (*Reread) Error() string { return "the session has changed, and was read again" }
-
 // ErrNoTurn is returned if a session has no such turn.
 var ErrNoTurn = errors.New("no such turn")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"remora/cache"
@@ -59,15 +58,6 @@ type unwritten struct {
 type ringUpdate struct {
 	from, keep int
 	seqs       []uint64 // sequence numbers of the request's items that this turn stored
-}
-
-// journaled is a turn's input that was written before its answer.
-type journaled struct {
-	names          []string // of its values; none if it was not written
-	behind         uint64   // the item before it
-	end            position
-	seqs           []uint64 // of its items
-	inConversation bool     // by its record, it belongs to the conversation
 }
 
 // answerMarks are the hashes of the answer's items, per choice; nil until they are needed.
@@ -184,6 +174,12 @@ func (e *Entry) find(ctx context.Context, st *state, in *incoming, mode History)
 		p.rule = ruleRetried
 	}
 	return p, nil
+}
+
+// placement looks for the place of the request in a session as it was read.
+func (e *Entry) placement(st *state, in *incoming, mode History) *placement {
+	m := merger{stored: e.stored, head: st.head, in: in}
+	return &placement{merge: m, st: st, head: st.head, in: in, call: &e.call, mode: mode, offers: &e.log.offers}
 }
 
 // setPlace sets the turn's place in the transcript.
@@ -347,213 +343,9 @@ func (e *Entry) lookUpStored(ctx context.Context, a *Answer) error {
 	return nil
 }
 
-// reload reads the transcript again, finds the turn's place, and returns a *Reread. It returns no error if the turn is already
-// stored: an earlier attempt was written although its reply was lost, or its answer before its input.
-func (e *Entry) reload(ctx context.Context, a *Answer) error {
-	st, extra, err := e.stored.load(ctx, e.call.Request, e.id, e.want)
-	if err != nil {
-		return err
-	}
-	if st.turn != nil && (a == nil || !st.turn.Open) || a == nil && st.head.Pending.isParked(e.id) {
-		return nil
-	}
-	e.gone = e.gone || e.loaded && e.state.version != 0 && st.version == 0
-	if st.turn != nil {
-		if err := e.restoreInput(ctx, st.turn); err != nil {
-			return err
-		}
-	} else {
-		e.journaled = journaled{} // it was written together with the record, and has gone with it
-	}
-	in := newIncoming(&e.call, &st, e.log.hashes)
-	p, err := e.findAgain(ctx, &st, in)
-	if err != nil {
-		return err
-	}
-	if !e.loaded {
-		e.unanswered = !st.head.Answered
-	}
-	if e.resent, err = e.findResent(ctx, in, a, &p); err != nil {
-		return err
-	}
-	e.setPlace(st, in, p)
-	e.values = extra.Values
-	if st.turn != nil {
-		e.emptyBefore = st.turn.Before
-		e.Notes.hidden.restore(st.turn.Hidden, len(e.in.items))
-	}
-	if err := e.keepInput(ctx); err != nil {
-		return err
-	}
-	if err := e.lookupKnown(ctx, a); err != nil {
-		return err
-	}
-	return &Reread{extra}
-}
-
 // OrdersSummary reports whether the request ends with an order to summarise the conversation: agents put the summary in the place of
 // their history.
 func (e *Entry) OrdersSummary() bool { return ordersSummary(e.in) }
-
-// findResent reports whether the client has resent a first turn before it was written: then the turn stands at the beginning of the
-// line of that request, and p is set to this place.
-func (e *Entry) findResent(ctx context.Context, in *incoming, a *Answer, p *plan) (bool, error) {
-	if a == nil || !e.Order.Resumed || p.fresh > 0 || in.stateful || len(a.firstChoice()) == 0 {
-		return false, nil
-	}
-	var at position
-	for _, m := range slices.Concat(in.marks, e.answer.of(a, in)[0]) {
-		at = at.after(m)
-	}
-	places, err := e.stored.lookup(ctx, []position{at})
-	if err != nil || places[0] == nil {
-		return false, err
-	}
-	p.relation, p.parent, p.upto, p.line = relRoot, position{}, position{}, places[0].Line
-	return true, nil
-}
-
-// findAgain finds the place of a request again, in the present transcript. Its view and its standing to the conversation stay
-// valid.
-func (e *Entry) findAgain(ctx context.Context, st *state, in *incoming) (plan, error) {
-	was := e.plan
-	was.line = e.unwritten.line
-	p, err := e.find(ctx, st, in, e.Mode())
-	if err != nil {
-		return plan{}, err
-	}
-	own := len(e.journaled.names) > 0 && p.parent.Seq == e.journaled.end.Seq
-	if !e.loaded {
-		if own && e.journaled.behind == 0 || st.head.Tails.isQuestion(p.parent) { // its input was written before any answer
-			p = e.placement(st, in, HistoryAuto).followFirst(p)
-		}
-		if own && e.journaled.inConversation && !p.before {
-			p.standing = InConversation // one of several first questions without an answer
-		}
-		found := e.call.Found
-		if found.Standing != Undecided && !p.before {
-			p.standing = found.Standing
-		}
-		if found.Rule != "" && p.rule == ruleDeclared {
-			p.rule = rule(found.Rule) // by the mode that found leads to
-		}
-		return p, nil
-	}
-	if in.elsewhere {
-		return p, nil
-	}
-	if was.before && was.line != st.head.Line && !e.in.inRun() {
-		if t := st.head.Tails.answeredOn(was.line); t != nil {
-			p.goBehind(t)
-		}
-	}
-
-	if e.unanswered && was.standing == InConversation {
-		q := e.placement(st, in, HistoryAuto)
-		switch {
-		case own || p.relation == relRoot || st.head.Tails.isQuestion(p.parent):
-			if p = q.followFirst(p); p.standing == Side {
-				return p, nil
-			}
-		case q.mayPrecede() && q.guards(): // it asks what the user asks
-			return q.beside(ctx, ruleSigns)
-		}
-	}
-
-	if !p.before {
-		p.standing, p.helper = was.standing, was.helper
-		if was.standing != InConversation && p.line == st.head.Line {
-			p.line = was.line
-		}
-	}
-	if p.rule = was.rule; p.before && !was.before {
-		p.rule = ruleBehind
-	}
-	p.shown = was.shown
-	return p, nil
-}
-
-// keepInput decides whether a written input stays in its place.
-func (e *Entry) keepInput(ctx context.Context) error {
-	j := e.journaled
-	if e.moved = false; len(j.names) == 0 {
-		return nil
-	}
-	if e.plan.relation == relDelta && e.plan.parent.Seq == j.end.Seq && e.plan.fresh == 0 {
-		// It was taken for an unanswered question before the request.
-		e.parent, e.unwritten.parent, e.unwritten.fresh = j.behind, j.end, len(e.in.items)
-		return nil
-	}
-
-	end := e.unwritten.parent
-	for _, m := range e.in.marks[e.unwritten.fresh:] {
-		end = end.after(m)
-	}
-	if end.Chain == j.end.Chain {
-		e.unwritten.parent, e.unwritten.fresh = j.end, len(e.in.items)
-		return nil
-	}
-	continued, err := e.isContinued(ctx)
-	if err != nil {
-		return err
-	}
-	if e.moved = !continued; continued {
-		e.journaled = journaled{} // it is the other turn's now
-	}
-	return nil
-}
-
-// isContinued reports whether another turn stands after the written input or one of its items: a client has repeated the question.
-func (e *Entry) isContinued(ctx context.Context) (bool, error) {
-	own := e.journaled.names
-	first, last := e.journaled.end.Seq+1, e.state.head.NextSeq-1
-	if first > last {
-		return false, nil
-	}
-	if last-first >= maxBatchItems {
-		return true, nil // an item that is stored twice is better than one that is missing
-	}
-	items, err := e.stored.withoutMedia(ctx, sequence(first, last))
-	return slices.ContainsFunc(items, func(it *storedItem) bool {
-		return it != nil && slices.Contains(own, itemName(it.Parent)) && !slices.Contains(own, itemName(it.Pos.Seq))
-	}), err
-}
-
-// restoreInput restores the written input from the turn's open record: another process may have written it, or an attempt
-// whose reply was lost.
-func (e *Entry) restoreInput(ctx context.Context, r *turnrecord.Record) error {
-	if len(e.journaled.names) > 0 || len(r.Input) == 0 {
-		return nil
-	}
-	seqs := append(slices.Clone(r.Input), r.Hidden...)
-	if !slices.Contains(seqs, r.Tip) {
-		return nil // it has no item of its own
-	}
-	if len(seqs) > maxBatchItems {
-		return nil
-	}
-	items, err := e.stored.withoutMedia(ctx, seqs)
-	if err != nil {
-		return err
-	}
-
-	j := journaled{behind: r.Parent, seqs: r.Input, inConversation: !r.Alone && r.Side == ""}
-	for i, seq := range seqs {
-		at := items[i]
-		if at == nil {
-			return nil // it was retracted
-		}
-		j.names = append(j.names, itemName(seq))
-		if at.Flags&flagOffChain == 0 {
-			j.names = append(j.names, chainName(at.Pos.Chain))
-		}
-		if seq == r.Tip {
-			j.end = at.Pos
-		}
-	}
-	e.journaled = j
-	return nil
-}
 
 // lookupKnown looks up which of the items to write are already in the transcript, as after a repeated request.
 func (e *Entry) lookupKnown(ctx context.Context, a *Answer) error {

@@ -79,11 +79,6 @@ type placement struct {
 	begins *match // the beginning that the request has in common with the transcript, where that proves nothing; else nil
 }
 
-func (e *Entry) placement(st *state, in *incoming, mode History) *placement {
-	m := merger{stored: e.stored, head: st.head, in: in}
-	return &placement{merge: m, st: st, head: st.head, in: in, call: &e.call, mode: mode, offers: &e.log.offers}
-}
-
 // find finds the place of the request. The first rule that applies decides. If the order makes no difference, rules that need
 // only the head come before those that read the index.
 func (q *placement) find(ctx context.Context) (plan, error) {
