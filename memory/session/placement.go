@@ -101,6 +101,7 @@ func (q *placement) find(ctx context.Context) (plan, error) {
 		byHead((*placement).unanswered),
 		byHead((*placement).compacted),
 		byHead((*placement).foreign),
+		byHead((*placement).withoutTools),
 		byHead((*placement).waits),
 		(*placement).quotes,
 		byHead((*placement).replaced),
@@ -494,7 +495,7 @@ func (q *placement) declared() plan {
 		return q.apart(ruleDeclared, Side)
 	case q.mode != HistoryClient:
 		return plan{}
-	case q.head.Answered && q.head.Offer.Tools > 0 && q.helperSigns() >= minHelperSigns:
+	case q.head.Answered && q.likeHelper():
 		return q.apart(ruleSigns, Side)
 	default:
 		return q.apart(ruleDeclared, InConversation)
@@ -513,6 +514,17 @@ func (q *placement) helperSigns() (n int) {
 		}
 	}
 	return n
+}
+
+// likeHelper reports whether a request without known history, from a client that resends its history, is like a helper's.
+func (q *placement) likeHelper() bool {
+	return q.head.Offer.Tools > 0 && q.helperSigns() >= minHelperSigns || q.bare()
+}
+
+// bare reports whether a request has nothing but messages, although the conversation has instructions: an order to a model, such as for
+// a summary. Clients that have compacted their history keep their instructions.
+func (q *placement) bare() bool {
+	return !q.in.hasSystemPrompt && q.head.SystemPrompt != (wire.Hash{}) && q.offer().Tools == 0
 }
 
 // unanswered places a request in a session without an answer.
@@ -540,6 +552,15 @@ func (q *placement) foreign() plan {
 		return plan{}
 	}
 	return q.apart(ruleForeign, Alone)
+}
+
+// withoutTools places a helper's request that quotes the conversation, or comes while that waits for results. Other such requests
+// have tools: a compacted history those of its agent, and most agents that work on a call their own.
+func (q *placement) withoutTools() plan {
+	if q.offer().Tools > 0 || q.habit() != resends || !q.likeHelper() {
+		return plan{}
+	}
+	return q.apart(ruleSigns, Side)
 }
 
 // waits places a request without the results that the conversation waits for.
@@ -577,7 +598,7 @@ func (q *placement) replaced() plan {
 	switch {
 	case q.habit() != resends:
 		return plan{}
-	case q.head.Offer.Tools > 0 && q.helperSigns() >= minHelperSigns:
+	case q.likeHelper():
 		return q.apart(ruleSigns, Side)
 	default:
 		return q.apart(ruleNewHistory, Alone)
