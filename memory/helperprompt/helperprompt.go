@@ -1,6 +1,6 @@
 // Package helperprompt recognises small things that chat pages and agents ask the model about a conversation, under its id: a
-// title, tags, follow-up questions, a summary. Their prompts differ in every word but share a form: near the beginning one
-// sentence orders such a thing, and says that it is about a conversation.
+// title, tags, follow-up questions, a standalone question for a search, a summary. Their prompts differ in every word but share a form:
+// near the beginning one sentence orders such a thing, and says that it is about a conversation.
 package helperprompt
 
 import (
@@ -36,6 +36,10 @@ func kinds() []kind {
 		{name: "tags", things: []string{"tags", "tag"}, orders: ask, material: true},
 		{name: "follow_ups", things: []string{"follow", "followup", "followups", "suggestions"}, orders: append(ask, "predict"), material: true},
 		{name: "search_queries", things: []string{"queries"}, orders: ask, material: true},
+		{
+			name: "question", things: []string{"question", "message", "query"}, orders: []string{"rephrase", "rewrite", "formulate", "reformulate", "condense"},
+			limits: []string{"standalone", "alone"}, material: true,
+		},
 		{name: "emoji", things: []string{"emoji"}, orders: ask, material: true},
 		{
 			name: "summary", things: []string{"summary", "summaries", "summarize", "summarise", "summarizing", "summarising", "summarizer", "description"},
@@ -92,8 +96,8 @@ func Mentions(text []byte) bool {
 	return slices.ContainsFunc(parts[:], func(part string) bool { return bytes.Contains(text, []byte(part)) })
 }
 
-// Kind returns what a request orders that has no history: "title", "tags", "follow_ups", "search_queries", "emoji", "summary",
-// "tools", "image_prompt", "completion" or "merged_answers", and "" for any other. said is the text of its messages.
+// Kind returns what a request orders that has no history: "title", "tags", "follow_ups", "search_queries", "question", "emoji",
+// "summary", "tools", "image_prompt", "completion" or "merged_answers", and "" for any other. said is the text of its messages.
 func Kind(instructions, said string) string {
 	if choosesTools(instructions) {
 		return "tools"
