@@ -26,7 +26,8 @@ type kind struct {
 func kinds() []kind {
 	ask := []string{
 		"generate", "generates", "generating", "generator", "create", "creates", "creating", "write", "provide", "produce", "suggest",
-		"suggests", "propose", "craft", "crafting", "extract", "summarize", "summarise", "summarizing", "summarising", "output",
+		"suggests", "propose", "craft", "crafting", "extract", "summarize", "summarise", "summarizes", "summarises", "summarizing", "summarising",
+		"output",
 	}
 	return []kind{
 		{
@@ -42,7 +43,10 @@ func kinds() []kind {
 		},
 		{name: "emoji", things: []string{"emoji"}, orders: ask, material: true},
 		{
-			name: "summary", things: []string{"summary", "summaries", "summarize", "summarise", "summarizing", "summarising", "summarizer", "description"},
+			name: "summary", things: []string{
+				"summary", "summaries", "summarize", "summarise", "summarizes", "summarises", "summarizing", "summarising",
+				"summarizer", "description",
+			},
 			orders: append(ask, "tasked", "task"), material: true,
 		},
 	}
@@ -134,6 +138,9 @@ func OrdersSummary(text string) bool {
 	text = text[:min(len(text), maxOrder)]
 	return orderedBy(text).name == "summary" && IsOrder(text)
 }
+
+// InstructSummary reports whether instructions order a summary of the conversation after them. They may be long.
+func InstructSummary(instructions string) bool { return orderedBy(instructions).name == "summary" }
 
 // IsOrder reports whether a message of the user's role asks for a title, a summary, and the like, of the conversation that it
 // ends: a program's order in the user's name, or a question that says nothing new.

@@ -343,9 +343,8 @@ func (e *Entry) lookUpStored(ctx context.Context, a *Answer) error {
 	return nil
 }
 
-// OrdersSummary reports whether the request ends with an order to summarise the conversation: agents put the summary in the place of
-// their history.
-func (e *Entry) OrdersSummary() bool { return ordersSummary(e.in) }
+// OrdersSummary reports whether the request orders a summary of its history: agents put the summary in the place of that.
+func (e *Entry) OrdersSummary() bool { return ordersSummary(e.call.Request, e.in, e.state.head) }
 
 // lookupKnown looks up which of the items to write are already in the transcript, as after a repeated request.
 func (e *Entry) lookupKnown(ctx context.Context, a *Answer) error {

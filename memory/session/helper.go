@@ -47,14 +47,20 @@ func isProbe(req *wire.Request, in *incoming) bool {
 	return one && len(in.items) == 1 && len(in.items[0].Text()) <= probeBytes
 }
 
-// ordersSummary reports whether a request ends with an order to summarise the conversation.
-func ordersSummary(in *incoming) bool {
+// ordersSummary reports whether a request orders a summary of its history: as its last message, or in instructions, without tools, that
+// the conversation does not have. That of a chat page may speak of summaries, too.
+func ordersSummary(req *wire.Request, in *incoming, h *head) bool {
 	n := len(in.items)
 	if n == 0 {
 		return false
 	}
-	last := in.items[n-1]
-	return last.Kind == wire.Message && last.Role == wire.User && helperprompt.Mentions(last.Raw) && helperprompt.OrdersSummary(last.Text())
+	if last := in.items[n-1]; last.Kind != wire.Message || last.Role != wire.User {
+		return false
+	} else if helperprompt.Mentions(last.Raw) && helperprompt.OrdersSummary(last.Text()) {
+		return true
+	}
+	return h.Answered && in.hasSystemPrompt && in.systemPrompt != h.SystemPrompt && in.anyMadeByModel(in.items) && !offersTools(req) &&
+		helperprompt.InstructSummary(systemText(req, in))
 }
 
 // retitles returns the kind of a helper's request with its order in the instructions, followed by a known history without new
