@@ -19,9 +19,9 @@ const (
 	// quotedAnswers is the number of latest answers that are compared, quotedItems the number of latest items to find them in.
 	quotedAnswers = 4
 	quotedItems   = 24
-	// quotedBytes is the compared part of a text.
+	// quotedBytes is the compared part of a text, or of the user's messages.
 	quotedBytes = 64 << 10
-	// quotedTries is the maximum number of compared passages, for repetitive texts.
+	// quotedTries is the maximum number of compared passages, for repetitive texts, and of compared arguments.
 	quotedTries = 512
 )
 
@@ -123,15 +123,19 @@ func wraps(message, text string) bool {
 // openCall reports whether the latest answer of the conversation has an open call, and whether a user message of the request is a text
 // from the arguments of such a call, or contains one that is long.
 func (m *merger) openCall(ctx context.Context) (waits, asks bool, err error) {
-	var asked []string
-	for i := range m.in.items {
-		if it := &m.in.items[i]; it.Role == wire.User {
+	var asked []string // the newest messages
+	size := 0
+	for _, it := range slices.Backward(m.in.items) {
+		if it.Role == wire.User && size < quotedBytes {
 			text := it.Text()
-			asked = append(asked, text[:min(len(text), quotedBytes)])
+			text = text[:min(len(text), quotedBytes)]
+			asked, size = append(asked, text), size+len(text)
 		}
 	}
+	tries := 0
 	says := func(argument string) bool {
-		return slices.ContainsFunc(asked, func(text string) bool { return repeats(text, argument) })
+		tries++
+		return tries <= quotedTries && slices.ContainsFunc(asked, func(text string) bool { return repeats(text, argument) })
 	}
 
 	left := quotedItems
