@@ -26,9 +26,9 @@ var ErrConflict = errors.New("group changed since it was read")
 // not configured. The store itself works.
 var ErrUnreadable = errors.New("stored value cannot be read")
 
-// ErrDenied is wrapped by errors of a server that refuses the account of store.url, or a command of that account. Retrying
-// does not help.
-var ErrDenied = errors.New("the store refuses the account of store.url")
+// ErrDenied is wrapped by errors of a server that refuses the account of store.url, or a command of that account, or is another
+// server than store.url says. Retrying does not help.
+var ErrDenied = errors.New("the store refuses store.url")
 
 // ErrUnserved is wrapped by errors of a cluster in which no server serves a key now: its slot is being moved, or belongs to none.
 // Retrying helps once that has ended.

@@ -153,9 +153,13 @@ func TestServerOfAnotherKind(t *testing.T) {
 		"CLUSTERDOWN Hash slot not served":               "want redis+cluster:// in store.url",
 		"ERR This instance has cluster support disabled": "want redis:// in store.url",
 		"ERR unknown command 'sentinel', with args beginning with: 'get-master-addr-by-name'": "want the addresses of Sentinels",
+		"ERR SELECT is not allowed in cluster mode":                                           "want redis+cluster:// in store.url",
+		"ERR DB index is out of range":                                                        "no such database",
+		redis.Nil.Error():                                                                     "no such master",
 	} {
 		o := op{err: errorReply(reply)}
-		if err := o.cleanError(); !strings.Contains(err.Error(), want) {
+		err := o.cleanError()
+		if ofKey := errors.Is(err, cache.ErrUnserved); !strings.Contains(err.Error(), want) || errors.Is(err, cache.ErrDenied) == ofKey {
 			t.Errorf("%s: %v", reply, err)
 		}
 	}

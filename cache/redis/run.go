@@ -260,7 +260,7 @@ func cleanError(err error) error {
 }
 
 // replyError returns the error for an error reply: a FaultKey if it concerns only the keys of the command, one that wraps ErrDenied
-// if the server refuses the account, and ErrUnserved if no server serves the key.
+// if the server refuses the account or is another than store.url says, and ErrUnserved if no server serves the key.
 func replyError(text string) error {
 	err := errors.New(cleanText(text))
 	for _, code := range [...]string{"WRONGPASS ", "NOAUTH ", "NOPERM ", "DENIED ", "ERR AUTH "} {
@@ -271,9 +271,9 @@ func replyError(text string) error {
 	if strings.HasPrefix(text, "NOPERM ") && isOfKey(text) {
 		err = fmt.Errorf("%w; the account needs the keys ~%s* and ~%s* (docs/redis.md)", err, groupKeyPrefix, indexKeyPrefix)
 	}
-	for _, k := range otherKinds {
+	for _, k := range otherServers {
 		if strings.HasPrefix(strings.ToLower(text), k.reply) {
-			err = fmt.Errorf("%s; %s", cleanText(text), k.want)
+			err = fmt.Errorf("%w: %s; %s", cache.ErrDenied, cleanText(text), k.want)
 		}
 	}
 	if isUnserved(text) {
@@ -285,10 +285,13 @@ func replyError(text string) error {
 	return err
 }
 
-// otherKinds are the replies of servers that are not what store.url says, in lower case, and what it should say.
-var otherKinds = []struct{ reply, want string }{ //nolint:gochecknoglobals // never changed
+// otherServers are the replies of servers that are not what store.url says, in lower case, and what it should say.
+var otherServers = []struct{ reply, want string }{ //nolint:gochecknoglobals // never changed
 	{"err this instance has cluster support disabled", "the server is in no cluster: want redis:// in store.url"},
 	{"err unknown command 'sentinel'", "the server is no Sentinel: want the addresses of Sentinels, or redis://, in store.url"},
+	{strings.ToLower(redis.Nil.Error()), "the Sentinels know no such master: want the name that they have for it in store.url"}, // else no command has a nil reply
+	{"err db index is out of range", "the server has no such database: want the number of one that it has in store.url"},
+	{"err select is not allowed in cluster mode", "the server belongs to a cluster: want redis+cluster:// in store.url"},
 }
 
 // isOfKey reports whether an error reply concerns only the keys of the command. Before Redis 7, the text of an error in a script

@@ -163,7 +163,7 @@ func (o *adminAPI) complete(w http.ResponseWriter, r *http.Request) {
 const readyWait = 500 * time.Millisecond
 
 // ready returns an error if this process should get no requests: it is stopping, it would refuse them, turns would be lost, or the
-// store has refused its account or its keys since the start. The last is a mistake and not an outage: with it a rollout stops, and the
+// store has refused store.url or the keys since the start. The last is a mistake and not an outage: with it a rollout stops, and the
 // processes before it go on serving.
 func (o *adminAPI) ready() error {
 	if o.stopping.Load() {
@@ -179,7 +179,7 @@ func (o *adminAPI) ready() error {
 		o.storage.accepted.Store(true)
 		return nil
 	case o.closed && errors.Is(err, cache.ErrDenied):
-		return errors.New("the store refuses the account of store.url, and memory.on_store_error is closed")
+		return errors.New("the store refuses store.url, and memory.on_store_error is closed")
 	case o.closed:
 		return errors.New("the store does not answer, and memory.on_store_error is closed")
 	}

@@ -100,8 +100,8 @@ func TestEvictionIsLogged(t *testing.T) {
 		{"one that evicts", "allkeys-lru", nil, "", false, `"level":"WARN","msg":"Redis deletes whole sessions`},
 		{"one that evicts what expires", "volatile-ttl", nil, "", false, `"maxmemory_policy":"volatile-ttl"`},
 		{"an account without CONFIG", "allkeys-lru", []string{"+@all", "-config"}, "u:p@", false, `"level":"WARN","msg":"Redis deletes whole sessions`},
-		{"an account without both", "allkeys-lru", []string{"+@all", "-config", "-info"}, "u:p@", false, `"reason":"ask for maxmemory-policy: the store refuses the account of store.url: NOPERM`},
-		{"an account that is refused", "allkeys-lru", []string{"+@all"}, "u:wrong@", false, `"reason":"ask for maxmemory-policy: the store refuses the account of store.url: WRONGPASS`},
+		{"an account without both", "allkeys-lru", []string{"+@all", "-config", "-info"}, "u:p@", false, `"reason":"ask for maxmemory-policy: the store refuses store.url: NOPERM`},
+		{"an account that is refused", "allkeys-lru", []string{"+@all"}, "u:wrong@", false, `"reason":"ask for maxmemory-policy: the store refuses store.url: WRONGPASS`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -233,7 +233,7 @@ func TestRefusedAccount(t *testing.T) {
 				t.Errorf("%d, Retry-After %q: %s", code, h.Get("Retry-After"), body)
 			}
 			log := d.proxy.Logged(`"level":"ERROR"`, 2)
-			for _, want := range []string{"the store refuses the account of store.url: ", "of sessions get 503"} {
+			for _, want := range []string{"the store refuses store.url: ", "of sessions get 503"} {
 				if !strings.Contains(log, want) {
 					t.Errorf("the log does not hold %q", want)
 				}
@@ -242,6 +242,30 @@ func TestRefusedAccount(t *testing.T) {
 				t.Errorf("want two errors and no password:\n%s", log)
 			}
 		})
+	}
+}
+
+// TestOtherServerThanStoreURLSays: /readyz fails for a database that Redis does not have, and for a master that its Sentinels do not
+// know. The log says at the start what is wrong.
+func TestOtherServerThanStoreURLSays(t *testing.T) {
+	t.Parallel()
+	up := startUpstream(t)
+	for url, want := range map[string]string{
+		"redis://" + kit.StartRedis(t).Addr() + "/99":                          "no such database",
+		strings.Replace(kit.StartSentinel(t).URL(), "/mymaster", "/nobody", 1): "no such master",
+	} {
+		d, address := &workspace{t: t, dir: t.TempDir()}, kit.FreeAddr(t)
+		d.start(fmt.Sprintf("server: {admin_listen: %q}\nstore: {url: %q}\nproviders: [{name: up, kind: compatible, base_url: %q}]\n",
+			address, url, up.URL()+"/v1"))
+		d.proxy.Logged(want, 1)
+		res, err := http.Get("http://" + address + "/readyz") //nolint:noctx // ends with the test
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(res.Body)
+		if _ = res.Body.Close(); err != nil || res.StatusCode != http.StatusServiceUnavailable || !strings.Contains(string(body), want) {
+			t.Errorf("/readyz: %s %s %v, want %q", res.Status, body, err, want)
+		}
 	}
 }
 
