@@ -162,6 +162,11 @@ func (e *Entry) find(ctx context.Context, st *state, in *incoming, mode History)
 	if err != nil || p.relation != relDelta || in.elsewhere {
 		return p, err
 	}
+	if m, err := q.merge.extension(ctx); err != nil || m.found() {
+		extended := behind(m, ruleExtended)
+		extended.shown = p.shown
+		return extended, err
+	}
 	retry := in.answersAgain(st.head) || e.call.Retry
 	if !retry && (len(e.journaled.names) > 0 || !in.mayAskAgain(st.head)) {
 		return p, nil // a question that is written stays beside the same one of another turn

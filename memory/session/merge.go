@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"slices"
 	"strings"
+	"unicode"
 
 	"remora/wire"
 )
@@ -292,6 +293,73 @@ func (m *merger) repetition(ctx context.Context, brokenOff bool) (match, error) 
 		return match{}, nil
 	}
 	return p, nil
+}
+
+// The length in bytes of a message that may be an extension: of the shortest that says enough to be recognised, and of the longest.
+const (
+	minExtended = 64
+	maxExtended = 1 << 20
+)
+
+// extension finds the place of a message that is the last one of the head line with its answer inserted, by a program that keeps the
+// history as text in one message. It takes the place of that message, and has all of the exchange. The match is empty for others.
+func (m *merger) extension(ctx context.Context) (match, error) {
+	h, items := m.head, m.in.items
+	if len(items) != 1 || items[0].Kind != wire.Message || items[0].Role != wire.User {
+		return match{}, nil
+	}
+	text := items[0].Text()
+	if len(text) <= minExtended || len(text) > maxExtended {
+		return match{}, nil
+	}
+
+	p, answer := match{}, ""
+	for at, err := range m.stored.back(ctx, h.Pos.Seq) {
+		if err != nil {
+			return match{}, err
+		}
+		if at.Flags&(flagSummary|flagHidden|flagOffChain) != 0 {
+			continue
+		}
+		if p.found() {
+			p.parent, p.offset = at.Pos, unitsBetween(position{}, at.Pos)
+			return p, nil
+		}
+		it, err := wire.ParseItem(at.Dialect, at.Raw)
+		switch {
+		case err != nil || it.Kind != wire.Message:
+			return match{}, err
+		case it.Role == wire.Assistant && answer == "":
+			answer = it.Text()
+		case it.Role == wire.User && extends(text, it.Text(), answer):
+			p = match{relation: relDelta, line: h.Line, systemPrompt: h.SystemPrompt}
+		default:
+			return match{}, nil
+		}
+	}
+	return p, nil
+}
+
+// extends reports whether a message is an earlier one with a text inserted that has the answer to that. White space may differ.
+func extends(message, earlier, answer string) bool {
+	if len(earlier) < minExtended || len(message) < len(earlier) {
+		return false
+	}
+	message, earlier, answer = withoutSpace(message), withoutSpace(earlier), withoutSpace(answer)
+	same := 0
+	for same < min(len(earlier), len(message)) && message[same] == earlier[same] {
+		same++
+	}
+	return answer != "" && strings.HasSuffix(message[same:], earlier[same:]) && strings.Count(message, answer) > strings.Count(earlier, answer)
+}
+
+func withoutSpace(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsSpace(r) {
+			return -1
+		}
+		return r
+	}, text)
 }
 
 // repeats finds the request's items, from first to end, that would be duplicates if the transcript were put before them. They

@@ -2,6 +2,7 @@ package session
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -84,5 +85,31 @@ func TestEndsOnce(t *testing.T) {
 		if got := c.h.Ring.endsOnce(); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
+	}
+}
+
+// A program that keeps its history as text sends its last message with the answer in it.
+func TestExtends(t *testing.T) {
+	t.Parallel()
+	const prompt, answer = "Answer the question as well as you can.\n\nCurrent conversation:\n\nHuman: Who are you?\nAI:", "A bee."
+	for _, test := range []struct {
+		name, message, earlier string
+		want                   bool
+	}{
+		{"the answer behind it", prompt + " A bee.\nHuman: And you?\nAI:", prompt, true},
+		{"other white space", strings.ReplaceAll(prompt, "\n\n", "\n") + " A bee.\nHuman: And you?\nAI:", prompt, true},
+		{"the answer within it", prompt + "\nA bee.\nObservation: it flies\n(reminder: answer in JSON)", prompt + "\n(reminder: answer in JSON)", true},
+		{"an answer that begins like what follows it", prompt + "A bee. A wasp. A bee", prompt + "A bee", true},
+		{"another text behind it", prompt + " A wasp.", prompt, false},
+		{"other words before the answer", strings.Replace(prompt, "you", "they", 1) + " A bee.", prompt, false},
+		{"the same message", prompt, prompt, false},
+		{"a short one", "Who are you? A bee.", "Who are you?", false},
+	} {
+		if got := extends(test.message, test.earlier, answer); got != test.want {
+			t.Errorf("%s: %v", test.name, got)
+		}
+	}
+	if extends(prompt+" A bee.", prompt, "") {
+		t.Error("an exchange without an answer was extended")
 	}
 }

@@ -42,6 +42,7 @@ const (
 	ruleResults    rule = "results"           // it has results without their calls
 	ruleRepeated   rule = "results_repeated"  // the same results as before: a retry
 	ruleRetried    rule = "retried"           // the client marks it as a retry, or its answer broke off
+	ruleExtended   rule = "extended"          // it is the last message, with the answer inserted
 	ruleOnlyNew    rule = "only_new"          // its client sends only what is new
 	ruleWorks      rule = "works_on_a_call"   // it asks in the words of a call that the conversation waits for
 	ruleWaits      rule = "head_waits"        // the conversation waits for results, and this has none
