@@ -177,6 +177,10 @@ func clientShapes() []shape {
 		// Agent frameworks.
 		{client: "openai-agents", name: "next run without a session", said: []string{"tools=f | s:be u:1 -> a:1"}, asks: "tools=f | s:be u:2", place: "BEFORE taken_as_only_new", view: "s:be u:1 a:1 u:2"},
 		{client: "openai-agents", name: "a step of that run", said: []string{"tools=f | s:be u:1 -> a:1", "tools=f | s:be u:2 -> c:x"}, asks: "tools=f | s:be u:2 c:x r:x", place: "BEFORE run", view: "s:be u:1 a:1 u:2 c:x r:x"},
+		{client: "AI SDK", name: "a step of that run with a repaired call", said: []string{"tools=f | s:be u:1 -> a:1", "tools=f | s:be u:2 -> c:x=wrong"}, asks: "tools=f | s:be u:2 c:x=right r:x", place: "BEFORE run", view: "s:be u:1 a:1 u:2 c:x r:x"},
+		{client: "AI SDK", name: "a step after that", said: []string{"tools=f | s:be u:1 -> a:1", "tools=f | s:be u:2 -> c:x=wrong", "tools=f | s:be u:2 c:x=right r:x -> c:y"}, asks: "tools=f | s:be u:2 c:x=right r:x c:y r:y", place: "BEFORE run", view: "s:be u:1 a:1 u:2 c:x r:x c:y r:y"},
+		{client: "AI SDK", name: "the question after a repaired call", said: []string{"tools=f | s:be u:1 -> a:1", "tools=f | s:be u:2 -> c:x=wrong", "tools=f | s:be u:2 c:x=right r:x -> a:2"}, asks: "tools=f | s:be u:3", place: "BEFORE only_new", view: "s:be u:1 a:1 u:2 c:x r:x a:2 u:3"},
+		{client: "SDK", name: "a call from elsewhere behind a question that was asked before", said: []string{"tools=f | s:be u:1 -> a:1", "tools=f | s:be u:2 -> c:x"}, asks: "tools=f | s:be u:2 c:y r:y", place: "ALONE foreign_answer"},
 		{client: "openai-agents", name: "the run after it", said: []string{"tools=f | s:be u:1 -> a:1", "tools=f | s:be u:2 -> c:x", "tools=f | s:be u:2 c:x r:x -> a:2"}, asks: "tools=f | s:be u:3", place: "BEFORE only_new", view: "s:be u:1 a:1 u:2 c:x r:x a:2 u:3"},
 		{client: "openai-agents", name: "hand-off, only what is new", said: newSaid(), asks: "tools=refund model=small | s:refunds u:3", place: "BEFORE only_new", view: "s:refunds u:1 a:1 u:2 a:2 u:3"},
 		{client: "openai-agents", name: "hand-off, history resent", said: agentSaid(), asks: "tools=refund model=small | s:refunds u:1 c:x r:x a:1 u:2 a:2 u:3", place: "LINE known_history"},

@@ -171,7 +171,7 @@ func (m *merger) earlierRun(ctx context.Context) (match, error) {
 	}
 	known, err := m.stored.lookup(ctx, ends)
 	for n := 0; n < len(starts) && err == nil; n++ {
-		if i, k := in.longest(0, known[n*len(in.ends):][:len(in.ends)]); k != nil && in.anySaidByModel(in.items[:i+1]) {
+		if i, k := in.longest(0, known[n*len(in.ends):][:len(in.ends)]); k != nil && (in.anySaidByModel(in.items[:i+1]) || m.repaired(i+1)) {
 			in.begin(starts[n])
 			p := in.branch(i, k)
 			p.offset = unitsBetween(position{}, starts[n])
@@ -180,6 +180,17 @@ func (m *merger) earlierRun(ctx context.Context) (match, error) {
 	}
 	in.begin(position{})
 	return match{}, err
+}
+
+// repaired reports whether the first call in items[from:] is one that the conversation waits for, in other words: a client has repaired
+// its arguments, or its user has edited them. The result is that of the client's version.
+func (m *merger) repaired(from int) bool {
+	for _, it := range m.in.items[from:] {
+		for _, call := range m.in.resolve(it).Calls() {
+			return m.head.Open.has(call)
+		}
+	}
+	return false
 }
 
 // maxLandmarks is the number of items of a request that are looked up by content.
