@@ -66,7 +66,7 @@ func patient(o memory.Options) memory.Options {
 
 // say is a Chat message: "u:hello" is the user's, "a:", "s:" and "d:" are the assistant's and so on; "c:x,y" is an
 // assistant message that calls x and y, "c:x=look" one that calls x with the argument look, "r:x" the result of x and "r:x=1" another one; "fc:x" and "fr:x" are a call of the
-// function x and its result as they were before calls had ids.
+// function x and its result as they were before calls had ids. A line break in a text is ¶.
 func say(word string) string {
 	kind, text, _ := strings.Cut(word, ":")
 	switch kind {
@@ -89,7 +89,7 @@ func say(word string) string {
 		return fmt.Sprintf(`{"role":"function","name":%q,"content":"42"}`, text)
 	}
 	role := map[string]string{"u": "user", "a": "assistant", "s": "system", "d": "developer"}[kind]
-	return fmt.Sprintf(`{"role":%q,"content":%q}`, role, text)
+	return fmt.Sprintf(`{"role":%q,"content":%q}`, role, strings.ReplaceAll(text, "¶", "\n"))
 }
 
 // callOf returns the id and the arguments of a call: "x", or "x=look" with a text as an argument.

@@ -30,7 +30,7 @@ type shape struct {
 const (
 	openWebUI = "u:###_Task:_Generate_%s_the_chat_history._###_Output:_JSON._### Chat_History:_<chat_history>_USER:_How_do_I_bake_bread?_ASSISTANT:_With_flour,_water,_salt_and_time._USER:_And_rolls?_ASSISTANT:_The_same,_but_smaller._</chat_history>"
 	summary   = "We_have_read_the_parser,_found_that_it_counts_bytes_where_it_should_count_runes,_and_changed_the_three_places_that_matter."
-	react     = "Answer_as_well_as_you_can._Think_first,_then_act,_then_observe,_and_so_on._Question:_"
+	react     = "Answer_as_well_as_you_can._Think_first,_then_act,_then_observe,_and_so_on._Begin_with_a_thought,_and_end_with_an_answer.¶Question:_"
 )
 
 func webUI(what string) string { return strings.ReplaceAll(fmt.Sprintf(openWebUI, what), " ", "_") }
@@ -367,7 +367,7 @@ func (l *lab) ask(d wire.Dialect, spelled string) (view string, r turnrecord.Rec
 		}
 		a.Reply.Choices[0] = []wire.Item{it}
 	}
-	view = toldIn(l.t, d, turn.View)
+	view = strings.ReplaceAll(toldIn(l.t, d, turn.View), "\n", "¶")
 	turn.Commit(a)
 	record, err := l.m.TurnRecord(l.t.Context(), scope, turn.ID)
 	if err == nil {
@@ -380,7 +380,7 @@ func (l *lab) ask(d wire.Dialect, spelled string) (view string, r turnrecord.Rec
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	if shown := toldIn(l.t, d, shown); shown != view && !strings.Contains(view, "ref:") { // that shows what it refers to
+	if shown := strings.ReplaceAll(toldIn(l.t, d, shown), "\n", "¶"); shown != view && !strings.Contains(view, "ref:") { // that shows what it refers to
 		l.t.Errorf("%s\nis shown as %s\n       sent %s", spelled, shown, view)
 	}
 	return view, r

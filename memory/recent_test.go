@@ -76,6 +76,34 @@ func nextTurnNeedsNoRead(t *testing.T, shape memory.Shape) {
 	l.wantTranscript("u:1 c:x r:x a:1 u:2 a:2 u:3 a:3 u:4 a:4 u:5 a:5 u:6 a:6", 14)
 }
 
+// A question of a client that sends only new items costs a read of the session, one of its history and a commit. Only a message that
+// may have the history as text costs another read.
+func TestQuestionNeedsFewReads(t *testing.T) {
+	prompt := "Answer_in_a_friendly_way:_" + strings.Repeat("so_that_this_is_a_long_question_", 8)
+	for _, test := range []struct {
+		name, question string
+		trips          int32
+	}{
+		{"short", "u:3", 3},
+		{"long", "u:" + prompt, 3},
+		{"short, of two lines", "u:3¶", 3},
+		{"long, of two lines", "u:" + prompt + "¶", 4},
+	} {
+		o := memory.Options{}
+		l := newLab(t, o)
+		counted := &trips{Store: l.store}
+		l.m, l.counts = memory.New(counted, nil, patient(o)), true
+		defer l.m.Close()
+		l.turnOf(memory.Call{}, "u:1", "a:1")
+		l.turnOf(memory.Call{}, "u:2", "a:2")
+		before := counted.n.Load()
+		l.turnOf(memory.Call{}, test.question, "a:3")
+		if got := counted.n.Load() - before; got != test.trips {
+			t.Errorf("%s: %d round trips, want %d", test.name, got, test.trips)
+		}
+	}
+}
+
 // TestRecallNeedsFewReads: with the default configuration, what a session with a resource costs more than one without is, where
 // the user asks something, that other sessions are looked for: a list and their versions, at once. What was said there is read
 // once; the session itself is not, while the model has all of it before it.

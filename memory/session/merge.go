@@ -306,10 +306,12 @@ func (m *merger) repetition(ctx context.Context, brokenOff bool) (match, error) 
 	return p, nil
 }
 
-// The length in bytes of a message that may be an extension: of the shortest that says enough to be recognised, and of the longest.
 const (
+	// minExtended is the length in bytes of the shortest message that is recognised in a later one, maxExtended that of the longest later one.
 	minExtended = 64
 	maxExtended = 1 << 20
+	// extendedItems is how many items are read at once to compare the last exchange: as a rule it has less.
+	extendedItems = 8
 )
 
 // extension finds the place of a message that is the last one of the head line with its answer inserted, by a program that keeps the
@@ -320,12 +322,12 @@ func (m *merger) extension(ctx context.Context) (match, error) {
 		return match{}, nil
 	}
 	text := items[0].Text()
-	if len(text) <= minExtended || len(text) > maxExtended {
-		return match{}, nil
+	if len(text) < 2*minExtended || len(text) > maxExtended || !strings.Contains(text, "\n") {
+		return match{}, nil // a history takes lines: other questions cost no reading
 	}
 
 	p, answer := match{}, ""
-	for at, err := range m.stored.back(ctx, h.Pos.Seq) {
+	for at, err := range m.stored.backBy(ctx, h.Pos.Seq, extendedItems, extendedItems) {
 		if err != nil {
 			return match{}, err
 		}
