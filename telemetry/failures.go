@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/go-logr/logr"
 )
 
 // failures is OpenTelemetry's error handler: it logs failed exports.
@@ -69,3 +71,20 @@ func (f *failures) Handle(err error) {
 	f.log.Warn("export telemetry", "error", f.text(err), "unlogged", f.silent)
 	f.next, f.silent = now.Add(failureEvery), 0
 }
+
+// otherTroubles is OpenTelemetry's log of its own, which would else be lines of text on standard error. Values are left out: they quote
+// variables such as OTEL_EXPORTER_OTLP_HEADERS, with keys.
+type otherTroubles struct{ log *slog.Logger }
+
+func (otherTroubles) Init(logr.RuntimeInfo)            {}
+func (otherTroubles) Enabled(int) bool                 { return false }
+func (otherTroubles) Info(int, string, ...any)         {}
+func (o otherTroubles) WithValues(...any) logr.LogSink { return o }
+func (o otherTroubles) WithName(string) logr.LogSink   { return o }
+
+func (o otherTroubles) Error(_ error, problem string, _ ...any) {
+	o.log.Warn(unusable, "problem", problem)
+}
+
+// unusable is logged for a problem that is no export.
+const unusable = "OpenTelemetry cannot use a part of its settings, such as a variable OTEL_*"

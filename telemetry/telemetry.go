@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -82,13 +83,15 @@ func Setup(ctx context.Context, o Options, log *slog.Logger) (t *Telemetry, shut
 	if t.now == nil {
 		t.now = time.Now //nolint:forbidigo // the default of the clock
 	}
+	failures := newFailures(t, o, log)
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn(unusable, "problem", failures.text(err)) })) // until its counter exists
+	otel.SetLogger(logr.New(otherTroubles{log}))
 	attrs := resource.NewSchemaless(semconv.ServiceName(o.ServiceName), semconv.ServiceVersion(o.Version))
 	about, err := resource.Merge(resource.Default(), attrs)
 	if err != nil {
 		return nil, nothing, fmt.Errorf("telemetry: describe the service: %w", err)
 	}
 
-	failures := newFailures(t, o, log)
 	var closers []func(context.Context) error
 	stop := func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, stopWait) // the exporters retry until their context ends

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -35,6 +36,40 @@ func (c *collector) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 		c.sent.Write(b)
 		c.bodies = append(c.bodies, b)
 	}
+}
+
+// TestOtherLogs: what libraries would write to standard error by themselves is no part of the log: neither what a collector has
+// answered, nor the value of a variable of OpenTelemetry that has a mistake.
+func TestOtherLogs(t *testing.T) {
+	t.Parallel()
+	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	conns := make(chan struct{}, 100)
+	go func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			conns <- struct{}{}
+			_, _ = conn.Read(make([]byte, 1<<20))
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\na canary")
+		}
+	}()
+	p := kit.StartProxy(t, t.TempDir(), fmt.Sprintf("store: {url: \"memory:\"}\ntelemetry: {metrics: {endpoint: \"http://%s\", interval: 1s}}\n", ln.Addr()),
+		"OTEL_EXPORTER_OTLP_HEADERS=Bearer canary", "OTEL_RESOURCE_ATTRIBUTES=nonsense")
+	<-conns
+	<-conns // the connection of the first export had ended
+	p.Stop()
+	for line := range strings.Lines(p.Log()) {
+		if !json.Valid([]byte(line)) || strings.Contains(line, "canary") {
+			t.Errorf("log: %s", line)
+		}
+	}
+	p.Logged(`"problem":"parse headers"`, 1)
 }
 
 // TestOperators: health, metrics and traces of a real request work. They contain neither content nor keys; metrics contain no

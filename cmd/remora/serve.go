@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	stdlog "log"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -111,6 +112,7 @@ func withVersion(raw string) string {
 // during the start causes a reload once the proxy serves.
 func run(ctx context.Context, from sources, c Config, hangup <-chan os.Signal, stderr io.Writer) (err error) {
 	defer runtime.KeepAlive(tuneCollector())
+	stdlog.SetOutput(io.Discard) // net/http writes there what a server answered; its callers get the errors anyway
 	log := slog.New(telemetry.LogHandler(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: c.Log.Level})))
 	l := &live{sources: from, c: c, log: log}
 	defer func() { err = errors.Join(err, l.close()) }()
