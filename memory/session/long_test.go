@@ -333,6 +333,31 @@ func TestPicturesAreReadFewAtATime(t *testing.T) {
 	}
 }
 
+// TestVeryLongRequestsAreLookedUpInPortions: the store serves others between two look-ups of a request of any length.
+func TestVeryLongRequestsAreLookedUpInPortions(t *testing.T) {
+	l := newLab(t)
+	l.sees(HistoryAuto, "u:1", "a:1")
+	l.sees(HistoryServer, "u:2", "a:2")
+	for _, c := range []struct {
+		name, words string
+		mode        History
+	}{
+		{"nothing known", longTalk(3 * maxNames), HistoryAuto},
+		{"the beginning known", "u:1 a:1 " + longTalk(3*maxNames), HistoryAuto},
+		{"the history before it", "u:1 a:1 " + longTalk(3*maxNames), HistoryServer},
+		{"a run", "u:2 a:2 " + longTalk(3*maxNames), HistoryAuto},
+	} {
+		l.reads = nil
+		e := l.enter(c.mode, c.words)
+		l.commit(e, "a:end")
+		for _, names := range l.reads {
+			if len(names) > maxNames {
+				t.Errorf("%s: %d values are read at once", c.name, len(names))
+			}
+		}
+	}
+}
+
 // TestLongTurnThatMoves: a very long turn moves after a faster one, and the store fails before its end. The head names no end that
 // was deleted.
 func TestLongTurnThatMoves(t *testing.T) {

@@ -164,22 +164,19 @@ func (m *merger) earlierRun(ctx context.Context) (match, error) {
 	if len(starts) == 0 {
 		return match{}, nil
 	}
-	var ends []position
 	for _, start := range starts {
 		in.begin(start)
-		ends = append(ends, in.ends...)
-	}
-	known, err := m.stored.lookup(ctx, ends)
-	for n := 0; n < len(starts) && err == nil; n++ {
-		if i, k := in.longest(0, known[n*len(in.ends):][:len(in.ends)]); k != nil && (in.anySaidByModel(in.items[:i+1]) || m.repaired(i+1)) {
-			in.begin(starts[n])
-			p := in.branch(i, k)
-			p.offset = unitsBetween(position{}, starts[n])
+		p, err := m.longestKnown(ctx, 0, len(in.ends))
+		if err != nil {
+			return match{}, err
+		}
+		if p.found() && (in.anySaidByModel(in.items[:p.fresh]) || m.repaired(p.fresh)) {
+			p.offset = unitsBetween(position{}, start)
 			return p, nil
 		}
 	}
 	in.begin(position{})
-	return match{}, err
+	return match{}, nil
 }
 
 // repaired reports whether the first call in items[from:] is one that the conversation waits for, in other words: a client has repaired
@@ -310,8 +307,6 @@ const (
 	// minExtended is the length in bytes of the shortest message that is recognised in a later one, maxExtended that of the longest later one.
 	minExtended = 64
 	maxExtended = 1 << 20
-	// extendedItems is how many items are read at once to compare the last exchange: as a rule it has less.
-	extendedItems = 8
 )
 
 // extension finds the place of a message that is the last one of the head line with its answer inserted, by a program that keeps the
@@ -327,7 +322,7 @@ func (m *merger) extension(ctx context.Context) (match, error) {
 	}
 
 	p, answer := match{}, ""
-	for at, err := range m.stored.backBy(ctx, h.Pos.Seq, extendedItems, extendedItems) {
+	for at, err := range m.stored.back(ctx, h.Pos.Seq) {
 		if err != nil {
 			return match{}, err
 		}
@@ -464,12 +459,16 @@ func (it *storedItem) isAnswer(resent wire.Item) bool {
 
 // longestKnown returns the match of the longest known history that ends with one of items[from:to]; it is empty if there is none.
 func (m *merger) longestKnown(ctx context.Context, from, to int) (match, error) {
-	known, err := m.stored.lookup(ctx, m.in.ends[from:to])
-	if err != nil {
-		return match{}, err
-	}
-	if i, k := m.in.longest(from, known); k != nil {
-		return m.in.branch(i, k), nil
+	for to > from {
+		first := max(from, to-maxNames)
+		known, err := m.stored.lookup(ctx, m.in.ends[first:to])
+		if err != nil {
+			return match{}, err
+		}
+		if i, k := m.in.longest(first, known); k != nil {
+			return m.in.branch(i, k), nil
+		}
+		to = first
 	}
 	return match{}, nil
 }

@@ -19,13 +19,23 @@ type transcript struct {
 	group cache.Group
 }
 
+// maxNames is how many values are read at once, so that a long request does not block the store for others.
+const maxNames = 4096
+
 // read reads values of the session by their names, nil for those that are not stored. doing is for its error.
-func (t transcript) read(ctx context.Context, doing string, names []string) ([][]byte, error) {
-	results, err := t.store.Read(ctx, []cache.Query{{Group: t.group, Names: names}})
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", doing, err)
+func (t transcript) read(ctx context.Context, doing string, names []string) (values [][]byte, err error) {
+	for some := range slices.Chunk(names, maxNames) {
+		results, err := t.store.Read(ctx, []cache.Query{{Group: t.group, Names: some}})
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", doing, err)
+		}
+		if values == nil {
+			values = results[0].Values
+		} else {
+			values = append(values, results[0].Values...)
+		}
 	}
-	return results[0].Values, nil
+	return values, nil
 }
 
 // head reads the session's version and head, with the head's bytes and other named values. It fails with ErrNoSession.
