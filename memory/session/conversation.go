@@ -183,25 +183,35 @@ func (r *HistoryReader) applyTo(c *Conversation, a Amendments, stored []*storedI
 }
 
 // insertTargets puts stored items in the places of references that name items of another provider than the request's, which does not
-// have them. What that provider could not use, such as reasoning, is left out.
+// have them. What that provider could not use, such as reasoning, is left out, and so is an item that is there already: many copies
+// may take more memory than there is.
 func (r *HistoryReader) insertTargets(ctx context.Context, c *Conversation) error {
+	isElsewhere := func(it wire.Item) bool {
+		ref, ok := r.place.in.refs[it.ID]
+		return it.Kind == wire.Reference && ok && r.place.call.elsewhere(ref.Provider)
+	}
+	if !slices.ContainsFunc(c.Items, isElsewhere) {
+		return nil
+	}
 	var at []int
 	var seqs []uint64
+	targets, named := make(map[int]*wire.Item), make(map[uint64]bool)
 	for i, it := range c.Items {
-		ref, ok := r.place.in.refs[it.ID]
-		if it.Kind == wire.Reference && ok && r.place.call.elsewhere(ref.Provider) {
-			at, seqs = append(at, i), append(seqs, ref.Seq)
+		if !isElsewhere(it) {
+			continue
 		}
-	}
-	if len(at) == 0 {
-		return nil
+		if seq := r.place.in.refs[it.ID].Seq; named[seq] {
+			targets[i] = nil
+		} else {
+			named[seq] = true
+			at, seqs = append(at, i), append(seqs, seq)
+		}
 	}
 	stored, err := r.stored.items(ctx, seqs...)
 	if err != nil {
 		return err
 	}
 
-	targets := make(map[int]*wire.Item, len(at))
 	for n, i := range at {
 		if stored[n] == nil {
 			continue // it was retracted

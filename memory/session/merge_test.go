@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -111,5 +112,55 @@ func TestExtends(t *testing.T) {
 	}
 	if extends(prompt+" A bee.", prompt, "") {
 		t.Error("an exchange without an answer was extended")
+	}
+}
+
+// TestRepeatedReferencesAreReadOnce: a small request cannot make the store read a large item many times.
+func TestRepeatedReferencesAreReadOnce(t *testing.T) {
+	l := newLab(t)
+	enter := func(turn, provider, input string) *Entry {
+		req, err := wire.Parse(dialects.Responses, []byte(`{"model":"m","input":[`+input+`]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, _, err := l.log.Enter(t.Context(), turn, time.Unix(1, 0), Call{Scope: scope, Request: req, Provider: provider}, Want{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	const question = `{"role":"user","content":"1"}`
+	reply, err := wire.FoldBody(dialects.Responses, []byte(`{"id":"r","status":"completed","output":[{"type":"message","id":"msg_1","role":"assistant","content":[{"type":"output_text","text":"a long answer"}]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := commit(enter("turn1", "first", question), &Answer{HTTPStatus: 200, Provider: "first", Reply: reply}); err != nil {
+		t.Fatal(err)
+	}
+
+	const times = 20
+	input := question + strings.Repeat(`,{"type":"item_reference","id":"msg_1"}`, times) + `,{"role":"user","content":"2"}`
+	for _, provider := range []string{"first", "second"} {
+		e := enter("turn2", provider, input)
+		l.reads = nil
+		c, err := e.History.Conversation(t.Context(), 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		items, err := e.History.WithTargets(t.Context(), c.Items)
+		if err != nil {
+			t.Fatal(err)
+		}
+		read := 0
+		for _, names := range l.reads {
+			for _, name := range names {
+				if name == itemName(2) {
+					read++
+				}
+			}
+		}
+		if read != 1 || items[1].Kind != wire.Message {
+			t.Errorf("%s: the item is read %d times, and the first reference is %v", provider, read, items[1].Kind)
+		}
 	}
 }
