@@ -252,8 +252,11 @@ func (in *incoming) mayAskAgain(h *head) bool {
 		return false
 	}
 	text := in.items[n-1].Text()
+	if utf8.RuneCountInString(text) >= questionRunes {
+		return true // before a long text is split
+	}
 	words := strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
-	return len(words) >= questionWords || utf8.RuneCountInString(text) >= questionRunes
+	return len(words) >= questionWords
 }
 
 // landmark reports whether an item can be found by its content alone: an item of the client, since a client that trims its

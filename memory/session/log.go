@@ -7,7 +7,8 @@
 // [Log] reads and writes the transcripts of all sessions. [Log.Enter] reads a session and finds the place of a request in it
 // (placement.go, merge.go): usually the request's history ends at the head, and only the items after it are new. It returns an
 // [Entry], which is one turn. [HistoryReader.Conversation] is the history that a view is chosen from, and [Entry.Commit] writes
-// input, answer and record in one batch (commit.go). Concurrent turns of several processes keep their order (order.go).
+// input, answer and record in one batch (commit.go). A turn that was overtaken reads the session again (reread.go).
+// Concurrent turns of several processes keep their order (order.go).
 // [Log.Walk], Export and Import read and write whole sessions.
 //
 // The package chooses no view, calls no layer and does no retries; package memory does.
