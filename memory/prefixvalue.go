@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sort"
 	"strconv"
+	"time"
 
 	"remora/memory/layer"
 	"remora/memory/session"
@@ -80,6 +81,9 @@ func (e *prefixValue) plan(a *assembly) {
 	window := l.states.values.window
 	r.CutMoved = a.entry.ReplacesHead() || window != nil && window.read.Units != a.v.Start.Units
 	r.SystemPrompt, r.Idle = a.entry.SystemPrompt(), a.idle()
+	if wire.Text(a.t.call.Request.Member("prompt_cache_retention")) == "24h" && r.Idle < 24*time.Hour {
+		r.Idle = 0 // the client has the cache kept for a day
+	}
 	r.Count, r.Free = l.run.Count, math.MaxInt
 	r.End = visible(c, len(c.Items))
 	r.View = estimate(a.v.Items)

@@ -134,6 +134,27 @@ func TestPrefixEndsWithAPause(t *testing.T) {
 	}
 }
 
+// TestPrefixOutlivesAPause: a client may ask for a cache that lasts a day.
+func TestPrefixOutlivesAPause(t *testing.T) {
+	o, now := parrots(t), time.Unix(1_700_000_000, 0)
+	o.Now = func() time.Time { return now }
+	l := newLab(t, o)
+	long := strings.Repeat("long", 500)
+	for _, c := range []struct {
+		pause time.Duration
+		want  string
+	}{{0, "cold-start"}, {23 * time.Hour, ""}, {24 * time.Hour, "idle"}} {
+		now = now.Add(c.pause)
+		turn := l.beginBody(memory.Call{}, []byte(`{"model":"m","prompt_cache_retention":"24h","messages":[{"role":"user","content":"`+long+c.pause.String()+`"}]}`))
+		turn.Commit(answer(t, "a:ok"))
+		for _, record := range l.records() {
+			if record.ID == turn.ID && record.View.PrefixReason != c.want {
+				t.Errorf("after %s: a prefix version began because of %q, want %q", c.pause, record.View.PrefixReason, c.want)
+			}
+		}
+	}
+}
+
 // TestWindowKeepsToWhatUpstreamTakes: a refusal has shown that the model takes less than the window's limit.
 func TestWindowKeepsToWhatUpstreamTakes(t *testing.T) {
 	l := newLab(t, memory.Options{Shape: tokenWindow()})
