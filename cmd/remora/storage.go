@@ -33,7 +33,7 @@ type storage struct {
 	spool   *spool.Queue
 	tel     *telemetry.Telemetry // nil without metrics
 	log     *slog.Logger
-	noTLS   bool // a server is spoken to without TLS
+	scheme  string // of store.url
 	// accepted is whether the store has accepted the account of store.url since the start.
 	accepted atomic.Bool
 }
@@ -66,8 +66,7 @@ func openStorage(o storeOptions, log *slog.Logger) (*storage, error) {
 
 	guarded := sealer.Guard(store)
 	scheme, _, _ := strings.Cut(o.URL.Reveal(), ":")
-	noTLS := scheme == "redis" || strings.HasPrefix(scheme, "redis+")
-	s := &storage{Store: sealer.Store(guarded), guarded: guarded, raw: store, log: log, noTLS: noTLS}
+	s := &storage{Store: sealer.Store(guarded), guarded: guarded, raw: store, log: log, scheme: scheme}
 	if o.Spool.Dir != "" {
 		if s.spool, err = spool.Open(o.Spool.Dir, o.Spool.MaxBytes); err != nil {
 			return nil, errors.Join(fmt.Errorf("open store.spool.dir %s: %w", o.Spool.Dir, err), s.close())
@@ -115,8 +114,12 @@ func (s *storage) check(ctx context.Context) error {
 	if errors.Is(err, cache.ErrDenied) { // unlike an outage, it does not end by itself
 		level = slog.LevelError
 	}
-	if s.noTLS && (errors.Is(err, syscall.ECONNRESET) || errors.Is(err, io.EOF)) {
+	scheme, _, _ := strings.Cut(s.scheme, "+")
+	switch {
+	case scheme == "redis" && (errors.Is(err, syscall.ECONNRESET) || errors.Is(err, io.EOF)):
 		log = log.With("hint", "if the server wants TLS, begin store.url with rediss")
+	case scheme == "rediss" && errors.Is(err, context.DeadlineExceeded): // Redis waits for the end of the handshake as for that of a line
+		log = log.With("hint", "if the server has no TLS, begin store.url with redis")
 	}
 	if fault, _ := cache.FaultOf(err); fault == cache.FaultShard {
 		log.Log(ctx, level, "a server of the store does not answer; until it does, calls of its sessions are served as memory.on_store_error says",

@@ -162,6 +162,14 @@ func TestRedisThatClosesConnections(t *testing.T) {
 	}
 }
 
+// TestRedisWithoutTLS: a server without TLS never answers the handshake. The log says what may be wrong.
+func TestRedisWithoutTLS(t *testing.T) {
+	t.Parallel()
+	d := &workspace{t: t, dir: t.TempDir()}
+	d.start(d.configFor("rediss://"+kit.StartRedis(t).Addr(), startUpstream(t).URL()))
+	d.proxy.Logged("if the server has no TLS, begin store.url with redis", 1)
+}
+
 // TestDocumentedAccount: the account that docs/redis.md describes is enough, and the log says what one with fewer keys lacks.
 func TestDocumentedAccount(t *testing.T) {
 	t.Parallel()
