@@ -4,9 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"sync/atomic"
+	"syscall"
 
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
@@ -44,6 +47,9 @@ func openFile(path string) (*storeFile, error) {
 		switch {
 		case errors.Is(err, bolterrors.ErrTimeout):
 			return nil, fmt.Errorf("open store %q (store.url): the file is locked: another Remora has it open; stop that one, or let both use Redis", path)
+		case errors.Is(err, fs.ErrPermission), errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.EROFS):
+			full, _ := filepath.Abs(path)
+			return nil, fmt.Errorf("open store %q (store.url): want a file in a folder that exists, which this process may write to: %w", full, err)
 		case err != nil:
 			return nil, fmt.Errorf("open store %q (store.url): %w", path, err)
 		}

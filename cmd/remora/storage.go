@@ -69,7 +69,8 @@ func openStorage(o storeOptions, log *slog.Logger) (*storage, error) {
 	s := &storage{Store: sealer.Store(guarded), guarded: guarded, raw: store, log: log, scheme: scheme}
 	if o.Spool.Dir != "" {
 		if s.spool, err = spool.Open(o.Spool.Dir, o.Spool.MaxBytes); err != nil {
-			return nil, errors.Join(fmt.Errorf("open store.spool.dir %s: %w", o.Spool.Dir, err), s.close())
+			dir, _ := filepath.Abs(o.Spool.Dir)
+			return nil, errors.Join(fmt.Errorf("open store.spool.dir: want a folder that this process may write to, have %q: %w", dir, err), s.close())
 		}
 		s.spool.OnQuarantine = func(a spool.Quarantined) {
 			log.Error("spooled turns that cannot be read are set aside; the next start tries them again",

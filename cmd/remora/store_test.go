@@ -3,13 +3,16 @@ package main
 import (
 	"crypto/rand"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
+	"remora/secret"
 	"remora/test/kit"
 )
 
@@ -290,5 +293,31 @@ func TestStoreBackup(t *testing.T) {
 			t.Errorf("%s, restored: %s", name, text)
 		}
 		d.refuses("", "--session", "later")
+	}
+}
+
+// TestUnusablePaths: a file or folder of the store that cannot be made ends the start. The error has the whole path, since a relative
+// one depends on where the process was started, and says what to want.
+func TestUnusablePaths(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("file", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	full := func(p string) string {
+		full, err := filepath.Abs(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strconv.Quote(full)
+	}
+	for _, c := range []struct{ url, spool, want string }{
+		{"bolt:none/x.db", "", "open store " + full("none/x.db") + " (store.url): want a file in a folder that exists, which this process may write to: "},
+		{"memory:", "file/spool", "open store.spool.dir: want a folder that this process may write to, have " + full("file/spool") + ": "},
+	} {
+		o := storeOptions{URL: secret.String(c.url)}
+		o.Spool.Dir, o.Spool.MaxBytes = c.spool, 1<<20
+		if _, err := openStorage(o, slog.New(slog.DiscardHandler)); err == nil || !strings.HasPrefix(err.Error(), c.want) {
+			t.Errorf("have %v, want %s...", err, c.want)
+		}
 	}
 }
