@@ -37,6 +37,7 @@ type Queue struct {
 
 	mu      sync.Mutex
 	waiting map[cache.Group][]Record // of each group, as they came, which may differ from their present order
+	moved   map[string]bool          // names of records that the function of Drain has moved, until it has returned
 	adding  int                      // records that are counted in waiting, but may be nowhere yet
 	held    [][]byte                 // in memory, oldest first; while there are any, new records go after them
 	overdue int                      // records that the disk has neither taken nor refused in time; new records are held meanwhile
@@ -47,7 +48,7 @@ type Queue struct {
 
 // New returns the queue over a disk.
 func New(disk Disk, log *slog.Logger) *Queue {
-	return &Queue{disk: disk, log: log, waiting: make(map[cache.Group][]Record)}
+	return &Queue{disk: disk, log: log, waiting: make(map[cache.Group][]Record), moved: make(map[string]bool)}
 }
 
 // Append puts a record at the end: on disk if that takes it. If ctx ends before, the disk hangs: then the record counts as one in
@@ -55,27 +56,29 @@ func New(disk Disk, log *slog.Logger) *Queue {
 // see it there. It fails with what the disk says where that is closed or holds as much as it may (cache.ErrClosed, spool.ErrFull),
 // and with ErrFull.
 func (q *Queue) Append(ctx context.Context, r Record, data []byte) error {
-	return q.add(ctx.Done(), r, data, q.disk.Append)
-}
-
-// Move is Append for the record that the function of Drain was given, to have the others first. A disk that is full takes it, too, and
-// it keeps its place among those of its group. It waits for the disk.
-func (q *Queue) Move(r Record, data []byte) error {
-	return q.add(nil, r, data, q.disk.Move)
-}
-
-func (q *Queue) add(late <-chan struct{}, r Record, data []byte, write func(rec []byte) error) error {
 	q.mu.Lock()
 	q.waiting[r.Group] = append(q.waiting[r.Group], r)
 	q.adding++
 	q.mu.Unlock()
-	err := q.put(late, data, write)
+	err := q.put(ctx.Done(), data, q.disk.Append)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.adding--; err != nil {
 		q.uncount(r)
 	}
 	return err
+}
+
+// Move is Append for the record that the function of Drain was given, to have the others first. A disk that is full takes it, too, and
+// it keeps its place among those of its group. It waits for the disk.
+func (q *Queue) Move(r Record, data []byte) error {
+	if err := q.put(nil, data, q.disk.Move); err != nil {
+		return err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.moved[r.Name] = true
+	return nil
 }
 
 func (q *Queue) put(late <-chan struct{}, rec []byte, write func(rec []byte) error) error {
@@ -149,17 +152,17 @@ func (q *Queue) write(late <-chan struct{}, rec []byte, write func(rec []byte) e
 	return nil, true
 }
 
-// uncount takes a record away, the later one if it was moved. The caller holds the lock.
+// uncount takes a record away. As a rule it is the first of its group. The caller holds the lock.
 func (q *Queue) uncount(r Record) {
 	records := q.waiting[r.Group]
-	for at, o := range slices.Backward(records) {
-		if o.Name != r.Name {
-			continue
-		}
-		if q.waiting[r.Group] = slices.Delete(records, at, at+1); len(records) == 1 {
-			delete(q.waiting, r.Group)
-		}
-		return
+	switch at := slices.IndexFunc(records, func(o Record) bool { return o.Name == r.Name }); {
+	case at < 0:
+	case len(records) == 1:
+		delete(q.waiting, r.Group)
+	case at == 0:
+		q.waiting[r.Group] = records[1:]
+	default:
+		q.waiting[r.Group] = slices.Delete(records, at, at+1)
 	}
 }
 
@@ -244,6 +247,15 @@ func (q *Queue) Gone(r Record) {
 	q.uncount(r)
 }
 
+// wasMoved reports whether a record that Drain removes was moved, and waits in another place.
+func (q *Queue) wasMoved(r Record) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	moved := q.moved[r.Name]
+	delete(q.moved, r.Name)
+	return moved
+}
+
 // first returns the first record in memory, nil for none, and while an earlier one is overdue.
 func (q *Queue) first() []byte {
 	q.mu.Lock()
@@ -298,7 +310,9 @@ func (q *Queue) Drain(ctx context.Context, f func(data [][]byte) ([]Record, erro
 			unreadable, records = &records[last], records[:last]
 		}
 		for _, r := range records {
-			q.Gone(r)
+			if !q.wasMoved(r) {
+				q.Gone(r)
+			}
 		}
 		return len(records), err
 	})

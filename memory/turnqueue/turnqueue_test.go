@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -328,5 +329,25 @@ func one(f func(rec []byte) (turnqueue.Record, error)) func(recs [][]byte) ([]tu
 			return nil, err
 		}
 		return []turnqueue.Record{r}, err
+	}
+}
+
+// BenchmarkOneGroup puts the turns of one session into the queue, as a long outage does, and drains it.
+func BenchmarkOneGroup(b *testing.B) {
+	const turns = 20_000
+	names := make([]string, turns)
+	for i := range names {
+		names[i] = fmt.Sprintf("01JDTURN%018d", i)
+	}
+	for b.Loop() {
+		s := turnqueue.New(&disk{}, slog.New(slog.DiscardHandler))
+		for _, name := range names {
+			if err := s.Append(b.Context(), turnqueue.Record{Name: name}, []byte(name)); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if err := s.Drain(b.Context(), one(func(rec []byte) (turnqueue.Record, error) { return named(rec), nil })); err != nil {
+			b.Fatal(err)
+		}
 	}
 }
