@@ -273,7 +273,8 @@ func (q *Queue) remove(rec []byte) {
 	defer q.mu.Unlock()
 	q.bytes -= int64(len(rec))
 	at := slices.IndexFunc(q.held, func(o []byte) bool { return &o[0] == &rec[0] })
-	if q.held = slices.Delete(q.held, at, at+1); len(q.held) == 0 {
+	copy(q.held[1:at+1], q.held[:at]) // as a rule it still is the first
+	if q.held[0], q.held = nil, q.held[1:]; len(q.held) == 0 {
 		q.held = nil
 	}
 }

@@ -339,15 +339,19 @@ func BenchmarkOneGroup(b *testing.B) {
 	for i := range names {
 		names[i] = fmt.Sprintf("01JDTURN%018d", i)
 	}
-	for b.Loop() {
-		s := turnqueue.New(&disk{}, slog.New(slog.DiscardHandler))
-		for _, name := range names {
-			if err := s.Append(b.Context(), turnqueue.Record{Name: name}, []byte(name)); err != nil {
-				b.Fatal(err)
+	for where, fault := range map[string]error{"on disk": nil, "in memory": errNoRoom} {
+		b.Run(where, func(b *testing.B) {
+			for b.Loop() {
+				s := turnqueue.New(&disk{fault: fault}, slog.New(slog.DiscardHandler))
+				for _, name := range names {
+					if err := s.Append(b.Context(), turnqueue.Record{Name: name}, []byte(name)); err != nil {
+						b.Fatal(err)
+					}
+				}
+				if err := s.Drain(b.Context(), one(func(rec []byte) (turnqueue.Record, error) { return named(rec), nil })); err != nil {
+					b.Fatal(err)
+				}
 			}
-		}
-		if err := s.Drain(b.Context(), one(func(rec []byte) (turnqueue.Record, error) { return named(rec), nil })); err != nil {
-			b.Fatal(err)
-		}
+		})
 	}
 }
