@@ -183,6 +183,12 @@ func clientShapes() []shape {
 		{client: "SDK", name: "a call from elsewhere behind a question that was asked before", said: []string{"tools=f | s:be u:1 -> a:1", "tools=f | s:be u:2 -> c:x"}, asks: "tools=f | s:be u:2 c:y r:y", place: "ALONE foreign_answer"},
 		{client: "openai-agents", name: "the run after it", said: []string{"tools=f | s:be u:1 -> a:1", "tools=f | s:be u:2 -> c:x", "tools=f | s:be u:2 c:x r:x -> a:2"}, asks: "tools=f | s:be u:3", place: "BEFORE only_new", view: "s:be u:1 a:1 u:2 c:x r:x a:2 u:3"},
 		{client: "openai-agents", name: "hand-off, only what is new", said: newSaid(), asks: "tools=refund model=small | s:refunds u:3", place: "BEFORE only_new", view: "s:refunds u:1 a:1 u:2 a:2 u:3"},
+		{client: "openai-agents", name: "hand-off without the calls", said: handingOff(), asks: "tools=refund | s:refunds u:2", place: "BEFORE run", view: "s:refunds u:1 a:1 u:2"},
+		{client: "openai-agents", name: "a step after that hand-off", said: handingOff("tools=refund | s:refunds u:2 -> c:y"), asks: "tools=refund | s:refunds u:2 c:y r:y", place: "BEFORE run", view: "s:refunds u:1 a:1 u:2 c:y r:y"},
+		{client: "openai-agents", name: "the question after that hand-off", said: handingOff("tools=refund | s:refunds u:2 -> a:2"), asks: "tools=hand | s:triage u:3", place: "BEFORE only_new", view: "s:triage u:1 a:1 u:2 a:2 u:3"},
+		{client: "openai-agents", name: "the same hand-off later", said: handingOff("tools=refund | s:refunds u:2 -> a:2", "tools=hand | s:triage u:3 -> c:z"), asks: "tools=refund | s:refunds u:3", place: "BEFORE run", view: "s:refunds u:1 a:1 u:2 a:2 u:3"},
+		{client: "openai-agents", name: "hand-off without the calls in the first turn", said: []string{"tools=hand | s:triage u:1 -> c:x"}, asks: "tools=refund | s:refunds u:1", place: "LINE known_history"},
+		{client: "openai-agents", name: "an agent as a tool, asked the user's question", said: []string{"tools=ask | s:parent u:1 -> a:1", "tools=ask | s:parent u:look -> c:x=look"}, asks: "tools=ls | s:be u:look", place: "ALONE works_on_a_call"},
 		{client: "openai-agents", name: "hand-off, history resent", said: agentSaid(), asks: "tools=refund model=small | s:refunds u:1 c:x r:x a:1 u:2 a:2 u:3", place: "LINE known_history"},
 		{client: "LangChain", name: "messages trimmed", said: append(chatSaid(), "| u:1 a:1 u:2 a:2 u:3 -> a:3"), asks: "| u:3 a:3 u:4", place: "LINE known_history"},
 		{client: "LangGraph", name: "a worker is told what another found, as the router was before", said: supervisedSaid(), asks: "tools=edit | s:code u:1 u:" + summary, place: "ALONE quotes_an_answer"},
@@ -228,6 +234,11 @@ func clientShapes() []shape {
 // delegating is a conversation of a client that sends only what is new, in whose second turn another agent is called with a text.
 func delegating(more ...string) []string {
 	return append([]string{"tools=ask | s:parent u:1 -> a:1", "tools=ask | s:parent u:2 -> c:x=look"}, more...)
+}
+
+// handingOff is a conversation of a client that sends only what is new, in whose second turn an agent hands off to another one.
+func handingOff(more ...string) []string {
+	return append([]string{"tools=hand | s:triage u:1 -> a:1", "tools=hand | s:triage u:2 -> c:x"}, more...)
 }
 
 // spell is a word of say in a dialect.

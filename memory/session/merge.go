@@ -179,6 +179,29 @@ func (m *merger) earlierRun(ctx context.Context) (match, error) {
 	return match{}, nil
 }
 
+// beginsAgain finds the place of a request with the items that a run began with, as asked reports of the last of them. The match is empty
+// for other requests.
+func (m *merger) beginsAgain(ctx context.Context, asked func(item int) bool) (match, error) {
+	in, last := m.in, len(m.in.items)-1
+	for _, start := range slices.Backward(m.head.Begun) {
+		if in.begin(start); !asked(last) {
+			continue
+		}
+		known, err := m.stored.lookup(ctx, in.ends[last:])
+		if err != nil {
+			return match{}, err
+		}
+		if known[0] == nil {
+			break
+		}
+		p := in.branch(last, known[0])
+		p.offset = unitsBetween(position{}, start)
+		return p, nil
+	}
+	in.begin(position{})
+	return match{}, nil
+}
+
 // repaired reports whether the first call in items[from:] is one that the conversation waits for, in other words: a client has repaired
 // its arguments, or its user has edited them. The result is that of the client's version.
 func (m *merger) repaired(from int) bool {

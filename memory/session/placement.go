@@ -93,6 +93,7 @@ func (q *placement) find(ctx context.Context) (plan, error) {
 		(*placement).helper,
 		byHead((*placement).results),
 		(*placement).guard,
+		(*placement).handedOff,
 		(*placement).works,
 		byHead((*placement).onlyNew),
 		byHead((*placement).run),
@@ -364,6 +365,29 @@ func (q *placement) results() plan {
 	}
 	p.shown = onlyNew
 	return p
+}
+
+// handedOff places the question of the current run, from an agent without a memory to which another one has handed it off without the
+// calls and results so far. It begins the run again, with the stored history before it. A guard has no tools, and an agent that is a tool
+// asks in the words of a call.
+func (q *placement) handedOff(ctx context.Context) (plan, error) {
+	h := q.head
+	if len(h.Open) == 0 || q.in.systemPrompt == h.SystemPrompt || q.offer().Tools == 0 || !q.mayPrecede() {
+		return plan{}, nil
+	}
+	if q.in.anyMadeByModel(q.in.items) || q.habit() != onlyNew {
+		return plan{}, nil
+	}
+	if _, asks, err := q.merge.openCall(ctx); err != nil || asks {
+		return plan{}, err
+	}
+	m, err := q.merge.beginsAgain(ctx, q.asksAgain)
+	if err != nil || !m.found() {
+		return plan{}, err
+	}
+	p := behind(m, ruleRun)
+	p.shown, p.systemPrompt = onlyNew, h.SystemPrompt
+	return p, nil
 }
 
 // works places the first request of another agent that is a tool of the conversation's. It has other tools, and asks in the words of a
