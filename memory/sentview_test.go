@@ -256,3 +256,33 @@ func TestStoredCallsStayOutWithoutTools(t *testing.T) {
 		})
 	}
 }
+
+// TestThoughtsAreShownAsSent: a turn's view is shown without the thoughts and the marks that stored items have and the view had not.
+func TestThoughtsAreShownAsSent(t *testing.T) {
+	l := newLab(t, memory.Options{})
+	for n, said := range []struct{ asked, answered string }{
+		{`{"role":"user","content":[{"type":"text","text":"1","cache_control":{"type":"ephemeral"}}]}`, `{"role":"assistant","content":"<think>hm</think>One."}`},
+		{`{"role":"user","content":"2"}`, `{"role":"assistant","reasoning_content":"hm","content":"Two."}`},
+		{`{"role":"user","content":"3"}`, `{"role":"assistant","reasoning_content":"hm","content":"","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]}`},
+		{`{"role":"tool","tool_call_id":"c","content":"x"}`, `{"role":"assistant","reasoning_content":"found","content":"Three."}`},
+		{`{"role":"user","content":"4"}`, `{"role":"assistant","content":"Four."}`},
+	} {
+		turn := l.beginJSON(memory.Call{}, said.asked, "")
+		sent := send(turn, view.Shape{})
+		it, err := wire.ParseItem(dialects.Chat, []byte(said.answered))
+		if err != nil {
+			t.Fatal(err)
+		}
+		turn.Commit(memory.Answer{HTTPStatus: 200, Reply: wire.Reply{Complete: true, Choices: [][]wire.Item{{it}}}})
+		shown, err := l.m.TurnView(t.Context(), scope, turn.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(raws(sent.Items), raws(shown)); diff != "" {
+			t.Errorf("turn %d (-sent +shown):\n%s", n+1, diff)
+		}
+		if n == 4 && strings.Count(strings.Join(raws(shown), ""), "reasoning_content") != 2 {
+			t.Errorf("sent %s", raws(shown))
+		}
+	}
+}

@@ -532,6 +532,17 @@ func (it Item) WithoutThoughts() Item {
 	}))
 }
 
+// WithoutReasoning returns an answer of Chat without the reasoning that servers send beside its text, as most of them leave it out of
+// later prompts. One with calls keeps it: thinking models want to have it back.
+func (it Item) WithoutReasoning() Item {
+	if it.Kind != Message || it.Role != Assistant || !bytes.Contains(it.Raw, []byte(`"reasoning`)) || it.HasCalls() {
+		return it
+	}
+	return it.Rewritten(Edit(it.Raw, func(_ int, p Child) ([]byte, bool) {
+		return it.Raw[p.Start:p.End], string(p.Name) != "reasoning_content" && string(p.Name) != "reasoning"
+	}))
+}
+
 // Convert returns the item in dialect d: as it is if it has that dialect already. A Chat assistant message with calls
 // becomes a message and one item for each call. Reasoning becomes nothing in Chat, which has no place for it. It returns false
 // for what has no counterpart: hosted calls, references, and content without any part that has one.

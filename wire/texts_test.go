@@ -95,6 +95,28 @@ func TestWithoutDocuments(t *testing.T) {
 	}
 }
 
+// TestWithoutReasoning: only an answer without calls goes without the thoughts beside its text.
+func TestWithoutReasoning(t *testing.T) {
+	for raw, want := range map[string]string{
+		`{"role":"assistant","reasoning_content":"hm","content":"Yes.","x":1.0}`:                                       `{"role":"assistant","content":"Yes.","x":1.0}`,
+		`{"role":"assistant","content":"Yes.","reasoning":"hm"}`:                                                       `{"role":"assistant","content":"Yes."}`,
+		`{"role":"assistant","content":"Yes.","reasoning_details":[{"signature":"s"}]}`:                                "",
+		`{"role":"assistant","reasoning_content":"hm","content":"","tool_calls":[{"id":"c","function":{"name":"f"}}]}`: "",
+		`{"role":"user","content":"Hi","reasoning":"hm"}`:                                                              "",
+	} {
+		it, err := wire.ParseItem(dialects.Chat, []byte(raw))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want == "" {
+			want = raw
+		}
+		if got := string(it.WithoutReasoning().Raw); got != want {
+			t.Errorf("%s became %s", raw, got)
+		}
+	}
+}
+
 // TestWithoutThoughts: local servers without a reasoning parser leave thoughts in the answer.
 func TestWithoutThoughts(t *testing.T) {
 	for answer, want := range map[string]string{

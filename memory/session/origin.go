@@ -138,7 +138,12 @@ func (a *adapter) adaptLine(stored *storedLine) *storedLine {
 		if data != nil && slices.Contains(data[from:to], true) {
 			adapted = a.adaptData(made, items, data[from:to])
 		} else {
-			adapted = a.adapt(made, items)
+			adapted = a.adaptWith(made, items, a.reach(made, items), func(i int, it wire.Item) wire.Item {
+				if at := from + i; at > 0 {
+					return withoutReasoning(it, stored.items[at-1])
+				}
+				return it
+			})
 		}
 		for i, it := range adapted {
 			if it == nil {
@@ -155,6 +160,15 @@ func (a *adapter) adaptLine(stored *storedLine) *storedLine {
 		return stored
 	}
 	return out
+}
+
+// withoutReasoning returns an answer without its reasoning if it follows a user message directly. After calls some upstreams want to
+// have it.
+func withoutReasoning(it, before wire.Item) wire.Item {
+	if before.Kind == wire.Message && before.Role == wire.User {
+		return it.WithoutReasoning()
+	}
+	return it
 }
 
 // data returns which items of the stored history have calls that are data: the request demanded them, no result ever came, and

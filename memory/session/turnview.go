@@ -211,15 +211,11 @@ func (p *picker) run(span turnrecord.Span) error {
 func (p *picker) take(from int, fits func(*passedItem) bool) (int, error) {
 	i := from
 	for ; ; i++ {
-		if i == len(p.read) {
-			at, err, ok := p.next()
-			switch {
-			case err != nil:
-				return 0, err
-			case !ok:
-				return 0, errors.New("an item of its view is not in the transcript")
-			}
-			p.read = append(p.read, passedItem{storedItem: at})
+		switch ok, err := p.has(i); {
+		case err != nil:
+			return 0, err
+		case !ok:
+			return 0, errors.New("an item of its view is not in the transcript")
 		}
 		if fits(&p.read[i]) {
 			break
@@ -235,14 +231,53 @@ func (p *picker) take(from int, fits func(*passedItem) bool) (int, error) {
 		it = it.WithObjectArguments() // as the view had it (see adapter.adaptHidden)
 	}
 	at.taken = true
+	unsent := p.turn.View.Stored && at.Turn != p.turn.ID || at.Flags&flagHidden != 0
+	if unsent {
+		if it, err = p.asSent(it, i); err != nil {
+			return 0, err
+		}
+		at = &p.read[i]
+	}
 	p.items = append(p.items, it)
-	if p.turn.View.Stored && at.Turn != p.turn.ID || at.Flags&flagHidden != 0 {
+	if unsent {
 		p.unsent.Add(it)
 		if at.Flags&flagData != 0 {
 			p.data.Add(it)
 		}
 	}
 	return i, nil
+}
+
+// has reports whether the line has an item at an index of read. It reads the line so far.
+func (p *picker) has(i int) (bool, error) {
+	for i >= len(p.read) {
+		at, err, ok := p.next()
+		if err != nil || !ok {
+			return false, err
+		}
+		p.read = append(p.read, passedItem{storedItem: at})
+	}
+	return true, nil
+}
+
+// asSent returns an item of the transcript in the form that the proxy sends back to the provider and model that made it (see
+// adapter.adaptWith). It is at index i of read.
+func (p *picker) asSent(it wire.Item, i int) (wire.Item, error) {
+	hidden := p.read[i].Flags&flagHidden != 0
+	if input, ok := it.WithoutThoughts().AsInput(func(wire.Audio) bool { return true }); ok {
+		it = input.WithoutMarks()
+	}
+	for i++; !hidden; i++ {
+		switch ok, err := p.has(i); {
+		case err != nil || !ok:
+			return it, err
+		case p.read[i].Flags&(flagSummary|flagHidden) != 0:
+			continue
+		}
+		before, err := wire.ParseItem(p.read[i].Dialect, p.read[i].Raw)
+		return withoutReasoning(it, before), err
+	}
+	return it, nil
 }
 
 // blocksOf reads the blocks of a turn, one per text.
