@@ -49,10 +49,14 @@ func TestAcceptOutlastsExhaustion(t *testing.T) {
 	want, other := net.Pipe()
 	defer shut(want)
 	defer shut(other)
-	patient := listener.Retrying(&exhausted{ln, 3, want}, slog.New(slog.DiscardHandler), time.Now)
+	var log bytes.Buffer
+	patient := listener.Retrying(&exhausted{ln, 3, want}, slog.New(slog.NewTextHandler(&log, nil)), time.Now)
 	got, err := patient.Accept()
 	if err != nil || got == nil {
 		t.Errorf("got %v, %v", got, err)
+	}
+	if strings.Count(log.String(), "\n") != 1 || !strings.Contains(log.String(), "ulimit -n") || !strings.Contains(log.String(), "server.max_connections") {
+		t.Errorf("log: %s", &log)
 	}
 }
 

@@ -115,13 +115,23 @@ func (c *Config) warnings() problems {
 	return found
 }
 
+// ownFiles is about how many files a process has open besides the connections of its requests: listeners, store, spool, log.
+const ownFiles = 40
+
 // mistakes lists settings that work but are probably a mistake, such as base URLs without a path, where few servers serve their
-// API, or with the path of an endpoint, bodies that leave little memory for anything else, or a collector's port for gRPC.
+// API, or with the path of an endpoint, bodies that leave little memory for anything else, more connections than the process may have,
+// or a collector's port for gRPC.
 func (c *Config) mistakes() (found problems) {
 	found.addErrors("", c.admin(nil, nil).Validate())
 	if share := limit.MemoryShare(c.goLimit); share > 0 && c.Limits.Global.BodyBytes == 0 && int64(c.Server.MaxBody) > share {
 		found.add("server.max_body", "one body of %s may take more than a quarter of the memory that the process may use: "+
 			"want %dMiB or less, or more memory", c.Server.MaxBody, share>>20)
+	}
+	var files syscall.Rlimit
+	// The default of max_connections suits large hosts, so only a limit far below it is reported; a process that reaches one logs it.
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err == nil && files.Cur < uint64(c.Server.MaxConnections/4) {
+		found.add("server.max_connections", "the process may open %d files, and a request takes up to two, for its client and its provider: "+
+			"want %d or less, or a higher limit (ulimit -n, LimitNOFILE of systemd)", files.Cur, max(1, (int64(files.Cur)-ownFiles)/2))
 	}
 	for _, to := range []struct{ path, endpoint string }{
 		{"telemetry.traces.endpoint", c.Telemetry.Traces.Endpoint}, {"telemetry.metrics.endpoint", c.Telemetry.Metrics.Endpoint},

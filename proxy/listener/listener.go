@@ -46,7 +46,11 @@ func (l *retryingListener) Accept() (net.Conn, error) {
 		}
 		now := l.now()
 		if l.failed.IsZero() || now.Sub(l.failed) > acceptEpisode {
-			l.log.Warn("clients have to wait: a connection can't be accepted", "listen", l.Addr().String(), "error", err.Error())
+			log := l.log
+			if errors.Is(err, syscall.EMFILE) {
+				log = log.With("hint", "raise the limit on open files (ulimit -n, LimitNOFILE of systemd), or lower server.max_connections below half of it")
+			}
+			log.Warn("clients have to wait: a connection can't be accepted", "listen", l.Addr().String(), "error", err.Error())
 		}
 		l.failed = now
 		timer := time.NewTimer(pause) //nolint:forbidigo // paces tries, measures nothing
