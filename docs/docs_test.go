@@ -257,7 +257,7 @@ func TestErrorTexts(t *testing.T) {
 // TestLogLines: the lines of the log that troubleshooting.md quotes are in the code.
 func TestLogLines(t *testing.T) {
 	var code strings.Builder
-	for _, folder := range []string{"../cmd/remora", "../memory", "../memory/pipeline", "../memory/turnqueue"} {
+	for _, folder := range []string{"../cmd/remora", "../memory", "../memory/pipeline", "../memory/turnqueue", "../proxy"} {
 		files, err := filepath.Glob(folder + "/*.go")
 		if err != nil {
 			t.Fatal(err)

@@ -121,7 +121,8 @@ func (a *answer) notStored(reason string) {
 // beginning.
 func (a *answer) cutShort() {
 	const what = "there is no room to store the rest of an answer; it is passed on"
-	if s := a.req.s; s.bypasses.due(what, s.now()) {
+	s := a.req.s
+	if _, due := s.bypasses.due(what, s.now(), bypassEvery); due {
 		s.log.Warn(what, "room", Size(foldLimit).String()+", or what limits.global.body_bytes leaves")
 	}
 }

@@ -74,7 +74,8 @@ type Server struct {
 	mu          sync.Mutex
 	listeners   []net.Listener // guarded by mu
 	lessons     lessons
-	bypasses    bypasses
+	bypasses    seldom               // reasons why a request with a session, or its answer, is not remembered
+	failures    seldom               // of upstream
 	telemetry   *telemetry.Telemetry // nil for none
 	// certificate is nil for plain HTTP.
 	certificate *listener.Certificate
@@ -293,40 +294,58 @@ func (s *Server) recoverPanic() {
 // guarded reports whether rules have to judge all answers.
 func (s *Server) guarded() bool { return s.guards != nil && s.guards() }
 
+// logUpstream logs a failed call. In an outage all calls fail, and metrics count them.
 func (s *Server) logUpstream(p *providers.Provider, e *Error) {
+	unlogged, due := s.failures.due(p.Name()+" "+e.Code, s.now(), failureEvery)
+	if !due {
+		return
+	}
 	s.log.LogAttrs(context.Background(), slog.LevelWarn, "upstream failed",
-		slog.String("provider", p.Name()), slog.String("code", e.Code), slog.String("error", e.Err.Error()))
+		slog.String("provider", p.Name()), slog.String("code", e.Code), slog.String("error", e.Err.Error()), slog.Int("unlogged", unlogged))
 }
-
-// bypasses limits the log to one line a minute for each reason why a request with a session, or its answer, is not remembered.
-type bypasses struct {
-	mu   sync.Mutex
-	last map[string]time.Time // when a reason was last logged; guarded by mu
-}
-
-// bypassedEvery is how often one reason is logged: a client that causes it once mostly causes it with every request.
-const bypassedEvery = time.Minute
 
 // bypassed logs why memory is off for a request that names a session.
 func (s *Server) bypassed(reason string) {
 	kind, _, _ := strings.Cut(reason, " at byte ")
-	if s.bypasses.due(kind, s.now()) {
+	if _, due := s.bypasses.due(kind, s.now(), bypassEvery); due {
 		s.log.Warn("a request that names a session is forwarded without memory", "reason", reason)
 	}
 }
 
-// due reports whether a reason may be logged again.
-func (b *bypasses) due(reason string, now time.Time) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if last, logged := b.last[reason]; logged && now.Sub(last) < bypassedEvery {
-		return false
+// How often one kind of line is logged: a client that is not remembered once mostly is so with every request, while every failure of
+// upstream that is not part of an outage is worth a line.
+const (
+	bypassEvery  = time.Minute
+	failureEvery = time.Second
+)
+
+// seldom limits the log to one line in a while for each of few kinds.
+type seldom struct {
+	mu    sync.Mutex
+	kinds map[string]kind // guarded by mu
+}
+
+// kind is one kind of line: when it was logged last, and how often it was not since.
+type kind struct {
+	last     time.Time
+	unlogged int
+}
+
+// due reports whether a kind of line may be logged again, and how many were not since the last.
+func (s *seldom) due(name string, now time.Time, every time.Duration) (unlogged int, due bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k, logged := s.kinds[name]
+	if logged && now.Sub(k.last) < every {
+		k.unlogged++
+		s.kinds[name] = k
+		return 0, false
 	}
-	if b.last == nil {
-		b.last = make(map[string]time.Time)
+	if s.kinds == nil {
+		s.kinds = make(map[string]kind)
 	}
-	b.last[reason] = now
-	return true
+	s.kinds[name] = kind{last: now}
+	return k.unlogged, true
 }
 
 // onHead is called with each head before fasthttp reads the body. fasthttp reads up to 8 KB of the body before it calls the

@@ -233,6 +233,27 @@ func wantError(t *testing.T, resp *http.Response, status int, code string) strin
 	return string(body)
 }
 
+// TestOutageIsLoggedOnceASecond: in an outage of upstream the log has a line a second, with the number of those that it leaves out.
+func TestOutageIsLoggedOnceASecond(t *testing.T) {
+	var later atomic.Int64
+	began := time.Now()
+	r := start(t, rigOptions{upstream: "127.0.0.1:1", now: func() time.Time { return began.Add(time.Duration(later.Load())) }})
+	for range 2 {
+		for range 3 {
+			resp, err := http.Get("http://" + r.addr + "/v1/x")
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantError(t, resp, 502, "upstream_unreachable")
+		}
+		later.Add(int64(time.Second))
+	}
+	r.stop(t)
+	if log := r.log.String(); r.upstreamFailures() != 2 || strings.Count(log, "unlogged=0") != 1 || strings.Count(log, "unlogged=2") != 1 {
+		t.Errorf("log %s", log)
+	}
+}
+
 func TestUpstreamFaults(t *testing.T) {
 	silent := upstream(t, func(_ net.Conn, r *bufio.Reader) {
 		for {
