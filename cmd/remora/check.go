@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"net"
 	"net/netip"
 	"net/url"
@@ -129,9 +130,10 @@ func (c *Config) mistakes() (found problems) {
 	}
 	var files syscall.Rlimit
 	// The default of max_connections suits large hosts, so only a limit far below it is reported; a process that reaches one logs it.
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err == nil && files.Cur < uint64(c.Server.MaxConnections/4) {
+	err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files)
+	if may := int(min(files.Cur, math.MaxInt32)); err == nil && may < c.Server.MaxConnections/4 {
 		found.add("server.max_connections", "the process may open %d files, and a request takes up to two, for its client and its provider: "+
-			"want %d or less, or a higher limit (ulimit -n, LimitNOFILE of systemd)", files.Cur, max(1, (int64(files.Cur)-ownFiles)/2))
+			"want %d or less, or a higher limit (ulimit -n, LimitNOFILE of systemd)", may, max(1, (may-ownFiles)/2))
 	}
 	for _, to := range []struct{ path, endpoint string }{
 		{"telemetry.traces.endpoint", c.Telemetry.Traces.Endpoint}, {"telemetry.metrics.endpoint", c.Telemetry.Metrics.Endpoint},

@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -418,11 +417,7 @@ func TestDefaultsFollowTheMemory(t *testing.T) {
 		t.Errorf("indexes get %d bytes, want %d", got, goLimit/4)
 	}
 	c.Server.MaxConnections = math.MaxInt
-	var files syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
-		t.Fatal(err)
-	}
-	if found := c.mistakes(); files.Cur < math.MaxInt/4 && (len(found) != 1 || found[0].path != "server.max_connections" || !strings.Contains(found[0].text, " or less, or a higher limit (ulimit -n")) {
+	if found := c.mistakes(); len(found) != 1 || found[0].path != "server.max_connections" || !strings.Contains(found[0].text, " or less, or a higher limit (ulimit -n") {
 		t.Error(found)
 	}
 	c.Server.MaxConnections = 100
