@@ -179,15 +179,18 @@ func (m *merger) earlierRun(ctx context.Context) (match, error) {
 	return match{}, nil
 }
 
-// beginsAgain finds the place of a request with the items that a run began with, as asked reports of the last of them. The match is empty
-// for other requests.
+// beginsAgain finds the place of a request with the items that a run began with, as asked reports of the last of them. What the model
+// said beside a call may stand behind them. The match is empty for other requests.
 func (m *merger) beginsAgain(ctx context.Context, asked func(item int) bool) (match, error) {
 	in, last := m.in, len(m.in.items)-1
+	for last > 0 && in.saidByModel(in.items[last]) {
+		last--
+	}
 	for _, start := range slices.Backward(m.head.Begun) {
 		if in.begin(start); !asked(last) {
 			continue
 		}
-		known, err := m.stored.lookup(ctx, in.ends[last:])
+		known, err := m.stored.lookup(ctx, in.ends[last:last+1])
 		if err != nil {
 			return match{}, err
 		}

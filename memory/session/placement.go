@@ -375,7 +375,7 @@ func (q *placement) handedOff(ctx context.Context) (plan, error) {
 	if len(h.Open) == 0 || q.in.systemPrompt == h.SystemPrompt || q.offer().Tools == 0 || !q.mayPrecede() {
 		return plan{}, nil
 	}
-	if q.in.anyMadeByModel(q.in.items) || q.habit() != onlyNew {
+	if q.in.hasHistory() || q.habit() != onlyNew {
 		return plan{}, nil
 	}
 	if _, asks, err := q.merge.openCall(ctx); err != nil || asks {
