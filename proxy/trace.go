@@ -79,6 +79,7 @@ func (t *trace) answered(a *attempt, status int, r *wire.Reply) {
 	}
 	failure := ""
 	switch t.brokenOff {
+	case memory.NotAborted:
 	case memory.AbortedByClient:
 		failure = "cancelled"
 	case memory.AbortedByUpstream:
