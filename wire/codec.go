@@ -15,7 +15,7 @@ type Codec interface {
 	Portable(it Item, r Reach) (Item, bool)
 
 	// Keep returns an item with some of its parts, by their index. WithoutText returns it without its text, with its calls.
-	// AsInput implements Item.AsInput for a message of the assistant.
+	// AsInput implements Item.AsInput for a message of the assistant, or an image that it made.
 	Keep(it Item, keep []bool) []byte
 	WithoutText(it Item) []byte
 	AsInput(it Item, kept func(Audio) bool) (Item, bool)

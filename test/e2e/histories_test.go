@@ -404,7 +404,11 @@ func (p *telling) check(s step, body []byte) {
 	kept := was.step.store != "false" && s.store != "false" && was.step.kind != "failed"
 	sound := was.step.kind == "sound" && was.step.to[:1] == s.to[:1] && s.chat
 	for _, raw := range was.items {
-		if same && !s.chat && kept && !bytes.Contains(body, raw) {
+		whole := raw
+		if bytes.Contains(raw, []byte("image_generation_call")) {
+			whole = []byte(id(raw)) // some of its members are only for answers
+		}
+		if same && !s.chat && kept && !bytes.Contains(body, whole) {
 			p.t.Errorf("request %d (%s): upstream keeps this item, and was not sent it as it is: %s", p.at, s, raw)
 		}
 		var it struct {

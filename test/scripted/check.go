@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -226,6 +227,24 @@ func checkItemIDs(history []item) *apiError {
 
 func notInID(r rune) bool {
 	return (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && r != '_' && r != '-'
+}
+
+// checkImages checks that no image of a request has a member that only answers have.
+func checkImages(input []item) *apiError {
+	for i := range input {
+		it := &input[i]
+		var members map[string]raw
+		if it.Type != "image_generation_call" || json.Unmarshal(it.raw, &members) != nil {
+			continue
+		}
+		for _, name := range slices.Sorted(maps.Keys(members)) {
+			if !slices.Contains([]string{"id", "type", "status", "result"}, name) {
+				param := fmt.Sprintf("input[%d].%s", it.input, name)
+				return badHistory("Unknown parameter: '"+param+"'.", param, "unknown_parameter")
+			}
+		}
+	}
+	return nil
 }
 
 // checkContents checks that the parts of a message match its role.

@@ -159,7 +159,7 @@ func serveResponses(k *sink, body []byte) error {
 	history, e := m.resolve(&req, append(context, input...))
 	d := responsesDemand(&req, history, body)
 	if e == nil {
-		e = cmp.Or(k.kind.check(d), checkResponses(&req, history, s.organization, m), checkCaching(body))
+		e = cmp.Or(k.kind.check(d), checkImages(input), checkResponses(&req, history, s.organization, m), checkCaching(body))
 	}
 	if e != nil {
 		return k.fail(e)

@@ -251,7 +251,8 @@ func (o *responsesAnswer) hosted(t string) raw {
 		head = append(head, "status", "completed", "code", "1+1", "container_id", o.k.s.organization.own("cntr_", o.id, n),
 			"outputs", arr(obj("type", "logs", "logs", "2")))
 	case "image_generation_call":
-		head = append(head, "status", "completed", "result", "aW1hZ2U=")
+		head = append(head, "status", "completed", "action", "generate", "background", "opaque", "output_format", "png", "quality", "low",
+			"result", "aW1hZ2U=", "revised_prompt", "A sunny day", "size", "1024x1024")
 	case "mcp_list_tools":
 		head = append(head, "server_label", "docs", "tools", raw("[]"))
 	case "mcp_call":

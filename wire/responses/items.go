@@ -2,8 +2,23 @@ package responses
 
 import "remora/wire"
 
-// items makes other items of items. None has more than one part, and what an answer says is accepted as it came, so it leaves the rest.
+// items makes other items of items. None has more than one part, so it leaves the rest.
 type items struct{ wire.Opaque }
+
+// AsInput: what an answer says is accepted as it came. An image holds how it was made (action, size, revised_prompt, ...), which
+// OpenAI refuses as unknown parameters of an input item.
+func (items) AsInput(it wire.Item, _ func(wire.Audio) bool) (wire.Item, bool) {
+	if !it.IsImage() {
+		return it, it.HasContent()
+	}
+	return it.Rewritten(wire.Edit(it.Raw, func(_ int, p wire.Child) ([]byte, bool) {
+		switch string(p.Name) {
+		case "id", "type", "status", "result":
+			return it.Raw[p.Start:p.End], true
+		}
+		return nil, false
+	})), true
+}
 
 func (items) Portable(it wire.Item, r wire.Reach) (wire.Item, bool) {
 	switch it.Kind {

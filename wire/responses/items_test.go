@@ -22,6 +22,16 @@ func TestAsInput(t *testing.T) {
 			t.Errorf("%s: %s, %v", raw, got.Raw, ok)
 		}
 	}
+
+	const made = `{"id":"ig_1","type":"image_generation_call","status":"completed","action":"generate","result":"AA==","size":"1x1"}`
+	it, err := wire.ParseItem(responses.Dialect, []byte(made))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `{"id":"ig_1","type":"image_generation_call","status":"completed","result":"AA=="}`
+	if got, ok := it.AsInput(nil); !ok || string(got.Raw) != want {
+		t.Errorf("an image: %s, %v", got.Raw, ok)
+	}
 }
 
 // TestPortableFiles: for another provider, words stand where files of an account were, those that a tool has returned as well.
