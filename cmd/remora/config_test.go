@@ -45,7 +45,7 @@ func TestDefaults(t *testing.T) {
 	}
 	want := proxy.Options{
 		Listen:         "127.0.0.1:8080",
-		MaxBody:        64 << 20,
+		MaxBody:        65 << 20, // a part of OpenAI's uploads, 64 MiB, and its form
 		MaxHeader:      16 << 10,
 		MaxConnections: 65536,
 		ReadTimeout:    time.Minute,
