@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -30,14 +31,16 @@ func availableMemory(root string, goLimit int64) int64 {
 
 	note(goLimit)
 	note(meminfo(path.Join(root, "proc/meminfo")))
-	note(bytesIn(path.Join(root, "sys/fs/cgroup/memory/memory.limit_in_bytes"))) // version 1
-	group := ownGroup(path.Join(root, "proc/self/cgroup"))
-	for {
-		note(bytesIn(path.Join(root, "sys/fs/cgroup", group, "memory.max")))
-		if group == "/" {
-			break
+	for _, version := range []struct{ controller, folder, file string }{
+		{"memory", "sys/fs/cgroup/memory", "memory.limit_in_bytes"}, // 1
+		{"", "sys/fs/cgroup", "memory.max"},                         // 2
+	} {
+		for group := ownGroup(path.Join(root, "proc/self/cgroup"), version.controller); ; group = path.Dir(group) {
+			note(bytesIn(path.Join(root, version.folder, group, version.file)))
+			if group == "/" {
+				break
+			}
 		}
-		group = path.Dir(group)
 	}
 	if least == math.MaxInt64 {
 		return 0
@@ -45,15 +48,15 @@ func availableMemory(root string, goLimit int64) int64 {
 	return least
 }
 
-// ownGroup returns the process's cgroup of version 2, "/" where there is none.
-func ownGroup(file string) string {
+// ownGroup returns the process's cgroup of a controller of version 1, or of version 2, which names none; "/" where there is none.
+func ownGroup(file, controller string) string {
 	b, err := os.ReadFile(file) //nolint:gosec // of the system
 	if err != nil {
 		return "/"
 	}
-	for line := range strings.Lines(string(b)) {
-		if group, ok := strings.CutPrefix(strings.TrimSpace(line), "0::/"); ok {
-			return path.Clean("/" + group)
+	for line := range strings.Lines(string(b)) { // number:controllers:path
+		if f := strings.SplitN(strings.TrimSpace(line), ":", 3); len(f) == 3 && slices.Contains(strings.Split(f[1], ","), controller) {
+			return path.Clean("/" + f[2])
 		}
 	}
 	return "/"

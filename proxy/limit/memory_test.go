@@ -39,5 +39,10 @@ func TestAvailableMemory(t *testing.T) {
 		"sys/fs/cgroup/system.slice/remora.service/memory.max": "2147483648\n",
 	})
 	f("version 1", giB, math.MaxInt64, map[string]string{"sys/fs/cgroup/memory/memory.limit_in_bytes": "1073741824\n", "proc/self/cgroup": "4:memory:/x\n"})
+	f("version 1, a service", giB, math.MaxInt64, map[string]string{
+		"sys/fs/cgroup/memory/memory.limit_in_bytes":                             "9223372036854771712\n",
+		"sys/fs/cgroup/memory/system.slice/remora.service/memory.limit_in_bytes": "1073741824\n",
+		"proc/self/cgroup": "5:cpu,cpuacct:/\n4:memory:/system.slice/remora.service\n0::/\n",
+	})
 	f("nothing known", 0, math.MaxInt64, map[string]string{"proc/meminfo": ""})
 }
