@@ -15,7 +15,7 @@ type Codec interface {
 	Portable(it Item, r Reach) (Item, bool)
 
 	// Keep returns an item with some of its parts, by their index. WithoutText returns it without its text, with its calls.
-	// AsInput implements Item.AsInput for a message of the assistant, or an image that it made.
+	// AsInput implements Item.AsInput for all but messages of others than the assistant.
 	Keep(it Item, keep []bool) []byte
 	WithoutText(it Item) []byte
 	AsInput(it Item, kept func(Audio) bool) (Item, bool)
@@ -113,8 +113,10 @@ func (Opaque) WithCallIDs(it Item, _ []string) []byte { return it.Raw }
 // WithoutText returns the item.
 func (Opaque) WithoutText(it Item) []byte { return it.Raw }
 
-// AsInput returns the item, and false where it has no text.
-func (Opaque) AsInput(it Item, _ func(Audio) bool) (Item, bool) { return it, it.HasContent() }
+// AsInput returns the item, and false for a message without text.
+func (Opaque) AsInput(it Item, _ func(Audio) bool) (Item, bool) {
+	return it, it.Kind != Message || it.HasContent()
+}
 
 // Hash writes the item as it is.
 func (Opaque) Hash(h *Hasher, it Item) { h.Opaque(it.Raw) }

@@ -480,9 +480,9 @@ type Audio struct {
 // still has it, and as the text of its transcript otherwise. It returns false for a message that says nothing, as after a
 // content filter or when reasoning took all tokens: upstreams refuse null as content, and many refuse empty text as well.
 //
-// Items other than messages of the assistant and images that it made are returned as they are.
+// Messages of others than the assistant are returned as they are.
 func (it Item) AsInput(kept func(Audio) bool) (Item, bool) {
-	if (it.Kind != Message || it.Role != Assistant) && !it.IsImage() {
+	if it.Kind == Message && it.Role != Assistant {
 		return it, true
 	}
 	return it.Dialect.Codec().AsInput(it, kept)

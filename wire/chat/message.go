@@ -74,6 +74,9 @@ func emptyMember(p wire.Child) bool {
 // AsInput: answers hold what requests must not: empty lists of calls, empty text beside calls, and sound, which goes back as its
 // id where kept says that upstream still has it, and as the text of its transcript otherwise.
 func (messages) AsInput(it wire.Item, kept func(wire.Audio) bool) (wire.Item, bool) {
+	if it.Kind != wire.Message {
+		return it, true
+	}
 	var audio, content, transcript []byte
 	odd := false
 	for p := range wire.Children(it.Raw) {

@@ -1,23 +1,46 @@
 package responses
 
-import "remora/wire"
+import (
+	"bytes"
+
+	"remora/wire"
+)
 
 // items makes other items of items. None has more than one part, so it leaves the rest.
 type items struct{ wire.Opaque }
 
-// AsInput: what an answer says is accepted as it came. An image holds how it was made (action, size, revised_prompt, ...), which
-// OpenAI refuses as unknown parameters of an input item.
+// AsInput: what an answer says is accepted as it came. OpenAI refuses what only answers have, as unknown parameters: how an image
+// was made (action, size, revised_prompt, ...), and created_by in items and in the outputs of a shell.
 func (items) AsInput(it wire.Item, _ func(wire.Audio) bool) (wire.Item, bool) {
-	if !it.IsImage() {
-		return it, it.HasContent()
+	image := it.IsImage()
+	if !image && !bytes.Contains(it.Raw, []byte(`"created_by"`)) {
+		return it, it.Kind != wire.Message || it.HasContent()
 	}
-	return it.Rewritten(wire.Edit(it.Raw, func(_ int, p wire.Child) ([]byte, bool) {
+	out := it.Rewritten(wire.Edit(it.Raw, func(_ int, p wire.Child) ([]byte, bool) {
+		whole := it.Raw[p.Start:p.End]
 		switch string(p.Name) {
 		case "id", "type", "status", "result":
-			return it.Raw[p.Start:p.End], true
+			return whole, true
+		case "created_by":
+			return nil, false
+		case "output":
+			return wire.WithValue(it.Raw, p, withoutCreators(p.Value)), !image
 		}
-		return nil, false
-	})), true
+		return whole, !image
+	}))
+	return out, out.Kind != wire.Message || out.HasContent()
+}
+
+// withoutCreators removes created_by from the elements of an output.
+func withoutCreators(output []byte) []byte {
+	if len(output) == 0 || output[0] != '[' {
+		return output
+	}
+	return wire.Edit(output, func(_ int, e wire.Child) ([]byte, bool) {
+		return wire.Edit(e.Value, func(_ int, p wire.Child) ([]byte, bool) {
+			return e.Value[p.Start:p.End], string(p.Name) != "created_by"
+		}), true
+	})
 }
 
 func (items) Portable(it wire.Item, r wire.Reach) (wire.Item, bool) {

@@ -23,14 +23,19 @@ func TestAsInput(t *testing.T) {
 		}
 	}
 
-	const made = `{"id":"ig_1","type":"image_generation_call","status":"completed","action":"generate","result":"AA==","size":"1x1"}`
-	it, err := wire.ParseItem(responses.Dialect, []byte(made))
-	if err != nil {
-		t.Fatal(err)
-	}
-	const want = `{"id":"ig_1","type":"image_generation_call","status":"completed","result":"AA=="}`
-	if got, ok := it.AsInput(nil); !ok || string(got.Raw) != want {
-		t.Errorf("an image: %s, %v", got.Raw, ok)
+	for made, want := range map[string]string{
+		`{"id":"ig_1","type":"image_generation_call","status":"completed","action":"generate","result":"AA==","size":"1x1"}`: `{"id":"ig_1","type":"image_generation_call","status":"completed","result":"AA=="}`,
+		`{"type":"shell_call","id":"sh_1","call_id":"c","action":{"created_by":"x"},"created_by":"a"}`:                       `{"type":"shell_call","id":"sh_1","call_id":"c","action":{"created_by":"x"}}`,
+		`{"type":"shell_call_output","call_id":"c","output":[{"stdout":"created_by","created_by":"a"}],"created_by":"a"}`:    `{"type":"shell_call_output","call_id":"c","output":[{"stdout":"created_by"}]}`,
+		`{"type":"function_call_output","call_id":"c","output":"{\"created_by\":1}","created_by":"a"}`:                       `{"type":"function_call_output","call_id":"c","output":"{\"created_by\":1}"}`,
+	} {
+		it, err := wire.ParseItem(responses.Dialect, []byte(made))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, ok := it.AsInput(nil); !ok || string(got.Raw) != want {
+			t.Errorf("%s: %s, %v", made, got.Raw, ok)
+		}
 	}
 }
 
