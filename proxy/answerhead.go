@@ -53,13 +53,13 @@ func (a *answer) arrangeHead(deadline time.Time) {
 	}
 	_ = a.req.ctx.SetWriteDeadline(deadline)
 	if len(a.head.Lines()) > 0 {
-		listener.ReplaceHead(a.req.ctx.Conn(), bodyBehind(a.req.ctx), a.head)
+		listener.ReplaceHead(a.req.ctx.Conn(), bodyAfter(a.req.ctx), a.head)
 		a.head = nil
 	}
 }
 
-// bodyBehind is how many bytes of body fasthttp writes right after the answer's head.
-func bodyBehind(ctx *fasthttp.RequestCtx) int {
+// bodyAfter is how many bytes of body fasthttp writes right after the answer's head.
+func bodyAfter(ctx *fasthttp.RequestCtx) int {
 	resp := &ctx.Response
 	switch status := resp.StatusCode(); {
 	case resp.IsBodyStream(), resp.SkipBody, ctx.IsHead():

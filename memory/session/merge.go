@@ -42,8 +42,8 @@ type match struct {
 // found reports whether the request has anything in common with the transcript.
 func (m *match) found() bool { return m.relation != "" }
 
-// goBehind moves the new items, with the history before them, after another end.
-func (m *match) goBehind(t *tail) {
+// moveAfter moves the new items, with the history before them, after another end.
+func (m *match) moveAfter(t *tail) {
 	m.parent, m.line, m.systemPrompt, m.offset = t.Pos, t.Line, t.SystemPrompt, unitsBetween(position{}, t.Pos)
 }
 

@@ -230,7 +230,7 @@ func (q *placement) server(ctx context.Context) (plan, error) {
 		return plan{}, err
 	}
 	q.in.drop(first, end)
-	return q.behindHead(ruleDeclared), nil
+	return q.afterHead(ruleDeclared), nil
 }
 
 // empty asks nothing: a client warms up a connection or a prompt cache.
@@ -359,9 +359,9 @@ func (q *placement) results() plan {
 	if !open && at < 0 && !q.in.answers() {
 		return plan{}
 	}
-	p := q.behindHead(ruleResults)
+	p := q.afterHead(ruleResults)
 	if !open && at >= 0 {
-		p.goBehind(&q.head.Tails[at])
+		p.moveAfter(&q.head.Tails[at])
 	}
 	p.shown = onlyNew
 	return p
@@ -416,7 +416,7 @@ func (q *placement) onlyNew() plan {
 	if !q.mayPrecede() || q.in.hasHistory() || q.habit() != onlyNew {
 		return plan{}
 	}
-	p := q.behindHead(ruleOnlyNew)
+	p := q.afterHead(ruleOnlyNew)
 	p.shown = onlyNew
 	return p
 }
@@ -568,7 +568,7 @@ func (q *placement) compacted() plan {
 	if !q.mayPrecede() || q.habit() == resends || !q.in.compacts() {
 		return plan{}
 	}
-	return q.behindHead(ruleCompacted)
+	return q.afterHead(ruleCompacted)
 }
 
 // foreign places a request with answers from elsewhere: it has a history of its own.
@@ -654,7 +654,7 @@ func (q *placement) afterHelper() bool {
 
 // unknown could be either. If the client resends its history, its next request shows it; missing history would never show.
 func (q *placement) unknown() plan {
-	p := q.behindHead(ruleUnknown)
+	p := q.afterHead(ruleUnknown)
 	p.shown = onlyNew
 	return p
 }
@@ -669,8 +669,8 @@ func (q *placement) apart(r rule, standing Standing) plan {
 	return p
 }
 
-// behindHead returns the plan of a request with the stored history before it.
-func (q *placement) behindHead(r rule) plan {
+// afterHead returns the plan of a request with the stored history before it.
+func (q *placement) afterHead(r rule) plan {
 	h := q.head
 	return behind(match{relation: relDelta, parent: h.Pos, line: h.Line, systemPrompt: h.SystemPrompt, offset: unitsBetween(position{}, h.Pos)}, r)
 }
@@ -739,7 +739,7 @@ func (q *placement) followFirst(p plan) plan {
 	case q.guards():
 		return q.apart(ruleSigns, Side)
 	default:
-		return q.behindHead(ruleBehind)
+		return q.afterHead(ruleBehind)
 	}
 }
 

@@ -133,7 +133,7 @@ func (e *Entry) findAgain(ctx context.Context, st *state, in *incoming) (plan, e
 	}
 	if was.before && was.line != st.head.Line && !e.in.inRun() {
 		if t := st.head.Tails.answeredOn(was.line); t != nil {
-			p.goBehind(t)
+			p.moveAfter(t)
 		}
 	}
 
