@@ -315,7 +315,8 @@ func (e *Entry) Park(ctx context.Context, a *Answer, record []byte) (parked bool
 		return true, nil
 	case errors.Is(out.Err, cache.ErrConflict):
 		err := e.reload(ctx, a)
-		return err == nil, err // without an error, the turn is stored already
+		e.Order.GoesAhead = err == nil // the turn is stored already: Commit finds it
+		return false, err
 	default:
 		return false, out.Err
 	}

@@ -53,3 +53,21 @@ func TestParkedItemsAreRecordedByTheirContent(t *testing.T) {
 		t.Errorf("items by their place and by their content: %v, want %v", lengths, want)
 	}
 }
+
+// TestStoredTurnIsNotParked: a turn that another process has written from its record is stored, and waits for nothing.
+func TestStoredTurnIsNotParked(t *testing.T) {
+	l := newLab(t)
+	l.sees(HistoryServer, "u:1", "a:1")
+	e := l.enter(HistoryServer, "u:2")
+	l.n--
+	l.commit(l.enter(HistoryServer, "u:2"), "a:2") // the same turn
+	e.Order.owner, e.Order.Waits = 1, true
+	a := &Answer{HTTPStatus: 200, Reply: wire.Reply{Choices: [][]wire.Item{sayAll(t, "a:2")}, Complete: true}}
+	if parked, err := e.Park(t.Context(), a, []byte("{}")); parked || err != nil {
+		t.Fatalf("parked: %v, %v", parked, err)
+	}
+	if err := commit(e, a); err != nil {
+		t.Fatal(err)
+	}
+	l.want("view", l.view(l.enter(HistoryServer, "u:3")), "u:1 a:1 u:2 a:2 u:3")
+}
