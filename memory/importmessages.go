@@ -97,6 +97,8 @@ func (im *importedSession) add(dialect string, raw json.RawMessage, at time.Time
 		return err
 	case it.Kind == wire.Other:
 		return errors.New("message: want a message of Chat Completions or an item of Responses")
+	case it.Kind == wire.Message && it.Role == wire.RoleOther:
+		return errors.New("message.role: want system, developer, user, assistant or tool")
 	}
 
 	model := it.Role == wire.Assistant || it.Kind == wire.ToolCall || it.Kind == wire.Reasoning

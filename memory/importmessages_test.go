@@ -109,13 +109,14 @@ func TestImportMessagesIsRefused(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, memory.Options{})
 	for file, want := range map[string]string{
-		"":                               "no message",
-		messageFile("#a,r u:x #a,r u:y"): "import line 3: session: it is there already",
-		`{"session":""}`:                 "import line 1: session: missing",
+		"": "no message",
+		`{"message":{"role":"usr","content":"Hi"}}`:            "message.role: want system, developer, user, assistant or tool",
+		messageFile("#a,r u:x #a,r u:y"):                       "import line 3: session: it is there already",
+		`{"session":""}`:                                       "import line 1: session: missing",
 		`{"message":{"role":"user","content":"x"},"time":"x"}`: "import line 1",
-		`{"message":7}`:                                  "import line 1",
-		`{"message":{},"dialect":"x"}`:                   `import line 1: dialect "x"`,
-		`{"message":{"said":"x"},"dialect":"responses"}`: "import line 1: message: want a message",
+		`{"message":7}`:                                        "import line 1",
+		`{"message":{},"dialect":"x"}`:                         `import line 1: dialect "x"`,
+		`{"message":{"said":"x"},"dialect":"responses"}`:       "import line 1: message: want a message",
 	} {
 		_, err := l.m.ImportMessages(t.Context(), memory.Scope{Tenant: "tenant", Session: "s"}, strings.NewReader(file))
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -290,6 +290,9 @@ func (a archive) runImport(ctx context.Context) error {
 		if a.Session == "" {
 			return errors.New("transcript: --session is missing: an export does not name its session")
 		}
+		if a.Resource != "" {
+			return errors.New("transcript: --resource is for messages: the session of an export belongs to the resources that are in it")
+		}
 		return explainImport(a.memory.Import(ctx, scope, r))
 	}
 

@@ -261,6 +261,7 @@ func TestTranscriptImport(t *testing.T) {
 	}
 	d.refuses(`session "old": session exists already`, "--key", "key-c", "--import", "messages.jsonl")
 	d.refuses("an export does not name its session", "--import", "s.jsonl")
+	d.refuses("--resource is for messages", "--session", "copy", "--resource", "ada", "--import", "s.jsonl")
 	if _, text := d.run(1, `{"role":"user","content":"Hi."}`+"\n", "--session", "bare", "--import", "-"); !strings.Contains(text, `want {"message": {"role": ..., "content": ...}, "time": ...}`) {
 		t.Errorf("of messages alone: %s", text)
 	}
