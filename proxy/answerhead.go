@@ -95,25 +95,21 @@ func (a *answer) noteNoPath() {
 // report adds the proxy's headers to the answer, and reports whether there are any: the request names a session. They replace
 // upstream's, which may be a Remora, too; Server-Timing is added beside upstream's.
 func (a *answer) report() bool {
-	h, id := a.head, &a.req.head.id
-	switch {
-	case a.req.turn != nil && !a.req.turn.unkept:
-		h.Drop("x-session-id", "x-turn-id", "x-memory")
-		h.Add("X-Session-Id", safeValue(id.session))
-		h.Add("X-Turn-Id", a.req.turn.id)
-		h.AddBytes("X-Memory", appendSummary(make([]byte, 0, 128), &a.req.turn.summary, id.source, a.req.reason))
-		h.AddBytes("Server-Timing", a.req.trace.appendServerTiming(make([]byte, 0, 64)))
-	case a.req.status != "":
-		reason := ""
-		if a.req.status == statusBypass {
-			reason = `;reason="` + a.req.reason + `"`
-		}
-		h.Drop("x-session-id", "x-memory")
-		h.Add("X-Session-Id", safeValue(id.session))
-		h.Add("X-Memory", a.req.status+reason+`;source="`+id.source+`"`)
-	default:
+	h, turn := a.head, a.req.turn
+	kept := turn != nil && !turn.unkept
+	if !kept && a.req.status == "" {
 		return false
 	}
+	h.Drop("x-session-id", "x-memory")
+	h.Add("X-Session-Id", safeValue(a.req.head.id.session))
+	if !kept {
+		h.AddBytes("X-Memory", a.req.appendMemory(nil, nil))
+		return true
+	}
+	h.Drop("x-turn-id")
+	h.Add("X-Turn-Id", turn.id)
+	h.AddBytes("X-Memory", a.req.appendMemory(make([]byte, 0, 128), &turn.summary))
+	h.AddBytes("Server-Timing", a.req.trace.appendServerTiming(make([]byte, 0, 64)))
 	return true
 }
 
@@ -164,7 +160,7 @@ func (a *answer) reportWhole() {
 	if a.req.turn == nil || a.req.turn.unkept || a.rounds < 2 && a.req.reason == "" {
 		return
 	}
-	report := appendSummary(nil, &a.req.turn.summary, a.req.head.id.source, a.req.reason)
+	report := a.req.appendMemory(nil, &a.req.turn.summary)
 	if a.rounds > 1 {
 		sum := wire.ParseUsage(a.usage)
 		report = fmt.Appendf(report, ";rounds=%d;input=%d;output=%d", a.rounds, sum.Input, sum.Output)
@@ -172,29 +168,36 @@ func (a *answer) reportWhole() {
 	a.head.Replace("x-memory", report)
 }
 
-// appendSummary writes the summary as an item of RFC 8941 with parameters.
-func appendSummary(dst []byte, s *memory.Summary, source, bypassed string) []byte {
+// appendMemory writes X-Memory, an item of RFC 8941 with parameters. A request without a turn has no summary.
+func (r *request) appendMemory(dst []byte, s *memory.Summary) []byte {
+	status := r.status
 	switch {
-	case bypassed != "":
-		dst = append(append(append(append(dst, statusBypass...), `;reason="`...), bypassed...), '"')
-	case s.Side && s.Status == memory.StatusOK:
-		dst = append(dst, "side"...)
-	default:
-		dst = append(dst, s.Status.String()...)
+	case r.reason != "" && s != nil:
+		status = statusBypass
+	case s != nil && s.Side && s.Status == memory.StatusOK:
+		status = "side"
+	case s != nil:
+		status = s.Status.String()
 	}
-	for _, p := range [...]struct {
-		name  string
-		value int
-	}{
-		{";items=", s.Items}, {";sent=", s.Sent}, {";windowed=", s.Windowed}, {";orphans=", s.Orphans}, {";recalled=", s.Recalled},
-	} {
-		dst = strconv.AppendInt(append(dst, p.name...), int64(p.value), 10)
+	dst = append(dst, status...)
+	if status == statusBypass {
+		dst = append(append(append(dst, `;reason="`...), r.reason...), '"')
 	}
-	if s.Repaired > 0 {
-		dst = strconv.AppendInt(append(dst, ";repaired="...), int64(s.Repaired), 10)
+	if s != nil {
+		for _, p := range [...]struct {
+			name  string
+			value int
+		}{
+			{";items=", s.Items}, {";sent=", s.Sent}, {";windowed=", s.Windowed}, {";orphans=", s.Orphans}, {";recalled=", s.Recalled},
+		} {
+			dst = strconv.AppendInt(append(dst, p.name...), int64(p.value), 10)
+		}
+		if s.Repaired > 0 {
+			dst = strconv.AppendInt(append(dst, ";repaired="...), int64(s.Repaired), 10)
+		}
+		if len(s.Skipped) > 0 {
+			dst = append(append(append(dst, `;skipped="`...), strings.Join(s.Skipped, " ")...), '"')
+		}
 	}
-	if len(s.Skipped) > 0 {
-		dst = append(append(append(dst, `;skipped="`...), strings.Join(s.Skipped, " ")...), '"')
-	}
-	return append(append(append(dst, `;source="`...), source...), '"')
+	return append(append(append(dst, `;source="`...), r.head.id.source...), '"')
 }
