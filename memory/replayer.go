@@ -135,7 +135,7 @@ func (r *replayer) replay(ctx context.Context, data [][]byte) (written []turnque
 		stores.Go(func() {
 			own, cancel := context.WithTimeout(ctx, r.m.replayWait(len(t.data)))
 			defer cancel()
-			t.err = t.writer.store(own, t.answer)
+			_, t.err = t.writer.store(own, t.answer)
 			t.late = own.Err() != nil
 		})
 	}

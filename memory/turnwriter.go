@@ -29,7 +29,6 @@ type turnWriter struct {
 	values  map[string][]byte // session values of a turn that is resumed from its record
 	backlog bool              // its session was not read since earlier turns of it waited in the spool
 	held    <-chan struct{}   // the lock of the session, nil while it is not locked by this
-	parked  bool              // its record waits for an earlier turn of another process
 	deleted bool              // its session was deleted since it began: nothing of it is kept
 
 	delayed    delayedPlace // guarded by the delayedWrites
@@ -146,9 +145,10 @@ func (w *turnWriter) write(ctx context.Context, a *Answer) (stored bool) {
 		err = w.m.outages.available(w.group)
 	}
 	if err == nil {
-		if err = w.store(ctx, a); err == nil {
+		var parked bool
+		if parked, err = w.store(ctx, a); err == nil {
 			w.m.outages.answered(w.group)
-			return !w.parked
+			return !parked
 		}
 		if !errors.Is(err, session.ErrNoRoom) {
 			w.m.outages.failed(err)
@@ -164,7 +164,7 @@ func (w *turnWriter) write(ctx context.Context, a *Answer) (stored bool) {
 		waits := errors.Is(err, errLeftAlone) && w.m.outages.available(w.group) == nil
 		if waits || errors.Is(err, session.ErrNoRoom) {
 			w.entry.Order.GoesAhead = true
-			if w.store(ctx, a) == nil {
+			if _, err := w.store(ctx, a); err == nil {
 				return true
 			}
 		}
@@ -235,12 +235,12 @@ func (w *turnWriter) catchUp(ctx context.Context, a *Answer) (_ context.Context,
 	return locked, func() { endLocked(); own.end() }, err
 }
 
-// store commits the turn to the transcript.
-func (w *turnWriter) store(ctx context.Context, a *Answer) error {
+// store commits the turn to the transcript. If it has to wait for an earlier turn of another process, it parks its record.
+func (w *turnWriter) store(ctx context.Context, a *Answer) (parked bool, err error) {
 	ctx, end, err := w.lock(ctx, a)
 	defer end()
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer w.unlock()
 
@@ -254,7 +254,7 @@ func (w *turnWriter) store(ctx context.Context, a *Answer) error {
 		err = w.commit(ctx, a)
 	}
 	if errors.Is(err, session.ErrEarlierOpen) {
-		err = w.park(ctx, a)
+		parked, err = w.park(ctx, a)
 	}
 	if err == nil && a != nil && w.entry.Order.OthersParked() {
 		w.m.parked.release(w.call.Scope)
@@ -266,7 +266,7 @@ func (w *turnWriter) store(ctx context.Context, a *Answer) error {
 	case w.entry.Gone() && !before && !w.deleted:
 		w.m.missing.log(w.m, w.call.Scope)
 	}
-	return err
+	return parked, err
 }
 
 // commit writes the turn, with the states of layers and the session values for next views, until no other turn is faster.
@@ -353,8 +353,9 @@ func (w *turnWriter) reread(err error) bool {
 	return ok
 }
 
-// park stores the record of a turn that was answered before an earlier one of another process has ended.
-func (w *turnWriter) park(ctx context.Context, a *Answer) error {
+// park stores the record of a turn that was answered before an earlier one of another process has ended, or the
+// turn if none is open any more.
+func (w *turnWriter) park(ctx context.Context, a *Answer) (parked bool, err error) {
 	rec, _ := newSpooled(w, a)
 	rec.Replaces = w.entry.Replaces()
 	for _, it := range w.entry.NewItems() {
@@ -362,12 +363,12 @@ func (w *turnWriter) park(ctx context.Context, a *Answer) error {
 	}
 	b, err := rec.encode()
 	if err != nil {
-		return err
+		return false, err
 	}
 	// Once the record is stored: what is added before may be found empty, and forgotten. Also where there is no room for it: those
 	// that wait have to be written first.
 	defer w.m.parked.add(w.call.Scope)
-	parked, err := w.entry.Park(ctx, a, b)
+	parked, err = w.entry.Park(ctx, a, b)
 	for w.reread(err) {
 		parked, err = w.entry.Park(ctx, a, b)
 	}
@@ -375,12 +376,8 @@ func (w *turnWriter) park(ctx context.Context, a *Answer) error {
 		parked, err = false, nil // there is nowhere else for it to wait
 		w.entry.Order.GoesAhead = true
 	}
-	if err != nil {
-		return err
+	if err == nil && !parked {
+		err = w.commit(ctx, a)
 	}
-	if !parked {
-		return w.commit(ctx, a)
-	}
-	w.parked = true
-	return nil
+	return parked, err
 }
