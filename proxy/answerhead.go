@@ -103,12 +103,12 @@ func (a *answer) report() bool {
 	h.Drop("x-session-id", "x-memory")
 	h.Add("X-Session-Id", safeValue(a.req.head.id.session))
 	if !kept {
-		h.AddBytes("X-Memory", a.req.appendMemory(nil, nil))
+		h.AddBytes("X-Memory", a.appendMemory(nil, nil))
 		return true
 	}
 	h.Drop("x-turn-id")
 	h.Add("X-Turn-Id", turn.id)
-	h.AddBytes("X-Memory", a.req.appendMemory(make([]byte, 0, 128), &turn.summary))
+	h.AddBytes("X-Memory", a.appendMemory(make([]byte, 0, 128), &turn.summary))
 	h.AddBytes("Server-Timing", a.req.trace.appendServerTiming(make([]byte, 0, 64)))
 	return true
 }
@@ -160,7 +160,7 @@ func (a *answer) reportWhole() {
 	if a.req.turn == nil || a.req.turn.unkept || a.rounds < 2 && a.req.reason == "" {
 		return
 	}
-	report := a.req.appendMemory(nil, &a.req.turn.summary)
+	report := a.appendMemory(nil, &a.req.turn.summary)
 	if a.rounds > 1 {
 		sum := wire.ParseUsage(a.usage)
 		report = fmt.Appendf(report, ";rounds=%d;input=%d;output=%d", a.rounds, sum.Input, sum.Output)
@@ -169,8 +169,8 @@ func (a *answer) reportWhole() {
 }
 
 // appendMemory writes X-Memory, an item of RFC 8941 with parameters. A request without a turn has no summary.
-func (r *request) appendMemory(dst []byte, s *memory.Summary) []byte {
-	status := r.status
+func (a *answer) appendMemory(dst []byte, s *memory.Summary) []byte {
+	r, status := a.req, a.req.status
 	switch {
 	case r.reason != "" && s != nil:
 		status = statusBypass
