@@ -25,11 +25,11 @@ type turnWriter struct {
 	entry *session.Entry
 	open  atomic.Bool // forwarded, and not committed yet; it becomes false under mu
 
-	states  *states           // what is read and written with the session; nil if nothing was read
-	values  map[string][]byte // session values of a turn that is resumed from its record
-	backlog bool              // its session was not read since earlier turns of it waited in the spool
-	held    <-chan struct{}   // the lock of the session, nil while it is not locked by this
-	deleted bool              // its session was deleted since it began: nothing of it is kept
+	states      *states           // what is read and written with the session; nil if nothing was read
+	values      map[string][]byte // session values of a turn that is resumed from its record
+	backlog     bool              // its session was not read since earlier turns of it waited in the spool
+	sessionLock <-chan struct{}   // nil while the session is not locked by this
+	deleted     bool              // its session was deleted since it began: nothing of it is kept
 
 	delayed    delayedPlace // guarded by the delayedWrites
 	renewTimer *time.Timer  // of a session that expires, nil for none
@@ -207,22 +207,22 @@ func endLost(m *Memory, s Scope, turn string) {
 // no hook of a layer may run under one. Where a turn with its answer would be lost, it waits for longer than ctx allows, and the
 // context that is returned has new time for the store. Call end after using it.
 func (w *turnWriter) lock(ctx context.Context, a *Answer) (_ context.Context, end func(), err error) {
-	if w.held, err = w.m.locks.lock(ctx, w.group); err == nil || a == nil || w.m.spool.queue != nil {
+	if w.sessionLock, err = w.m.locks.lock(ctx, w.group); err == nil || a == nil || w.m.spool.queue != nil {
 		return ctx, func() {}, err
 	}
 	long, cancel := context.WithTimeout(w.base, w.m.replayWait(0))
 	defer cancel()
-	w.held, err = w.m.locks.lock(long, w.group)
+	w.sessionLock, err = w.m.locks.lock(long, w.group)
 	own := withTimeout(w.base, w.m.o.CommitWait)
 	return own, own.end, err
 }
 
 // unlock unlocks the session, if this has it locked.
 func (w *turnWriter) unlock() {
-	if w.held != nil {
-		<-w.held
+	if w.sessionLock != nil {
+		<-w.sessionLock
 	}
-	w.held = nil
+	w.sessionLock = nil
 }
 
 // catchUp runs the hooks of layers again whose states others have changed. Meanwhile the session is not locked. They take none of the

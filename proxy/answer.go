@@ -20,10 +20,10 @@ type answer struct {
 	attempt *attempt
 	head    *answerHead // of upstream's answer, nil once the client's connection has it
 
-	rounds    int    // model calls that it is made of so far, where layers have a say in it
-	usage     []byte // the sum over those
-	steered   bool   // it is a stream that layers have a say in: its rounds close their spans themselves
-	committed bool
+	modelCalls int    // that it is made of so far, where layers have a say in it
+	usage      []byte // the sum over those
+	steered    bool   // it is a stream that layers have a say in: its rounds close their spans themselves
+	committed  bool
 }
 
 func (a *answer) reset() {
@@ -148,10 +148,10 @@ func (a *answer) commit(r wire.Reply, aborted memory.Aborted) {
 	out, turn := &a.attempt.out, a.req.turn
 	if len(r.Error) > 0 && turn != nil {
 		out.learnLength(newRefusal(a.attempt.status, r.Error)) // streams, and some gateways, refuse with status 200
-	} else if turn != nil && a.rounds <= 1 && aborted == memory.NotAborted {
+	} else if turn != nil && a.modelCalls <= 1 && aborted == memory.NotAborted {
 		out.noteCut(r.Usage)
 	}
-	if a.rounds > 1 {
+	if a.modelCalls > 1 {
 		r.Usage = a.usage // the client's usage has the input of the last round alone
 	}
 

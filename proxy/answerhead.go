@@ -157,13 +157,13 @@ func (a *answer) openErrorToPages() {
 // several rounds, that is their number and the tokens of all of them: the usage in its body has only the input of the last one. A
 // stream's headers were sent before.
 func (a *answer) reportWhole() {
-	if a.req.turn == nil || a.req.turn.unkept || a.rounds < 2 && a.req.reason == "" {
+	if a.req.turn == nil || a.req.turn.unkept || a.modelCalls < 2 && a.req.reason == "" {
 		return
 	}
 	report := a.appendMemory(nil, &a.req.turn.summary)
-	if a.rounds > 1 {
+	if a.modelCalls > 1 {
 		sum := wire.ParseUsage(a.usage)
-		report = fmt.Appendf(report, ";rounds=%d;input=%d;output=%d", a.rounds, sum.Input, sum.Output)
+		report = fmt.Appendf(report, ";rounds=%d;input=%d;output=%d", a.modelCalls, sum.Input, sum.Output)
 	}
 	a.head.Replace("x-memory", report)
 }

@@ -76,7 +76,7 @@ func (r *rounds) goOn(stream bool, head *providers.Head) error {
 func (r *rounds) judge(reply *wire.Reply, unseen bool) (memory.Next, *Error) {
 	a, turn := r.answer, r.answer.req.turn
 	a.req.trace.answered(a.attempt, a.attempt.status, reply)
-	a.rounds++
+	a.modelCalls++
 	a.usage = merge.SumUsage(a.usage, reply.Usage)
 	if unseen || turn.unjudged(*reply) {
 		return memory.Next{}, r.deny(severalChoices)

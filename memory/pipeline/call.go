@@ -71,7 +71,7 @@ type outcome[T any] struct {
 // call runs a hook with its timeout in a separate goroutine: a hook that ignores its context is abandoned, and its late result
 // is dropped. Hooks of inline layers run in the caller's goroutine (see layer.Inline). The error is always a *failure, and has
 // been logged, traced and reported.
-func call[T any](ctx context.Context, m *layerRun, hook string, fn func(context.Context) (T, error)) (T, error) {
+func call[T any](ctx context.Context, m *runningLayer, hook string, fn func(context.Context) (T, error)) (T, error) {
 	begin := m.of.p.o.Now()
 	o := outcome[T]{err: refuse(ClassBusy)}
 	switch {

@@ -60,14 +60,14 @@ func (d *distillers) end(key distilling) {
 // for a later turn. The caller must call done once it has written the states.
 func (r *lifecycle) distil(ctx context.Context) (done func()) {
 	var mine []distilling
-	r.together(func(m *layerRun) bool {
+	r.together(func(m *runningLayer) bool {
 		key := distilling{r.tenant, m.cell}
 		if m.distil == nil || !r.p.distillers.begin(key, m.turn.Now) {
 			return false
 		}
 		mine = append(mine, key)
 		return true
-	}, func(m *layerRun) {
+	}, func(m *runningLayer) {
 		if err := m.distilState(ctx); err != nil {
 			r.p.distillers.rest(distilling{r.tenant, m.cell}, m.turn.Now)
 		}
@@ -81,7 +81,7 @@ func (r *lifecycle) distil(ctx context.Context) (done func()) {
 
 // distilState asks the layer's model about its state. If the state changes meanwhile, the model is not asked again: only the change
 // is made again.
-func (m *layerRun) distilState(ctx context.Context) error {
+func (m *runningLayer) distilState(ctx context.Context) error {
 	s, _ := m.held.load()
 	change, err := call(ctx, m, layer.HookStore, func(ctx context.Context) (func(context.Context, layer.State) (layer.State, error), error) {
 		return m.distil.Distil(ctx, m.turn, s)

@@ -65,7 +65,7 @@ func checkAppended(given, out []wire.Item) error {
 
 // Projects reports whether layers from a slot on choose history.
 func (r *preparation) Projects(from int) bool {
-	return r.any(func(m *layerRun) bool { return m.project != nil && m.Slot >= from })
+	return r.any(func(m *runningLayer) bool { return m.project != nil && m.Slot >= from })
 }
 
 // Project passes the history through the projection hooks, in slot order. It is called after Recall, so that they know the cost

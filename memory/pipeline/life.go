@@ -28,7 +28,7 @@ func (r *lifecycle) Settle(ctx context.Context, resp *layer.Response) (done func
 
 // Settles reports whether Settle has anything to do.
 func (r *lifecycle) Settles() bool {
-	return r.any(func(m *layerRun) bool { return m.store != nil && m.slow || m.distil != nil })
+	return r.any(func(m *runningLayer) bool { return m.store != nil && m.slow || m.distil != nil })
 }
 
 // Evict passes newly evicted items of the conversation to the fast layers. It is called after Store.
@@ -43,25 +43,25 @@ func (r *lifecycle) SettleEvicted(ctx context.Context, items []wire.Item) {
 
 // EvictsLater reports whether SettleEvicted has anything to do.
 func (r *lifecycle) EvictsLater() bool {
-	return r.any(func(m *layerRun) bool { return m.evicted != nil && m.slow })
+	return r.any(func(m *runningLayer) bool { return m.evicted != nil && m.slow })
 }
 
 // Concludes reports whether a layer wants the unseen items at the end of the work.
 func (r *lifecycle) Concludes() bool {
-	return r.any(func(m *layerRun) bool { return m.evicted != nil && m.complete != nil })
+	return r.any(func(m *runningLayer) bool { return m.evicted != nil && m.complete != nil })
 }
 
 // CompletesLater reports whether a layer must be notified of an end after the client is served: it calls a model or another
 // service then.
 func (r *lifecycle) CompletesLater() bool {
-	return r.any(func(m *layerRun) bool { return m.complete != nil && m.slow })
+	return r.any(func(m *runningLayer) bool { return m.complete != nil && m.slow })
 }
 
 func (r *lifecycle) evictAll(ctx context.Context, items []wire.Item, slow bool) {
 	if len(items) == 0 {
 		return
 	}
-	r.together(func(m *layerRun) bool { return m.evicted != nil && m.slow == slow }, func(m *layerRun) {
+	r.together(func(m *runningLayer) bool { return m.evicted != nil && m.slow == slow }, func(m *runningLayer) {
 		m.lenient(ctx, layer.HookEvicted, func(ctx context.Context, s layer.State) (layer.State, error) {
 			return m.evicted.Evicted(ctx, m.turn, s, slices.Clone(items))
 		})
@@ -69,7 +69,7 @@ func (r *lifecycle) evictAll(ctx context.Context, items []wire.Item, slow bool) 
 }
 
 func (r *lifecycle) storeAll(ctx context.Context, resp *layer.Response, slow bool) {
-	r.together(func(m *layerRun) bool { return m.store != nil && m.slow == slow }, func(m *layerRun) {
+	r.together(func(m *runningLayer) bool { return m.store != nil && m.slow == slow }, func(m *runningLayer) {
 		turn := *m.turn // hooks that have outlived their time may still read that one
 		turn.Unshown = m.unshown
 		m.lenient(ctx, layer.HookStore, func(ctx context.Context, s layer.State) (layer.State, error) {
@@ -79,7 +79,7 @@ func (r *lifecycle) storeAll(ctx context.Context, resp *layer.Response, slow boo
 }
 
 // together calls hooks of several layers concurrently. Those of inline layers run in this goroutine.
-func (r *lifecycle) together(which func(*layerRun) bool, call func(*layerRun)) {
+func (r *lifecycle) together(which func(*runningLayer) bool, call func(*runningLayer)) {
 	var wg sync.WaitGroup
 	for _, m := range r.layers {
 		switch {
@@ -136,7 +136,7 @@ func (r *lifecycle) Spawn(ctx context.Context, parent layer.Turn, states map[Cel
 }
 
 // stateOf returns the state of another session or execution.
-func (r *lifecycle) stateOf(m *layerRun, cell Cell, execution string, states map[Cell]layer.State) layer.State {
+func (r *lifecycle) stateOf(m *runningLayer, cell Cell, execution string, states map[Cell]layer.State) layer.State {
 	if cell.Scope != layer.Execution {
 		return states[cell]
 	}
@@ -169,7 +169,7 @@ func (r *lifecycle) Return(ctx context.Context, child layer.Turn, states map[Cel
 
 // Forgets reports whether a layer keeps data of several sessions and can forget one of them.
 func (r *lifecycle) Forgets() bool {
-	return slices.ContainsFunc(r.layers, func(m *layerRun) bool { return m.forget != nil && m.cell.Scope >= layer.Resource })
+	return slices.ContainsFunc(r.layers, func(m *runningLayer) bool { return m.forget != nil && m.cell.Scope >= layer.Resource })
 }
 
 // Forget removes from shared states the data that came only from deleted sessions.

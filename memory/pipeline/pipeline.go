@@ -214,7 +214,7 @@ func (p *Pipeline) Begin(ctx context.Context, tenant string, t layer.Turn, state
 	}
 	r.turn.Count, r.turn.CountItem, r.turn.Ask = r.Count, r.CountItem, nil
 	r.turn.Complete = func(result layer.Result) { r.completed.Store(&result) }
-	r.layers = make([]*layerRun, len(p.layers))
+	r.layers = make([]*runningLayer, len(p.layers))
 	for i, u := range p.layers {
 		r.layers[i] = r.add(u, states, cred)
 	}

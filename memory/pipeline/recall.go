@@ -74,11 +74,11 @@ func (r *preparation) expectsBlocks(held []string) bool {
 }
 
 // eventual reports whether what a layer said before will do, if its state is the same.
-func (r *preparation) eventual(m *layerRun) bool { return m.Eventual && !r.p.o.AtomicOnly }
+func (r *preparation) eventual(m *runningLayer) bool { return m.Eventual && !r.p.o.AtomicOnly }
 
 // OfView reports whether a layer must be called again after the view is chosen.
 func (r *preparation) OfView() bool {
-	return r.any(func(m *layerRun) bool { return m.ofView && m.recall != nil })
+	return r.any(func(m *runningLayer) bool { return m.ofView && m.recall != nil })
 }
 
 // ViewOf describes the part of the conversation that the model sees.
@@ -156,7 +156,7 @@ func (r *preparation) LeftOut(blocks []view.Block) {
 
 // share is a layer's budget for recall.
 type share struct {
-	m      *layerRun
+	m      *runningLayer
 	tokens int
 }
 

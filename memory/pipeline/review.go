@@ -14,12 +14,12 @@ type review struct {
 
 // ReviewsCalls reports whether tool calls must be held back until ReviewCall has judged them.
 func (r *review) ReviewsCalls() bool {
-	return r.any(func(m *layerRun) bool { return m.reviewCall != nil })
+	return r.any(func(m *runningLayer) bool { return m.reviewCall != nil })
 }
 
 // HoldsResponse reports whether answers must be held back until ReviewResponse has judged them.
 func (r *review) HoldsResponse() bool {
-	return r.any(func(m *layerRun) bool { return m.reviewAll != nil && !m.async })
+	return r.any(func(m *runningLayer) bool { return m.reviewAll != nil && !m.async })
 }
 
 // ReviewCall asks the reviewers of tool calls, in slot order, until one denies. The strongest decision counts. A
@@ -41,7 +41,7 @@ func (r *review) ReviewCall(ctx context.Context, c layer.ToolCall) layer.Verdict
 }
 
 // judge returns a reviewer's verdict, not ok if it fails.
-func judge(ctx context.Context, m *layerRun, hook string, ask func(context.Context, layer.State) (layer.Verdict, error)) (v layer.Verdict, ok bool) {
+func judge(ctx context.Context, m *runningLayer, hook string, ask func(context.Context, layer.State) (layer.Verdict, error)) (v layer.Verdict, ok bool) {
 	v, err := update(ctx, m, hook, func(ctx context.Context, s layer.State) (layer.Verdict, layer.State, error) {
 		v, err := ask(ctx, s)
 		return v, unlessNil(v.State, s), err

@@ -69,7 +69,7 @@ type step[T any] func(ctx context.Context, s layer.State) (T, layer.State, error
 
 // update calls a hook and keeps the returned state. If a concurrent call within the request or the execution changed the state
 // meanwhile, the hook is called again.
-func update[T any](ctx context.Context, m *layerRun, hook string, fn step[T]) (T, error) {
+func update[T any](ctx context.Context, m *runningLayer, hook string, fn step[T]) (T, error) {
 	type result struct {
 		out  T
 		next layer.State

@@ -81,7 +81,7 @@ func (r *toolbox) Definitions(d wire.Dialect) [][]byte {
 }
 
 // find returns the tool with a name in any form, and its layer; nil if the name is the client's, or the layer is off.
-func (r *toolbox) find(name string) (*tool, *layerRun) {
+func (r *toolbox) find(name string) (*tool, *runningLayer) {
 	if len(r.p.tools) == 0 {
 		return nil, nil
 	}

@@ -16,7 +16,7 @@ type layerSet struct {
 	p      *Pipeline
 	tenant string
 	turn   layer.Turn
-	layers []*layerRun
+	layers []*runningLayer
 
 	completed atomic.Pointer[layer.Result] // how the work of the session ended, by a tool
 
@@ -27,8 +27,8 @@ type layerSet struct {
 func (r *layerSet) Empty() bool { return len(r.layers) == 0 }
 
 // any reports whether an enabled layer satisfies the condition.
-func (r *layerSet) any(is func(*layerRun) bool) bool {
-	return slices.ContainsFunc(r.layers, func(m *layerRun) bool { return !m.off && is(m) })
+func (r *layerSet) any(is func(*runningLayer) bool) bool {
+	return slices.ContainsFunc(r.layers, func(m *runningLayer) bool { return !m.off && is(m) })
 }
 
 func (r *layerSet) executionKey(u *unit) executionKey {
@@ -36,9 +36,9 @@ func (r *layerSet) executionKey(u *unit) executionKey {
 }
 
 // add makes the run of a layer.
-func (r *layerSet) add(u *unit, states map[Cell]layer.State, cred Credential) *layerRun {
+func (r *layerSet) add(u *unit, states map[Cell]layer.State, cred Credential) *runningLayer {
 	turn := r.turn
-	m := &layerRun{unit: u, of: r, turn: &turn, cell: u.cell(&turn), held: new(held), report: Report{ID: u.ID, Name: u.Name}}
+	m := &runningLayer{unit: u, of: r, turn: &turn, cell: u.cell(&turn), held: new(held), report: Report{ID: u.ID, Name: u.Name}}
 	turn.Note, turn.Layer = m.addNote, u.ID
 	if u.Model != nil {
 		turn.Ask = remembering{u.Model(cred)}
@@ -53,8 +53,8 @@ func (r *layerSet) add(u *unit, states map[Cell]layer.State, cred Credential) *l
 	return m
 }
 
-// layerRun is a layer within a run.
-type layerRun struct {
+// runningLayer is a layer within a run.
+type runningLayer struct {
 	*unit
 	of   *layerSet
 	turn *layer.Turn
@@ -79,7 +79,7 @@ type layerRun struct {
 
 // quiet reports whether the layer's recall can be skipped (layer.Quieter). If Quiet panics, recall runs: its panics are
 // handled.
-func (m *layerRun) quiet(turn *layer.Turn) (quiet bool) {
+func (m *runningLayer) quiet(turn *layer.Turn) (quiet bool) {
 	if m.quieter == nil {
 		return false
 	}
@@ -97,7 +97,7 @@ func (m *layerRun) quiet(turn *layer.Turn) (quiet bool) {
 }
 
 // initState runs init on the state that the run begins with. A layer whose init fails is off for the run.
-func (m *layerRun) initState(ctx context.Context) error {
+func (m *runningLayer) initState(ctx context.Context) error {
 	if m.init == nil {
 		return nil
 	}
@@ -120,7 +120,7 @@ func (m *layerRun) initState(ctx context.Context) error {
 }
 
 // note adds a call to the layer's report, logs its failure, and tells the observer. stack is that of a panic.
-func (m *layerRun) note(ctx context.Context, e Event, stack []byte) {
+func (m *runningLayer) note(ctx context.Context, e Event, stack []byte) {
 	if e.Layer = m.ID; e.Class != ClassNone {
 		m.of.p.o.complain(ctx, e, stack)
 	}
@@ -136,7 +136,7 @@ func (m *layerRun) note(ctx context.Context, e Event, stack []byte) {
 }
 
 // addNote records a named value of the turn, if a record can contain it.
-func (m *layerRun) addNote(name string, value any) {
+func (m *runningLayer) addNote(name string, value any) {
 	switch v := value.(type) {
 	case string:
 		if len(v) > longestNote {
@@ -162,7 +162,7 @@ func (m *layerRun) addNote(name string, value any) {
 }
 
 // keep sets the state to next, and records the step for replay.
-func (m *layerRun) keep(version uint64, next layer.State, how replay) bool {
+func (m *runningLayer) keep(version uint64, next layer.State, how replay) bool {
 	if len(next) == 0 {
 		next = nil
 	}
@@ -180,7 +180,7 @@ func (m *layerRun) keep(version uint64, next layer.State, how replay) bool {
 }
 
 // checked returns a recalled block, if it keeps the limits.
-func (m *layerRun) checked(rec layer.Recalled, limit int) (view.Block, error) {
+func (m *runningLayer) checked(rec layer.Recalled, limit int) (view.Block, error) {
 	const (
 		refusedAt    = 4  // times the budget
 		bytesOfToken = 32 // at most, in text that people write
@@ -215,7 +215,7 @@ func (m *layerRun) checked(rec layer.Recalled, limit int) (view.Block, error) {
 }
 
 // lenient runs a hook that returns only a state. The state is kept even with an error.
-func (m *layerRun) lenient(ctx context.Context, hook string, fn func(context.Context, layer.State) (layer.State, error)) {
+func (m *runningLayer) lenient(ctx context.Context, hook string, fn func(context.Context, layer.State) (layer.State, error)) {
 	var mu sync.Mutex // a call that was given up may still be running when this has returned
 	var fault error
 	m.each(ctx, hook, func(ctx context.Context, s layer.State) (layer.State, error) {
@@ -236,7 +236,7 @@ func (m *layerRun) lenient(ctx context.Context, hook string, fn func(context.Con
 }
 
 // each runs a hook that returns only a state. call has logged, traced and reported failures.
-func (m *layerRun) each(ctx context.Context, hook string, fn func(context.Context, layer.State) (layer.State, error)) {
+func (m *runningLayer) each(ctx context.Context, hook string, fn func(context.Context, layer.State) (layer.State, error)) {
 	_, _ = update(ctx, m, hook, func(ctx context.Context, s layer.State) (struct{}, layer.State, error) {
 		next, err := fn(ctx, s)
 		return struct{}{}, next, err
