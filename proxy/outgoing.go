@@ -138,16 +138,15 @@ func (o *outgoing) modelName() string {
 }
 
 // addCacheHints adds prompt_cache_key and cache breakpoints to the body of a session's request, where the provider is
-// configured to get them. Both are off by default; nothing else changes a body outside of its items and tools. A client that sets
-// breakpoints itself gets one for what layers say in any case.
+// configured to get them. Both are off by default; nothing else changes a body outside of its items and tools.
 func (o *outgoing) addCacheHints(body []byte) []byte {
 	up := o.provider.API()
-	if o.req.turn == nil || o.req.turn.unkept {
+	if o.req.turn == nil || o.req.turn.unkept || !up.PromptCacheKey && !up.CacheControl {
 		return body
 	}
-	if o.req.dialect.Rules().Breakpoints && (up.CacheControl || breakpoint.In(body) && !wire.SameBytes(body, o.req.body.plain)) {
+	if up.CacheControl && o.req.dialect.Rules().Breakpoints {
 		if r := o.reparse(body); r != nil {
-			body = breakpoint.Cache(r, up.CacheControl, o.shown...)
+			body = breakpoint.Cache(r, o.shown...)
 		}
 	}
 	if up.PromptCacheKey {

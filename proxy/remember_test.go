@@ -680,7 +680,7 @@ func TestSecondViewCannotBeEncoded(t *testing.T) {
 	resp := ask(t, r, body)
 	_ = bodyText(t, resp)
 	sent := u.sent()
-	if want := string(breakpoint.Cache(asCame, true)); len(sent) != 2 || sent[1] != want {
+	if want := string(breakpoint.Cache(asCame)); len(sent) != 2 || sent[1] != want {
 		t.Errorf("sent %q, want at last %q", sent, want)
 	}
 	if got := resp.Header.Get("X-Memory"); !strings.HasPrefix(got, "degraded;items=3;sent=3;") {

@@ -20,22 +20,18 @@ const (
 	breakpoint = `,"` + memberName + `":{"type":"ephemeral"}`
 )
 
-// In reports whether a body may have breakpoints.
-func In(body []byte) bool { return bytes.Contains(body, []byte(memberName)) }
-
 // Cache returns the body of a request with breakpoints, at most four, as providers take. It is Body itself in Responses, which has
 // none, and where there is nothing to mark: a compressed body then stays as it came.
 //
 // Where the client has set breakpoints, they stay, and one is added before what layers say behind a user message, like the
 // client's next one: that text goes on to the next user message, and the client's breakpoints move with the end of the conversation, so
-// that none of them may be near enough to find the cache of what was before. Otherwise the breakpoints are those of places, if
-// unmarked is true.
+// that none of them may be near enough to find the cache of what was before. Otherwise the breakpoints are those of places.
 //
 // A breakpoint needs a text part. So that an item is the same in every request wherever the breakpoints are, the content
 // of every system, developer, user and tool message that is a string becomes a list of one text part; white space alone
 // does not, since no provider takes a part of it. In requests with breakpoints of the client, its items stay as they are but for that
 // one. All other bytes stay. The result depends on Body alone, and on told: the indices of items that layers say in the user's role.
-func Cache(r *wire.Request, unmarked bool, told ...int) []byte {
+func Cache(r *wire.Request, told ...int) []byte {
 	if !r.Dialect.Rules().Breakpoints {
 		return r.Body
 	}
@@ -47,7 +43,7 @@ func Cache(r *wire.Request, unmarked bool, told ...int) []byte {
 
 	marks := marksOf(r)
 	if len(marks) == 0 {
-		if !unmarked || !slices.Contains(f.takes, true) {
+		if !slices.Contains(f.takes, true) {
 			return r.Body
 		}
 		at := f.places()
@@ -88,7 +84,7 @@ type mark struct {
 
 // marksOf returns the breakpoints of a request: of the whole body, on tools, and on items and their parts.
 func marksOf(r *wire.Request) (marks []mark) {
-	if !In(r.Body) {
+	if !bytes.Contains(r.Body, []byte(memberName)) {
 		return nil
 	}
 	add := func(item int, object []byte) {
