@@ -74,9 +74,14 @@ func WithoutMember(body []byte, name string) []byte {
 	if at < 0 {
 		return body
 	}
-	return slices.Concat(body[:at], Edit(body[at:], func(_ int, p Child) ([]byte, bool) {
-		return body[at:][p.Start:p.End], string(p.Name) != name
-	}))
+	return slices.Concat(body[:at], WithoutMembers(body[at:], name))
+}
+
+// WithoutMembers rewrites an object without some members. All other bytes stay. Any other value is returned unchanged.
+func WithoutMembers(raw []byte, names ...string) []byte {
+	return Edit(raw, func(_ int, p Child) ([]byte, bool) {
+		return raw[p.Start:p.End], !slices.Contains(names, string(p.Name))
+	})
 }
 
 // cutComma splits the bytes between two parts at their comma.

@@ -496,21 +496,13 @@ func (it Item) WithoutMarks() Item {
 	if !found(`"cache_control"`) && !found(`"prefix"`) && !found(`"partial"`) {
 		return it
 	}
-	without := func(raw []byte, names ...string) []byte {
-		if raw[0] != '{' {
-			return raw
-		}
-		return Edit(raw, func(_ int, p Child) ([]byte, bool) {
-			return raw[p.Start:p.End], !slices.Contains(names, string(p.Name))
-		})
-	}
 	raw := EditMember(it.Raw, "content", func(content []byte) []byte {
 		if content[0] != '[' {
 			return content
 		}
-		return Edit(content, func(_ int, part Child) ([]byte, bool) { return without(part.Value, "cache_control"), true })
+		return Edit(content, func(_ int, part Child) ([]byte, bool) { return WithoutMembers(part.Value, "cache_control"), true })
 	})
-	return it.Rewritten(without(raw, "cache_control", "prefix", "partial"))
+	return it.Rewritten(WithoutMembers(raw, "cache_control", "prefix", "partial"))
 }
 
 // WithoutThoughts returns an answer without the thoughts that a server without a reasoning parser has left at the beginning of its
@@ -538,9 +530,7 @@ func (it Item) WithoutReasoning() Item {
 	if it.Kind != Message || it.Role != Assistant || !bytes.Contains(it.Raw, []byte(`"reasoning`)) || it.HasCalls() {
 		return it
 	}
-	return it.Rewritten(Edit(it.Raw, func(_ int, p Child) ([]byte, bool) {
-		return it.Raw[p.Start:p.End], string(p.Name) != "reasoning_content" && string(p.Name) != "reasoning"
-	}))
+	return it.Rewritten(WithoutMembers(it.Raw, "reasoning_content", "reasoning"))
 }
 
 // Convert returns the item in dialect d: as it is if it has that dialect already. A Chat assistant message with calls
@@ -762,9 +752,7 @@ func (it Item) DrawnInWords() Item {
 	if it.Role != Assistant || !HasChildren(Member(it.Raw, "images")) {
 		return it
 	}
-	return it.Rewritten(Edit(it.Raw, func(_ int, p Child) ([]byte, bool) {
-		return it.Raw[p.Start:p.End], string(p.Name) != "images"
-	})).WithText(inWords("image"))
+	return it.Rewritten(WithoutMembers(it.Raw, "images")).WithText(inWords("image"))
 }
 
 // inWords returns the text that replaces a content part of a type, "" for a type that is not a medium.

@@ -95,15 +95,10 @@ func TestWithoutDocuments(t *testing.T) {
 	}
 }
 
-// TestWithoutReasoning: only an answer without calls goes without the thoughts beside its text.
-func TestWithoutReasoning(t *testing.T) {
-	for raw, want := range map[string]string{
-		`{"role":"assistant","reasoning_content":"hm","content":"Yes.","x":1.0}`:                                       `{"role":"assistant","content":"Yes.","x":1.0}`,
-		`{"role":"assistant","content":"Yes.","reasoning":"hm"}`:                                                       `{"role":"assistant","content":"Yes."}`,
-		`{"role":"assistant","content":"Yes.","reasoning_details":[{"signature":"s"}]}`:                                "",
-		`{"role":"assistant","reasoning_content":"hm","content":"","tool_calls":[{"id":"c","function":{"name":"f"}}]}`: "",
-		`{"role":"user","content":"Hi","reasoning":"hm"}`:                                                              "",
-	} {
+// wantItems checks what a function makes of items of Chat; "" is the item itself.
+func wantItems(t *testing.T, f func(wire.Item) wire.Item, items map[string]string) {
+	t.Helper()
+	for raw, want := range items {
 		it, err := wire.ParseItem(dialects.Chat, []byte(raw))
 		if err != nil {
 			t.Fatal(err)
@@ -111,10 +106,22 @@ func TestWithoutReasoning(t *testing.T) {
 		if want == "" {
 			want = raw
 		}
-		if got := string(it.WithoutReasoning().Raw); got != want {
+		if got := string(f(it).Raw); got != want {
 			t.Errorf("%s became %s", raw, got)
 		}
 	}
+}
+
+// TestWithoutReasoning: only an answer without calls goes without the thoughts beside its text.
+func TestWithoutReasoning(t *testing.T) {
+	t.Parallel()
+	wantItems(t, wire.Item.WithoutReasoning, map[string]string{
+		`{"role":"assistant","reasoning_content":"hm","content":"Yes.","x":1.0}`:                                       `{"role":"assistant","content":"Yes.","x":1.0}`,
+		`{"role":"assistant","content":"Yes.","reasoning":"hm"}`:                                                       `{"role":"assistant","content":"Yes."}`,
+		`{"role":"assistant","content":"Yes.","reasoning_details":[{"signature":"s"}]}`:                                "",
+		`{"role":"assistant","reasoning_content":"hm","content":"","tool_calls":[{"id":"c","function":{"name":"f"}}]}`: "",
+		`{"role":"user","content":"Hi","reasoning":"hm"}`:                                                              "",
+	})
 }
 
 // TestWithoutThoughts: local servers without a reasoning parser leave thoughts in the answer.
@@ -137,7 +144,7 @@ func TestWithoutThoughts(t *testing.T) {
 // TestItemWithoutThoughts: an answer that is done goes on without its thoughts, however the server has written them.
 func TestItemWithoutThoughts(t *testing.T) {
 	t.Parallel()
-	for raw, want := range map[string]string{
+	wantItems(t, wire.Item.WithoutThoughts, map[string]string{
 		`{"role":"assistant","content":"<think>\nhm\n</think>\n\nYes.","x":1.0}`:                               `{"role":"assistant","content":"Yes.","x":1.0}`,
 		`{"role":"assistant","content":"\u003cthink\u003ehm\u003c/think\u003eYes \u003e no."}`:                 `{"role":"assistant","content":"Yes > no."}`,
 		`{"role":"assistant","content":"<think>\nhm"}`:                                                         `{"role":"assistant","content":""}`,
@@ -145,16 +152,5 @@ func TestItemWithoutThoughts(t *testing.T) {
 		`{"role":"assistant","content":"<think>hm</think>","tool_calls":[{"id":"c","function":{"name":"f"}}]}`: "",
 		`{"role":"assistant","content":[{"type":"text","text":"<think>hm</think>"}]}`:                          "",
 		`{"role":"user","content":"<think>hm</think>What does this tag mean?"}`:                                "",
-	} {
-		it, err := wire.ParseItem(dialects.Chat, []byte(raw))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if want == "" {
-			want = raw
-		}
-		if got := string(it.WithoutThoughts().Raw); got != want {
-			t.Errorf("%s became %s", raw, got)
-		}
-	}
+	})
 }

@@ -18,10 +18,7 @@ func (converter) ReadPart(raw []byte) (wire.ContentPart, bool) {
 		}
 		return wire.ContentPart{Kind: wire.PartImage, Value: url, Detail: wire.Member(raw, "detail")}, true
 	case "input_file":
-		file := wire.Edit(raw, func(_ int, p wire.Child) ([]byte, bool) {
-			return raw[p.Start:p.End], string(p.Name) != "type"
-		})
-		return wire.ContentPart{Kind: wire.PartFile, Value: file}, true
+		return wire.ContentPart{Kind: wire.PartFile, Value: wire.WithoutMembers(raw, "type")}, true
 	}
 	return wire.ContentPart{}, false
 }

@@ -37,9 +37,7 @@ func withoutCreators(output []byte) []byte {
 		return output
 	}
 	return wire.Edit(output, func(_ int, e wire.Child) ([]byte, bool) {
-		return wire.Edit(e.Value, func(_ int, p wire.Child) ([]byte, bool) {
-			return e.Value[p.Start:p.End], string(p.Name) != "created_by"
-		}), true
+		return wire.WithoutMembers(e.Value, "created_by"), true
 	})
 }
 
