@@ -55,7 +55,7 @@ func Cache(r *wire.Request, told ...int) []byte {
 		})
 	}
 
-	at := f.unchanged()
+	at := f.unchanged(f.round())
 	next := slices.IndexFunc(marks, func(m mark) bool { return m.item >= at })
 	if len(marks) >= mostBreakpoints || at < 0 || !f.takes[at] || next < 0 || marks[next].item == at {
 		return r.Body

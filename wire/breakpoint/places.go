@@ -28,10 +28,10 @@ func (f *finder) places() []int {
 	told := fresh > round+1
 	if told && fresh == len(f.items) {
 		// These instructions may stay or not: if they do, the next request reads them from the cache, too.
-		return append(at, f.unchanged(), f.said(round), f.any(fresh-1))
+		return append(at, f.unchanged(round, fresh), f.said(round), f.any(fresh-1))
 	}
 	if told {
-		at = append(at, f.unchanged())
+		at = append(at, f.unchanged(round, fresh))
 	}
 	end := f.said(len(f.items) - 1)
 	return append(at, f.any(f.last(end, f.isAssistant)), end)
@@ -47,9 +47,8 @@ func (f *finder) round() (began, fresh int) {
 }
 
 // unchanged returns the last item that stays where it is when the instructions behind a user message go on to the next one: that
-// message, or the one of the round before, which had them until this request. -1 is none.
-func (f *finder) unchanged() int {
-	round, fresh := f.round()
+// message, or the one of the round before, which had them until this request. -1 is none. Its arguments are those of round.
+func (f *finder) unchanged(round, fresh int) int {
 	switch {
 	case fresh == round+1:
 		return -1
