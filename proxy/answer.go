@@ -139,11 +139,11 @@ func (a *answer) commit(r wire.Reply, aborted memory.Aborted) {
 		defer a.req.s.commits.wait(r)()
 	}
 
-	a.req.trace.brokenOff = aborted
-	if !a.steered {
-		a.req.trace.answered(a.attempt, a.attempt.status, &r)
-	} else if aborted != memory.NotAborted {
-		a.req.trace.answered(a.attempt, a.attempt.status, &wire.Reply{}) // r has all rounds, and those before are counted
+	switch {
+	case !a.steered:
+		a.req.trace.answeredUntil(a.attempt, a.attempt.status, &r, aborted)
+	case aborted != memory.NotAborted: // r has all rounds, and those before are counted
+		a.req.trace.answeredUntil(a.attempt, a.attempt.status, &wire.Reply{}, aborted)
 	}
 	out, turn := &a.attempt.out, a.req.turn
 	if len(r.Error) > 0 && turn != nil {

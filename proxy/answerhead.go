@@ -73,7 +73,7 @@ func bodyAfter(ctx *fasthttp.RequestCtx) int {
 // noteEncoding reports, in X-Memory and the log, an answer that is not stored since its Content-Encoding is unknown.
 func (a *answer) noteEncoding() {
 	turn := a.req.turn
-	kept := a.req.late.turn != nil || turn != nil && !turn.unkept && !turn.steering.Judges()
+	kept := a.req.late.turn != nil || turn.kept() && !turn.steering.Judges()
 	if kept && a.attempt.status < fasthttp.StatusMultipleChoices && !decodable(a.head.ContentEncoding()) {
 		a.notStored("the Content-Encoding of the answer is unknown")
 	}
@@ -96,7 +96,7 @@ func (a *answer) noteNoPath() {
 // upstream's, which may be a Remora, too; Server-Timing is added beside upstream's.
 func (a *answer) report() bool {
 	h, turn := a.head, a.req.turn
-	kept := turn != nil && !turn.unkept
+	kept := turn.kept()
 	if !kept && a.req.status == "" {
 		return false
 	}
@@ -157,7 +157,7 @@ func (a *answer) openErrorToPages() {
 // several rounds, that is their number and the tokens of all of them: the usage in its body has only the input of the last one. A
 // stream's headers were sent before.
 func (a *answer) reportWhole() {
-	if a.req.turn == nil || a.req.turn.unkept || a.modelCalls < 2 && a.req.reason == "" {
+	if !a.req.turn.kept() || a.modelCalls < 2 && a.req.reason == "" {
 		return
 	}
 	report := a.appendMemory(nil, &a.req.turn.summary)

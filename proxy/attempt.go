@@ -304,7 +304,7 @@ func (a *attempt) isPortable() bool {
 	if retry.Portable(method, target, body) {
 		return true
 	}
-	if a.req.turn == nil || a.req.turn.unkept {
+	if !a.req.turn.kept() {
 		return false
 	}
 	sent, _, err := a.out.bodyOf(view.Shape{Portable: true})

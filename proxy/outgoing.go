@@ -141,7 +141,7 @@ func (o *outgoing) modelName() string {
 // configured to get them. Both are off by default; nothing else changes a body outside of its items and tools.
 func (o *outgoing) addCacheHints(body []byte) []byte {
 	up := o.provider.API()
-	if o.req.turn == nil || o.req.turn.unkept || !up.PromptCacheKey && !up.CacheControl {
+	if !o.req.turn.kept() || !up.PromptCacheKey && !up.CacheControl {
 		return body
 	}
 	if up.CacheControl && o.req.dialect.Rules().Breakpoints {

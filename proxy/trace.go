@@ -19,8 +19,7 @@ import (
 type trace struct {
 	telemetry *telemetry.Telemetry // nil for none
 	telemetry.Call
-	spent     struct{ memory, upstream time.Duration }
-	brokenOff memory.Aborted // the answer that ends the call of upstream
+	spent struct{ memory, upstream time.Duration }
 }
 
 // requestBegan opens the request's span.
@@ -35,7 +34,7 @@ func (t *trace) requestBegan(r *request) {
 func (t *trace) turnBegan(r *request) {
 	began := r.turn
 	noted := telemetry.Turn{Status: r.status, Session: r.head.id.session}
-	if began != nil && !began.unkept {
+	if began.kept() {
 		s := &began.summary
 		noted = telemetry.Turn{
 			Status: s.Status.String(), Session: r.head.id.session, ID: began.id, Items: s.Items, Sent: s.Sent, Windowed: s.Windowed,
@@ -66,6 +65,11 @@ func (t *trace) sending(a *attempt) {
 
 // answered closes the span of a call of upstream, with what its answer says.
 func (t *trace) answered(a *attempt, status int, r *wire.Reply) {
+	t.answeredUntil(a, status, r, memory.NotAborted)
+}
+
+// answeredUntil is answered for an answer that was maybe broken off.
+func (t *trace) answeredUntil(a *attempt, status int, r *wire.Reply, aborted memory.Aborted) {
 	if t.telemetry == nil {
 		return
 	}
@@ -78,7 +82,7 @@ func (t *trace) answered(a *attempt, status int, r *wire.Reply) {
 		t.Content(messagesOf(input), messagesOf(slices.Concat(r.Choices...)))
 	}
 	failure := ""
-	switch t.brokenOff {
+	switch aborted {
 	case memory.NotAborted:
 	case memory.AbortedByClient:
 		failure = "cancelled"

@@ -43,6 +43,9 @@ type turn struct {
 	}
 }
 
+// kept reports whether there is a turn that is stored.
+func (t *turn) kept() bool { return t != nil && !t.unkept }
+
 type beginTurn func(ctx context.Context, c memory.Call) (*turn, error)
 
 func adapt(m Memory) beginTurn {
