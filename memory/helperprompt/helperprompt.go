@@ -139,8 +139,10 @@ func OrdersSummary(text string) bool {
 	return orderedBy(text).name == "summary" && IsOrder(text)
 }
 
-// InstructSummary reports whether instructions order a summary of the conversation after them. They may be long.
-func InstructSummary(instructions string) bool { return orderedBy(instructions).name == "summary" }
+// InstructionsOrderSummary reports whether instructions order a summary of the conversation after them. They may be long.
+func InstructionsOrderSummary(instructions string) bool {
+	return orderedBy(instructions).name == "summary"
+}
 
 // IsOrder reports whether a message of the user's role asks for a title, a summary, and the like, of the conversation that it
 // ends: a program's order in the user's name, or a question that says nothing new.

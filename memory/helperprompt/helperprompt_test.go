@@ -65,14 +65,14 @@ func TestOrdersSummary(t *testing.T) {
 }
 
 // The instructions of agents that compact, and of a chat page.
-func TestInstructSummary(t *testing.T) {
+func TestInstructionsOrderSummary(t *testing.T) {
 	for text, want := range map[string]bool{
 		"You summarize agent sessions. You get a conversation, and produce a structured summary of it, with all files that were changed.":                  true,
 		"You are the part that summarizes internal chat history. When it grows too large, you are asked to distill it." + strings.Repeat(" Keep it.", 500): true,
 		"You are a support agent. Answer in the language of the conversation, in a friendly way.":                                                          false,
 		"You edit files.": false,
 	} {
-		if got := InstructSummary(text); got != want {
+		if got := InstructionsOrderSummary(text); got != want {
 			t.Errorf("%.60s: %v", text, got)
 		}
 	}

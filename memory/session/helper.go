@@ -54,13 +54,14 @@ func ordersSummary(req *wire.Request, in *incoming, h *head) bool {
 	if n == 0 {
 		return false
 	}
-	if last := in.items[n-1]; last.Kind != wire.Message || last.Role != wire.User {
+	switch last := in.items[n-1]; {
+	case last.Kind != wire.Message || last.Role != wire.User:
 		return false
-	} else if helperprompt.Mentions(last.Raw) && helperprompt.OrdersSummary(last.Text()) {
+	case helperprompt.Mentions(last.Raw) && helperprompt.OrdersSummary(last.Text()):
 		return true
 	}
 	return h.Answered && in.hasSystemPrompt && in.systemPrompt != h.SystemPrompt && in.anyMadeByModel(in.items) && !offersTools(req) &&
-		helperprompt.InstructSummary(systemText(req, in))
+		helperprompt.InstructionsOrderSummary(systemText(req, in))
 }
 
 // retitles returns the kind of a helper's request with its order in the instructions, followed by a known history without new

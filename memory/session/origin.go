@@ -83,7 +83,7 @@ func (a *adapter) adaptWith(made Origin, items []wire.Item, reach wire.Reach, me
 		if readable && !IsLookedUp(it) || it.IsImage() && it.Dialect != call.Request.Dialect {
 			reach = wire.Near // an image of another dialect becomes words, whoever made it
 		}
-		to, ok := it.WithoutThoughts().AsInput(func(sound wire.Audio) bool {
+		to, ok := sentBack(it, func(sound wire.Audio) bool {
 			here := it.Dialect == call.Request.Dialect && made.Provider != "" && made.Provider == call.Provider
 			return here && sound.Expires > a.started.Add(audioSpare).Unix()
 		})
@@ -93,7 +93,7 @@ func (a *adapter) adaptWith(made Origin, items []wire.Item, reach wire.Reach, me
 		if !ok {
 			continue
 		}
-		to = mend(i, to.WithoutMarks())
+		to = mend(i, to)
 		out[i] = &to
 		if !wire.SameBytes(to.Raw, it.Raw) {
 			if a.changed == nil {
@@ -103,6 +103,13 @@ func (a *adapter) adaptWith(made Origin, items []wire.Item, reach wire.Reach, me
 		}
 	}
 	return out
+}
+
+// sentBack returns an item as the upstream that made it accepts it in a later request, and false if nothing remains. kept is that of
+// wire.Item.AsInput.
+func sentBack(it wire.Item, kept func(wire.Audio) bool) (wire.Item, bool) {
+	it, ok := it.WithoutThoughts().AsInput(kept)
+	return it.WithoutMarks(), ok
 }
 
 // audioSpare is how much longer upstream must store the audio of an answer that a request refers to.

@@ -261,11 +261,11 @@ func (p *picker) has(i int) (bool, error) {
 }
 
 // asSent returns an item of the transcript in the form that the proxy sends back to the provider and model that made it (see
-// adapter.adaptWith). It is at index i of read.
+// adapter.adaptLine). It is at index i of read.
 func (p *picker) asSent(it wire.Item, i int) (wire.Item, error) {
 	hidden := p.read[i].Flags&flagHidden != 0
-	if input, ok := it.WithoutThoughts().AsInput(func(wire.Audio) bool { return true }); ok {
-		it = input.WithoutMarks()
+	if back, ok := sentBack(it, func(wire.Audio) bool { return true }); ok {
+		it = back
 	}
 	for i++; !hidden; i++ {
 		switch ok, err := p.has(i); {

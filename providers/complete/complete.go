@@ -63,10 +63,13 @@ type Options struct {
 	Model string `mapstructure:"model"`
 	// Dimensions is how many numbers of an embedding the model is asked for; 0 is all that it has.
 	Dimensions int `mapstructure:"-"`
-	// Observe is called before each request, with "chat" or "embeddings"; what it returns is called after it. The status is 0
-	// where no answer came. Observe may be nil.
-	Observe func(ctx context.Context, operation string) func(status int, u wire.Usage, err error) `mapstructure:"-"`
+	// Observe may be nil.
+	Observe Observe `mapstructure:"-"`
 }
+
+// Observe is called before each request, with "chat" or "embeddings"; what it returns is called after it. The status is 0 where no
+// answer came.
+type Observe func(ctx context.Context, operation string) func(status int, u wire.Usage, err error)
 
 // The operations of requests, as OpenTelemetry names them.
 const (
@@ -81,7 +84,7 @@ type Source struct {
 	model    string
 	// dimensions and observe are as in Options.
 	dimensions int
-	observe    func(ctx context.Context, operation string) func(status int, u wire.Usage, err error)
+	observe    Observe
 	// plain: the model has refused temperature or max_tokens, as reasoning models do.
 	plain atomic.Bool
 }
