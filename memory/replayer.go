@@ -125,8 +125,7 @@ func (r *replayer) replay(ctx context.Context, data [][]byte) (written []turnque
 		return []turnqueue.Record{first.at}, err
 	}
 
-	turns := r.together(first, data[1:])
-	r.awaitOthers(ctx, turns)
+	turns := r.awaitOthers(ctx, r.together(first, data[1:]))
 	var stores sync.WaitGroup
 	for _, t := range turns {
 		if t.superseded {
@@ -170,32 +169,28 @@ func (r *replayer) together(first *replayedTurn, data [][]byte) []*replayedTurn 
 	return turns
 }
 
-// awaitOthers waits for earlier turns of the same sessions that other processes hold: a turn that is not the next one would be stored
-// twice, first among those that wait (see turnWriter.park). Where that does not help, as with a process that cannot write its turns,
-// later turns do not wait.
-func (r *replayer) awaitOthers(ctx context.Context, turns []*replayedTurn) {
+// awaitOthers waits for earlier turns of the same sessions that other processes hold, and returns the turns to write, at least the
+// first one: a turn that is not the next one would be stored twice, first among those that wait (see turnWriter.park). It does not
+// wait for the turns after the first one, since another process may wait for that meanwhile. Where waiting does not help, as with a
+// process that cannot write its turns, later turns do not wait.
+func (r *replayer) awaitOthers(ctx context.Context, turns []*replayedTurn) []*replayedTurn {
 	wait := min(othersWait, r.patience)
-	if wait == 0 {
-		return
-	}
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	follow := slices.Clone(turns)
-	for {
-		follow = slices.DeleteFunc(follow, func(t *replayedTurn) bool {
-			return t.answer == nil || r.waited[t.at.Group] || !r.m.peers.MayHoldEarlier(ctx, t.at.Group, t.rec.Turn, true)
-		})
-		if len(follow) == 0 {
-			return
-		}
+	precedes := func(t *replayedTurn) bool {
+		return r.patience > 0 && t.answer != nil && !r.waited[t.at.Group] && r.m.peers.MayHoldEarlier(ctx, t.at.Group, t.rec.Turn, true)
+	}
+	for precedes(turns[0]) {
 		if !sleep(ctx, othersLook) {
-			break
+			r.patience -= wait
+			r.waited[turns[0].at.Group] = true
 		}
 	}
-	r.patience -= wait
-	for _, t := range follow {
-		r.waited[t.at.Group] = true
+	next := 1 + slices.IndexFunc(turns[1:], precedes)
+	if next == 0 {
+		return turns
 	}
+	return turns[:next]
 }
 
 // isReady reports whether a turn can be written now. If it was moved after the others, it returns neither true nor an error.
