@@ -39,7 +39,7 @@ const (
 	spoolRest = 2 * replicas.Beat
 	// othersWait is how long a turn waits in the spool while another process has to write an earlier one first, othersPatience how long
 	// turns do so in vain until the spool is empty, and othersLook how often the other is looked at.
-	othersWait     = 2 * time.Second
+	othersWait     = 4 * replicas.Beat // it may have noticed later that the store is back, and takes some beats to know the others
 	othersPatience = 2 * othersWait
 	othersLook     = 20 * time.Millisecond
 	// spoolMiBWait is the time that a replay may take per MiB of the record, which is written in portions, on top of ten times
@@ -169,28 +169,39 @@ func (r *replayer) together(first *replayedTurn, data [][]byte) []*replayedTurn 
 	return turns
 }
 
-// awaitOthers waits for earlier turns of the same sessions that other processes hold, and returns the turns to write, at least the
-// first one: a turn that is not the next one would be stored twice, first among those that wait (see turnWriter.park). It does not
-// wait for the turns after the first one, since another process may wait for that meanwhile. Where waiting does not help, as with a
-// process that cannot write its turns, later turns do not wait.
+// awaitOthers waits while another process holds a turn that belongs before the first one, and returns the turns to write: the first
+// one, and those after it up to one that has to wait itself. That one does not hold up the first, since another process may wait for
+// it meanwhile. Where waiting does not help, as with a process that cannot write its turns, the first turn is stored among those that
+// wait in their session (see turnWriter.park), and later turns wait there at once.
 func (r *replayer) awaitOthers(ctx context.Context, turns []*replayedTurn) []*replayedTurn {
-	wait := min(othersWait, r.patience)
-	ctx, cancel := context.WithTimeout(ctx, wait)
+	ctx, cancel := context.WithTimeout(ctx, othersWait+r.m.replayWait(0))
 	defer cancel()
-	precedes := func(t *replayedTurn) bool {
-		return r.patience > 0 && t.answer != nil && !r.waited[t.at.Group] && r.m.peers.MayHoldEarlier(ctx, t.at.Group, t.rec.Turn, true)
-	}
-	for precedes(turns[0]) {
-		if !sleep(ctx, othersLook) {
-			r.patience -= wait
-			r.waited[turns[0].at.Group] = true
+	wait := min(othersWait, r.patience)
+	patience, over := context.WithTimeout(ctx, wait)
+	defer over()
+
+	first := turns[0]
+	for {
+		err := r.m.peers.Look(ctx)
+		waits := func(t *replayedTurn) bool {
+			return t.answer != nil && (err != nil || r.m.peers.MayHoldEarlier(t.at.Group, t.rec.Turn))
 		}
-	}
-	next := 1 + slices.IndexFunc(turns[1:], precedes)
-	if next == 0 {
+		switch {
+		case !waits(first):
+		case r.waited[first.at.Group]:
+			first.writer.entry.Order.Waits = true
+		case sleep(patience, othersLook):
+			continue
+		default:
+			r.patience -= wait
+			r.waited[first.at.Group] = true
+			continue
+		}
+		if next := slices.IndexFunc(turns[1:], waits); next >= 0 {
+			return turns[:1+next]
+		}
 		return turns
 	}
-	return turns[:next]
 }
 
 // isReady reports whether a turn can be written now. If it was moved after the others, it returns neither true nor an error.

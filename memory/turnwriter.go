@@ -246,7 +246,7 @@ func (w *turnWriter) store(ctx context.Context, a *Answer) (parked bool, err err
 
 	before := w.entry.Gone()
 	o := &w.entry.Order
-	if a != nil && (o.Resumed || o.Partial || w.entry.Unread()) && w.m.peers.MayHoldEarlier(ctx, w.group, w.ID, o.Resumed) {
+	if a != nil && !o.Resumed && (o.Partial || w.entry.Unread()) && w.m.peers.MayHoldAny(ctx, w.group) {
 		o.Waits = true
 	}
 	err = w.commit(ctx, a)

@@ -381,23 +381,28 @@ func (p *Peers) areUnknown() bool {
 	return p.heartbeat.self != 0 && (!p.polled || p.newest[p.board] != p.listed[p.board] || len(p.others) > 0 && p.unsettled())
 }
 
-// MayHoldEarlier reports whether another process holds a turn of a session that belongs before one and is not stored: any, or, for
-// a late one, any that began before it.
-func (p *Peers) MayHoldEarlier(ctx context.Context, g cache.Group, turn string, late bool) bool {
-	ids := p.ids()
-	if len(ids) == 0 && !p.AreUnknown() {
-		return false
-	}
-	if _, err := p.read(ctx, ids); err != nil {
+// Look reads what the other processes hold, for MayHoldEarlier.
+func (p *Peers) Look(ctx context.Context) error {
+	_, err := p.read(ctx, p.ids())
+	return err
+}
+
+// MayHoldEarlier reports whether another process, when this one looked last, held a turn of a session that began before one and is
+// not stored.
+func (p *Peers) MayHoldEarlier(g cache.Group, turn string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.held(sessionKey(g)).Before(turn)
+}
+
+// MayHoldAny reports whether another process holds a turn of a session that is not stored.
+func (p *Peers) MayHoldAny(ctx context.Context, g cache.Group) bool {
+	if p.Look(ctx) != nil {
 		return true
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	h := p.held(sessionKey(g))
-	if late {
-		return h.Before(turn)
-	}
-	return h.some()
+	return p.held(sessionKey(g)).some()
 }
 
 // Holding is which turns of a session processes hold that are not stored.
@@ -437,7 +442,7 @@ func (p *Peers) held(key uint64) (h Holding) {
 
 // Holding reads the others' unstored turns of a session, and adds those of this process.
 func (p *Peers) Holding(ctx context.Context, g cache.Group) (h Holding, err error) {
-	if _, err := p.read(ctx, p.ids()); err != nil {
+	if err := p.Look(ctx); err != nil {
 		return h, err
 	}
 	p.mu.Lock()
