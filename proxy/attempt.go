@@ -81,7 +81,7 @@ func (a *attempt) send(head *providers.Head) error {
 // comes.
 func (a *attempt) goOn(head *providers.Head) error {
 	a.upstream.Close()
-	a.first = nil
+	a.first, a.refusal, a.tooLong = nil, nil, false
 	if a.req.ending.over() {
 		return providers.ErrAborted
 	}
@@ -110,9 +110,9 @@ func (a *attempt) stay(head *providers.Head, goesOn bool) error {
 }
 
 // try calls upstream until there is an answer for the client. If upstream refuses the shape of the request, a corrective try
-// follows, and a second one if that is refused for another fault. If a call fails and upstream cannot have served it, the plan decides
-// whether it is repeated, or made elsewhere.
-// With goesOn, the provider, the model and the shape stay.
+// follows, and in a first round a second one if that is refused for another fault. If a call fails and upstream cannot have served it,
+// the plan decides whether it is repeated, or made elsewhere. With goesOn, it is a later round: the provider, the model and layers' tools
+// stay.
 func (a *attempt) try(head *providers.Head, plan retry.Plan, goesOn bool) error {
 	defer func() { a.out.body = nil }() // it may be as large as the client's, and the answer may take long
 	var correcting *correction
@@ -120,16 +120,12 @@ func (a *attempt) try(head *providers.Head, plan retry.Plan, goesOn bool) error 
 		err := a.call(head)
 		switch {
 		case correcting != nil:
-			if further := correcting.further(a, head, err); further != nil {
-				correcting = further
-				continue
-			}
-			err = correcting.end(a, head, err)
-			correcting = nil
-		case err == nil && a.req.turn != nil && !goesOn:
-			if correcting, err = a.correct(head); correcting != nil {
-				continue
-			}
+			correcting, err = correcting.next(a, head, err)
+		case err == nil && a.req.turn != nil:
+			correcting, err = a.correct(head, goesOn)
+		}
+		if correcting != nil {
+			continue
 		}
 		if err == nil && head.Status() == fasthttp.StatusSwitchingProtocols {
 			err = fmt.Errorf("%w: it switches protocols unasked", providers.ErrMalformed)
@@ -153,6 +149,8 @@ func (a *attempt) try(head *providers.Head, plan retry.Plan, goesOn bool) error 
 		}
 		if !goesOn {
 			a.out.to(next)
+		} else if err := a.out.goOn(); err != nil {
+			return err
 		}
 	}
 }

@@ -60,6 +60,7 @@ type correction struct {
 
 	second []byte // the refusal of this try, once it was read
 	last   bool   // no third try follows
+	later  bool   // it is of a later round of an answer: the order of tries is left to first rounds
 }
 
 func newCorrection(was, is view.Shape, r *refusal, head *providers.Head) *correction {
@@ -69,8 +70,9 @@ func newCorrection(was, is view.Shape, r *refusal, head *providers.Head) *correc
 	return c
 }
 
-// correct prepares a try in another shape, if upstream may have refused the present one. It returns nil if there is none.
-func (a *attempt) correct(head *providers.Head) (*correction, error) {
+// correct prepares a try in another shape, if upstream may have refused the present one. It returns nil if there is none. Of a later
+// round, the client may have seen those before it, but nothing of this one.
+func (a *attempt) correct(head *providers.Head, later bool) (*correction, error) {
 	status := head.Status()
 	mayHelp := correctable(head) && (mayMeanRoles(status) || mayMeanItems(status) || status == fasthttp.StatusRequestEntityTooLarge || a.out.offersLayerTools())
 	busy := status == fasthttp.StatusTooManyRequests // OpenAI answers so, too, if a request alone exceeds the tokens of a minute
@@ -92,14 +94,17 @@ func (a *attempt) correct(head *providers.Head) (*correction, error) {
 		return nil, nil
 	}
 	a.out.body = nil // the next try has another
-	next, ok := a.out.nextShape(r, false)
+	next, ok := a.out.nextShape(r, later)
 	if !ok {
 		return nil, nil
 	}
 
 	c := newCorrection(a.out.shape, next, r, head)
+	c.last, c.later = later, later
 	a.corrected = true
-	a.status = status
+	if !later { // else the client has the first round's status
+		a.status = status
+	}
 	a.req.trace.answered(a, status, &wire.Reply{})
 
 	a.upstream.Close()
@@ -110,38 +115,12 @@ func (a *attempt) correct(head *providers.Head) (*correction, error) {
 	return c, nil
 }
 
-// correctRound is correct for a later round of an answer, whose refusal readRefusal has returned with err. The client may have
-// seen the rounds before it, but nothing of this one. Layers' tools stay, since the model has called one.
-func (a *attempt) correctRound(head *providers.Head, body []byte, err error) *correction {
-	if err != nil || a.corrected || !correctable(head) || body == nil || len(head.ContentEncoding()) > 0 {
-		return nil
+// next handles the result of a corrective try. It returns a second one, if that follows.
+func (c *correction) next(a *attempt, head *providers.Head, err error) (*correction, error) {
+	if further := c.further(a, head, err); further != nil {
+		return further, nil
 	}
-	r := newRefusal(head.Status(), body)
-	if r.aboutLength() {
-		return nil
-	}
-	next, ok := a.out.nextShape(r, true)
-	if !ok {
-		return nil
-	}
-	c := newCorrection(a.out.shape, next, r, head)
-	a.corrected, a.out.shape = true, next
-	a.req.trace.answered(a, head.Status(), &wire.Reply{})
-	return c
-}
-
-// endRound handles the result of a corrective try of a later round, as end does, and reports whether it has helped. The order of
-// tries is left to first rounds.
-func (c *correction) endRound(a *attempt, head *providers.Head) bool {
-	if head.Status() < fasthttp.StatusMultipleChoices {
-		a.out.learnShape(c)
-		return true
-	}
-	a.req.trace.answered(a, head.Status(), &wire.Reply{})
-	a.upstream.Close()
-	head.Copy(&c.head)
-	a.out.shape = c.was
-	return false
+	return nil, c.end(a, head, err)
 }
 
 // further prepares a second corrective try, if the first was refused for another fault, which the refusal names: servers name one at a
@@ -196,7 +175,7 @@ func (c *correction) end(a *attempt, head *providers.Head, err error) error {
 	} else {
 		a.req.trace.answered(a, head.Status(), &wire.Reply{})
 	}
-	if again := err == nil && correctable(head); again || c.refusal.isFailure() { // a failing server is not asked twice for each request
+	if again := err == nil && correctable(head); !c.later && (again || c.refusal.isFailure()) { // a failing server is not asked twice for each request
 		a.noteUnhelpful(c, again)
 	}
 	a.upstream.Close()

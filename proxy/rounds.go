@@ -32,25 +32,12 @@ func (r *rounds) goOn(stream bool, head *providers.Head) error {
 		return err
 	}
 	if head.Status() >= fasthttp.StatusMultipleChoices {
-		body, err := a.readRefusal()
-		tooLong := body != nil && a.out.learnLength(newRefusal(head.Status(), body))
-		busy := head.Status() == fasthttp.StatusTooManyRequests // as in attempt.correct
-		if tooLong && !busy && !a.corrected && a.req.turn.shaper.Shorten(a.out.lesson(aboutContext).tokens) {
-			a.corrected = true
-			a.req.trace.answered(a, head.Status(), &wire.Reply{})
-			return r.goOn(stream, head)
+		if !a.tooLong || !a.req.turn.shaper.Shorten(a.out.lesson(aboutContext).tokens) {
+			return r.refused(head, stream)
 		}
-
-		c := a.correctRound(head, body, err)
-		if c == nil {
-			return r.refused(head, stream, body, err)
-		}
-		if err := a.goOn(head); err != nil {
-			return err
-		}
-		if !c.endRound(a, head) {
-			return r.refused(head, stream, body, nil)
-		}
+		a.corrected = true
+		a.req.trace.answered(a, head.Status(), &wire.Reply{})
+		return r.goOn(stream, head)
 	}
 
 	encoding := head.ContentEncoding()
@@ -101,9 +88,8 @@ func (r *rounds) deny(reason string) *Error {
 var errRefused = errors.New("upstream refuses to go on")
 
 // refused handles a later round that upstream answers with an error. If the answer is not streamed, the client gets that
-// answer with its headers, such as rate limits; the body is nil for one that was not read. Of a stream the head was sent already,
-// so only the error event shows it.
-func (r *rounds) refused(head *providers.Head, stream bool, body []byte, err error) error {
+// answer with its headers, such as rate limits. Of a stream the head was sent already, so only the error event shows it.
+func (r *rounds) refused(head *providers.Head, stream bool) (err error) {
 	a := r.answer.attempt
 	if stream {
 		a.req.trace.answered(a, head.Status(), &wire.Reply{})
@@ -114,11 +100,12 @@ func (r *rounds) refused(head *providers.Head, stream bool, body []byte, err err
 	}
 
 	a.status = head.Status()
-	if err != nil {
-		return err
+	if a.refusal == nil {
+		if a.refusal, err = a.readRefusal(); err != nil {
+			return err
+		}
 	}
 	r.answer.answerWith(head)
-	a.refusal = body
 	return errRefused
 }
 
