@@ -21,10 +21,11 @@ type refusal struct {
 	status int
 	body   []byte
 	text   string // of the body, in lower case, as far as refusalLimit
+	later  bool   // it is of a later round of an answer
 }
 
 func newRefusal(status int, body []byte) *refusal {
-	return &refusal{status, body, strings.ToLower(string(body[:min(len(body), refusalLimit)]))}
+	return &refusal{status: status, body: body, text: strings.ToLower(string(body[:min(len(body), refusalLimit)]))}
 }
 
 // refusalLimit is the size in bytes up to which a refusal is read. After a longer one no other shape is tried.
@@ -187,11 +188,9 @@ func (r *refusal) aboutTemplate() bool {
 	return r.says("jinja", "chat template", "chat_template", "prompt template", "no user query found")
 }
 
-// asksFor reports whether the refusal speaks of roles and of tools. Then it holds for all requests to the model; a request that is
-// refused without such words may pass the next time by luck.
-func (r *refusal) asksFor() (roles, tools bool) {
-	template := r.aboutTemplate()
-	return template || r.form() != view.AsIs || r.says("role"), template || r.aboutTools() || r.listsRoles()
+// aboutRoles reports whether the refusal speaks of roles.
+func (r *refusal) aboutRoles() bool {
+	return r.aboutTemplate() || r.form() != view.AsIs || r.says("role")
 }
 
 // aboutThisRequest reports whether what helps this request says nothing about others: they have fewer tools, or their model writes
