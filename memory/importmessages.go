@@ -161,8 +161,8 @@ func (t *importedTurn) write(ctx context.Context, log *session.Log, s Scope, fir
 		a.Reply = wire.Reply{Choices: [][]wire.Item{items}, Complete: true}
 	}
 	for {
-		_, err := e.Commit(ctx, &a, session.Puts{})
-		if _, changed := errors.AsType[*session.Reread](err); !changed {
+		_, changed, err := e.Commit(ctx, &a, session.Puts{})
+		if changed == nil {
 			return err
 		}
 		if first { // a client has begun the session meanwhile

@@ -294,8 +294,9 @@ func (w *turnWriter) commit(ctx context.Context, a *Answer) error {
 		case w.entry.Order.Resumed:
 			p.Values = w.valuePuts()
 		}
-		done, err := w.entry.Commit(ctx, a, p)
-		if w.reread(err) {
+		done, changed, err := w.entry.Commit(ctx, a, p)
+		if changed != nil {
+			w.reread(changed)
 			if w.deleted, err = w.wasDeleted(ctx); err != nil { // and maybe begun again
 				return err
 			}
@@ -344,13 +345,11 @@ func (w *turnWriter) valuePuts() (values []cache.Put) {
 	return values
 }
 
-// reread reports whether a try failed since the session has changed, and keeps what it holds now for the states.
-func (w *turnWriter) reread(err error) bool {
-	now, ok := errors.AsType[*session.Reread](err)
-	if ok && w.states != nil {
-		w.states.changed = &now.Extra
+// reread keeps what a session that has changed holds now for the states.
+func (w *turnWriter) reread(now *session.Extra) {
+	if w.states != nil {
+		w.states.changed = now
 	}
-	return ok
 }
 
 // park stores the record of a turn that was answered before an earlier one of another process has ended, or the
@@ -368,9 +367,10 @@ func (w *turnWriter) park(ctx context.Context, a *Answer) (parked bool, err erro
 	// Once the record is stored: what is added before may be found empty, and forgotten. Also where there is no room for it: those
 	// that wait have to be written first.
 	defer w.m.parked.add(w.call.Scope)
-	parked, err = w.entry.Park(ctx, a, b)
-	for w.reread(err) {
-		parked, err = w.entry.Park(ctx, a, b)
+	parked, changed, err := w.entry.Park(ctx, a, b)
+	for changed != nil {
+		w.reread(changed)
+		parked, changed, err = w.entry.Park(ctx, a, b)
 	}
 	if errors.Is(err, session.ErrNoRoom) && w.m.spool.queue == nil {
 		parked, err = false, nil // there is nowhere else for it to wait

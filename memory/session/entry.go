@@ -236,37 +236,35 @@ func (e *Entry) LeavesPrevious() bool { return e.in.elsewhere }
 func (e *Entry) Gone() bool { return e.gone }
 
 // Commit writes the turn, and with its answer p, against the version that was read. If another turn was faster, or the session
-// was never read, it reads the session and returns a *Reread: call Commit again. A nil answer is pending: call Commit again
-// with it.
-func (e *Entry) Commit(ctx context.Context, a *Answer, p Puts) (Done, error) {
+// was never read, it reads the session and returns its present values: call Commit again, with Puts for these. A nil answer is
+// pending: call Commit again with it.
+func (e *Entry) Commit(ctx context.Context, a *Answer, p Puts) (done Done, changed *Extra, err error) {
 	if !e.loaded {
-		return Done{}, e.reload(ctx, a)
+		changed, err = e.reload(ctx, a)
+		return Done{}, changed, err
 	}
 	if err := e.lookUpStored(ctx, a); err != nil {
-		return Done{}, err
+		return Done{}, nil, err
 	}
 	release, err := e.log.large.Enter(ctx, e.call.Request, a)
 	if err != nil {
-		return Done{}, err
+		return Done{}, nil, err
 	}
 	defer release()
 	if a != nil && e.Order.mustWait() {
-		return Done{}, ErrEarlierOpen
+		return Done{}, nil, ErrEarlierOpen
 	}
 
 	c := newTurnCommit(e, a)
-	done, err := c.write(ctx, p)
-	switch {
-	case err == nil:
+	if done, err = c.write(ctx, p); err == nil {
 		e.written(c, done.Version, p)
-		return done, nil
-	case errors.Is(err, cache.ErrConflict):
-		e.log.recent.drop(e.stored.group)
-		return Done{}, e.reload(ctx, a)
-	default:
-		e.log.recent.drop(e.stored.group)
-		return Done{}, err
+		return done, nil, nil
 	}
+	e.log.recent.drop(e.stored.group)
+	if errors.Is(err, cache.ErrConflict) {
+		changed, err = e.reload(ctx, a)
+	}
+	return Done{}, changed, err
 }
 
 // Renew restarts the session's time to live while the answer of a turn is pending.
@@ -294,15 +292,15 @@ func (e *Entry) Renew(ctx context.Context) error {
 	return nil
 }
 
-// Park stores the record of an answered turn that waits for an earlier one. It returns false if the turn can be written. Its
-// error is a *Reread if another turn was faster: call Park again.
-func (e *Entry) Park(ctx context.Context, a *Answer, record []byte) (parked bool, err error) {
+// Park stores the record of an answered turn that waits for an earlier one. It returns false if the turn can be written. If another
+// turn was faster, it returns the session's present values: call Park again.
+func (e *Entry) Park(ctx context.Context, a *Answer, record []byte) (parked bool, changed *Extra, err error) {
 	if !e.Order.mustWait() {
-		return false, nil
+		return false, nil, nil
 	}
 	h := e.state.head.clone(0)
 	if !e.Order.park(h) {
-		return false, ErrNoRoom
+		return false, nil, ErrNoRoom
 	}
 	out := e.log.store.Commit(ctx, []cache.Batch{{
 		Group: e.stored.group, Expect: e.state.version, TTL: e.log.ttl, Listed: h.isEmpty(),
@@ -312,13 +310,13 @@ func (e *Entry) Park(ctx context.Context, a *Answer, record []byte) (parked bool
 	switch {
 	case out.Err == nil:
 		e.state.version, e.state.head = out.Version, h
-		return true, nil
+		return true, nil, nil
 	case errors.Is(out.Err, cache.ErrConflict):
-		err := e.reload(ctx, a)
-		e.Order.GoesAhead = err == nil // the turn is stored already: Commit finds it
-		return false, err
+		changed, err = e.reload(ctx, a)
+		e.Order.GoesAhead = changed == nil && err == nil // the turn is stored already: Commit finds it
+		return false, changed, err
 	default:
-		return false, out.Err
+		return false, nil, out.Err
 	}
 }
 

@@ -60,7 +60,7 @@ func TestExportWithoutItems(t *testing.T) {
 	e := l.enter(HistoryServer, "u:1")
 	e.Order.owner = 1
 	e.Order.Waits = true
-	if parked, err := e.Park(context.Background(), nil, []byte("{}")); !parked || err != nil {
+	if parked, _, err := e.Park(context.Background(), nil, []byte("{}")); !parked || err != nil {
 		t.Fatal(parked, err)
 	}
 	var lines []Line

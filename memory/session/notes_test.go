@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -120,8 +119,8 @@ func (l *lab) amend(e *Entry, h Hidden, words string) {
 // commit commits a turn until no other one is faster.
 func commit(e *Entry, a *Answer) error {
 	for {
-		_, err := e.Commit(context.Background(), a, Puts{})
-		if changed := new(Reread); !errors.As(err, &changed) {
+		_, changed, err := e.Commit(context.Background(), a, Puts{})
+		if changed == nil {
 			return err
 		}
 	}

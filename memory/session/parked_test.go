@@ -63,7 +63,7 @@ func TestStoredTurnIsNotParked(t *testing.T) {
 	l.commit(l.enter(HistoryServer, "u:2"), "a:2") // the same turn
 	e.Order.owner, e.Order.Waits = 1, true
 	a := &Answer{HTTPStatus: 200, Reply: wire.Reply{Choices: [][]wire.Item{sayAll(t, "a:2")}, Complete: true}}
-	if parked, err := e.Park(t.Context(), a, []byte("{}")); parked || err != nil {
+	if parked, _, err := e.Park(t.Context(), a, []byte("{}")); parked || err != nil {
 		t.Fatalf("parked: %v, %v", parked, err)
 	}
 	if err := commit(e, a); err != nil {

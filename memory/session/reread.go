@@ -7,12 +7,6 @@ import (
 	"remora/memory/turnrecord"
 )
 
-// Reread is the error of a commit that found a newer session and has read it again: retry the commit, with Puts for the present
-// session.
-type Reread struct{ Extra Extra }
-
-func (*Reread) Error() string { return "the session has changed, and was read again" }
-
 // journaled is a turn's input that was written before its answer.
 type journaled struct {
 	names          []string // of its values; none if it was not written
@@ -22,20 +16,20 @@ type journaled struct {
 	inConversation bool     // by its record, it belongs to the conversation
 }
 
-// reload reads the transcript again, finds the turn's place, and returns a *Reread. It returns no error if the turn is already
-// stored: an earlier attempt was written although its reply was lost, or its answer before its input.
-func (e *Entry) reload(ctx context.Context, a *Answer) error {
+// reload reads the transcript again, finds the turn's place, and returns the values that were read with it. It returns nil if the turn
+// is already stored: an earlier attempt was written although its reply was lost, or its answer before its input.
+func (e *Entry) reload(ctx context.Context, a *Answer) (*Extra, error) {
 	st, extra, err := e.stored.load(ctx, e.call.Request, e.id, e.want)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if st.turn != nil && (a == nil || !st.turn.Open) || a == nil && st.head.Pending.isParked(e.id) {
-		return nil
+		return nil, nil
 	}
 	e.gone = e.gone || e.loaded && e.state.version != 0 && st.version == 0
 	if st.turn != nil {
 		if err := e.restoreInput(ctx, st.turn); err != nil {
-			return err
+			return nil, err
 		}
 	} else {
 		e.journaled = journaled{} // it was written together with the record, and has gone with it
@@ -43,13 +37,13 @@ func (e *Entry) reload(ctx context.Context, a *Answer) error {
 	in := newIncoming(&e.call, &st, e.log.hashes)
 	p, err := e.findAgain(ctx, &st, in)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if !e.loaded {
 		e.unanswered = !st.head.Answered
 	}
 	if e.resent, err = e.findResent(ctx, in, a, &p); err != nil {
-		return err
+		return nil, err
 	}
 	e.setPlace(st, in, p)
 	e.values = extra.Values
@@ -58,12 +52,12 @@ func (e *Entry) reload(ctx context.Context, a *Answer) error {
 		e.Notes.hidden.restore(st.turn.Hidden, len(e.in.items))
 	}
 	if err := e.keepInput(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	if err := e.lookupKnown(ctx, a); err != nil {
-		return err
+		return nil, err
 	}
-	return &Reread{extra}
+	return &extra, nil
 }
 
 // restoreInput restores the written input from the turn's open record: another process may have written it, or an attempt
