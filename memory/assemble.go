@@ -2,7 +2,6 @@ package memory
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"remora/memory/pipeline"
@@ -49,13 +48,10 @@ func assemble(ctx context.Context, t *Turn) (err error) {
 		a.recall(ctx)
 	}
 	if a.c.Opaque {
-		t.View = slices.Concat(a.c.System, a.c.Items)
+		a.v = view.Whole(a.c.System, a.c.Items)
+		t.View = a.v.Items
 		view.ShortenResults(t.View, t.shape.ToolResult)
 		t.Summary.Items, t.Summary.Sent = len(t.View), len(t.View)
-		a.v = view.View{Items: t.View, Kept: make([]int, len(a.c.Items)), Pinned: -1}
-		for i := range a.v.Kept {
-			a.v.Kept[i] = i
-		}
 		a.entry.View.Chosen(&a.c, &a.v, t.shape.ToolResult)
 		a.show()
 		return nil

@@ -184,7 +184,28 @@ func (t *Turn) Record(s view.Shape, sent view.Sent) Summary {
 		}
 		t.describe(&shown)
 	}
+	t.showBlocks(t.messages.Blocks)
 	t.writer.entry.View.SentAs(s, sent.Repaired)
 	t.Summary.Repaired = t.repaired + sent.Repaired
 	return t.Summary
+}
+
+// RecordAsCame is Record for a request that is sent as it came, since its view cannot be encoded. The next Record replaces it.
+func (t *Turn) RecordAsCame() Summary {
+	items := len(t.call.Request.Items())
+	if !t.call.Unkept {
+		t.writer.mu.Lock()
+		defer t.writer.mu.Unlock()
+		t.showBlocks(nil)
+		t.writer.entry.View.SentAsCame()
+	}
+	return Summary{Status: StatusDegraded, Items: items, Sent: items, Side: t.Summary.Side}
+}
+
+// showBlocks tells the turn's record which blocks of layers are sent. The caller holds t.writer.mu.
+func (t *Turn) showBlocks(blocks []view.Block) {
+	t.writer.entry.Notes.Blocks = blocks
+	if t.layers != nil {
+		t.layers.blocks = blocks
+	}
 }

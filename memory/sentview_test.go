@@ -194,6 +194,53 @@ func TestViewWithoutMediaIsShown(t *testing.T) {
 	}
 }
 
+// TestRecordShowsRequestThatWentAsItCame: a view that cannot be encoded is not shown as sent, neither stored history nor a layer's block,
+// unless another form of it is sent afterwards.
+func TestRecordShowsRequestThatWentAsItCame(t *testing.T) {
+	for says, history := range map[string]memory.History{
+		"s:x u:3": memory.HistoryServer, "s:x u:1 a:1 u:2 a:2 u:3": memory.HistoryAuto, "u:2 a:2 u:3": memory.HistoryAuto,
+	} {
+		for _, sentAgain := range []bool{false, true} {
+			t.Run(fmt.Sprint(says, sentAgain), func(t *testing.T) {
+				l := newLab(t, memory.Options{Shape: memory.Shape{Window: &view.Window{MaxItems: 2, EvictBatch: 1}, Layers: layersOf(t,
+					pipeline.Layer{ID: "a", Scope: layer.Thread, Placement: layer.Live, Impl: &announcer{"<a>1</a>"}},
+				)}})
+				l.turn("s:x u:1", "a:1")
+				l.turn("s:x u:1 a:1 u:2", "a:2")
+
+				turn := l.begin(memory.Call{History: history}, says)
+				var came []string
+				for word := range strings.FieldsSeq(says) {
+					came = append(came, say(word))
+				}
+				sent := send(turn, view.Shape{Form: view.Joined}) // another provider was tried before
+				want := memory.Summary{Status: memory.StatusDegraded, Items: len(came), Sent: len(came)}
+				if diff := cmp.Diff(want, turn.RecordAsCame()); diff != "" {
+					t.Errorf("-want +have:\n%s", diff)
+				}
+				tokens, shown := 0, came
+				if sentAgain {
+					sent = send(turn, view.Shape{Form: view.Joined})
+					tokens, shown = turn.Summary.Recalled, raws(sent.Items)
+				}
+				turn.Commit(answer(t, "a:3"))
+
+				have, err := l.m.TurnView(t.Context(), scope, turn.ID)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(shown, raws(have)); diff != "" {
+					t.Errorf("-sent +shown:\n%s", diff)
+				}
+				if r := l.records(); r[len(r)-1].Layers[0].Tokens != tokens || !sentAgain && r[len(r)-1].View.Windowed > 0 {
+					t.Errorf("want %d tokens of the layer in %+v", tokens, r[len(r)-1])
+				}
+				l.wantTranscript("u:1 a:1 u:2 a:2 u:3 a:3", 6)
+			})
+		}
+	}
+}
+
 // TestStoredCallsStayOutWithoutTools: the form for upstreams that refuse calls where no tools are offered has no stored call
 // and no stored result, but for the call that the client's own result answers.
 func TestStoredCallsStayOutWithoutTools(t *testing.T) {

@@ -59,7 +59,7 @@ func (o *outgoing) goOn() error {
 func (o *outgoing) encode(s view.Shape) {
 	if err := o.build(s); err != nil {
 		o.req.s.log.Error("encode a view; the request goes as it came", "turn", o.req.turn.id, "error", err.Error())
-		o.req.turn.degrade(len(o.req.parsed.Items()))
+		o.req.turn.summary = o.req.turn.shaper.RecordAsCame()
 		o.body, o.decoded, o.shape = o.req.body.bytes, false, s
 		o.adaptBody()
 	}

@@ -28,6 +28,7 @@ type turn struct {
 		// See memory.Turn.
 		Sent(s view.Shape) view.Sent
 		Record(s view.Shape, sent view.Sent) memory.Summary
+		RecordAsCame() memory.Summary
 		Tokens() int
 		TextTokens(moreThan int) int
 		Shorten(maxTokens int) bool
@@ -73,11 +74,6 @@ func (t *turn) withholds(next memory.Next) bool { return next.Discard || next.Go
 func (t *turn) offerNoTools() {
 	t.tools = nil
 	t.view, t.summary = t.judge.WithoutTools()
-}
-
-// degrade records that a request of so many items is forwarded without memory.
-func (t *turn) degrade(items int) {
-	t.summary = memory.Summary{Status: memory.StatusDegraded, Items: items, Sent: items, Side: t.summary.Side}
 }
 
 // severalChoices is the reason for denying an answer whose calls cannot all be judged.

@@ -453,7 +453,7 @@ func (c *turnCommit) record(a *Answer) turnrecord.Record {
 		ID: e.id, Time: e.started.UTC(), Status: turnrecord.Incomplete, Open: a == nil, Relation: string(e.plan.relation), Model: e.call.Request.Model(),
 		Dialect: e.call.Request.Dialect.String(), Side: e.call.Side, Degraded: e.Order.Partial,
 		Parent: e.parent, Tip: c.input.Seq, Output: c.output, Execution: e.Execution(), Resource: e.call.Scope.Resource, ParentID: e.call.Scope.Parent,
-		View: e.View.view, Hidden: c.hidden.allSeqs(), Blocks: c.blocks, Layers: e.Notes.Layers,
+		View: e.View.Save(), Hidden: c.hidden.allSeqs(), Blocks: c.blocks, Layers: e.Notes.Layers,
 	}
 	r.Rule = string(e.plan.rule)
 	switch {

@@ -15,7 +15,8 @@ type ViewRecord struct {
 	history      *HistoryReader
 	view         turnrecord.View
 	prefixReason string
-	reformed     int // of view.Repaired, what the form changed
+	reformed     int              // of view.Repaired, what the form changed
+	asCame       *turnrecord.View // what SentAsCame recorded, nil where the view was sent
 }
 
 // PrefixReason records why the view begins a new prefix version, "" if it does not. Call it before Chosen.
@@ -23,29 +24,36 @@ func (r *ViewRecord) PrefixReason(reason string) { r.prefixReason = reason }
 
 // Chosen records how the view was chosen from the conversation, and the token limit of its results, 0 for none.
 func (r *ViewRecord) Chosen(c *Conversation, v *view.View, toolResult int) {
-	r.reformed = 0
+	r.reformed, r.asCame = 0, nil
+	r.view = r.chosen(c, v)
+	r.view.ToolResult, r.view.PrefixReason = toolResult, r.prefixReason
+}
+
+func (r *ViewRecord) chosen(c *Conversation, v *view.View) turnrecord.View {
 	in := r.history.place.in
 	n := v.Count()
-	r.view = turnrecord.View{
+	chosen := turnrecord.View{
 		Conversation: len(c.Items), Sent: len(v.Items), From: v.From, Windowed: n.Windowed, Orphans: n.Orphans, Repaired: v.Repaired,
-		LeftOut: v.LeftOut(), Stored: c.Stored, ToolResult: toolResult, PrefixReason: r.prefixReason, Continues: c.Continues, Carried: c.Carried,
+		LeftOut: v.LeftOut(), Stored: c.Stored, Continues: c.Continues, Carried: c.Carried,
 	}
 	if v.Pinned >= 0 {
 		pinned := v.Pinned
-		r.view.Pinned = &pinned
+		chosen.Pinned = &pinned
 	}
-	r.view.Items = r.itemSpans(c, v)
+	chosen.Items = r.itemSpans(c, v)
 	switch {
 	case c.hasSystemPrompt && c.systemPrompt == in.systemPrompt && in.hasSystemPrompt:
-		r.view.SystemPrompt = in.systemPromptHex
+		chosen.SystemPrompt = in.systemPromptHex
 	case c.hasSystemPrompt:
-		r.view.SystemPrompt = hexText(c.systemPrompt[:])
+		chosen.SystemPrompt = hexText(c.systemPrompt[:])
 	}
+	return chosen
 }
 
 // SentAs records the shape in which the view is sent, and how many of the client's items that changes. Call it after Chosen. It
 // replaces an earlier record.
 func (r *ViewRecord) SentAs(s view.Shape, repaired int) {
+	r.asCame = nil
 	r.view.Messages, r.view.Portable, r.view.Own, r.view.NoCalls, r.view.NoMedia = "", s.Portable, s.Own, s.NoCalls, s.NoMedia
 	r.view.Mended = s.Mend.Names()
 	if s.Form != view.AsIs {
@@ -53,6 +61,18 @@ func (r *ViewRecord) SentAs(s view.Shape, repaired int) {
 	}
 	r.view.Repaired += repaired - r.reformed
 	r.reformed = repaired
+}
+
+// SentAsCame records that the request is sent as it came, until Chosen or SentAs is called.
+func (r *ViewRecord) SentAsCame() {
+	in := r.history.place.in
+	c := Conversation{
+		System: in.system, Items: in.items, Hidden: make([]bool, len(in.items)), Continues: in.stateful,
+		systemPrompt: in.systemPrompt, hasSystemPrompt: in.hasSystemPrompt,
+	}
+	whole := view.Whole(c.System, c.Items)
+	asCame := r.chosen(&c, &whole)
+	r.asCame = &asCame
 }
 
 // shapeOf returns the shape that SentAs recorded.
@@ -70,8 +90,13 @@ func shapeOf(v *turnrecord.View) (s view.Shape, err error) {
 // Cost records what the view cost. Call it after Chosen.
 func (r *ViewRecord) Cost(t turnrecord.Tokens) { r.view.Tokens = &t }
 
-// Save returns the present record, to resume the entry with.
-func (r *ViewRecord) Save() turnrecord.View { return r.view }
+// Save returns the present record. An entry can be resumed with it.
+func (r *ViewRecord) Save() turnrecord.View {
+	if r.asCame != nil {
+		return *r.asCame
+	}
+	return r.view
+}
 
 // itemSpans returns references to the items of a view. Consecutive items of the line are one span with an end and a number, so
 // that the record of a long view is short.

@@ -109,6 +109,15 @@ func Assemble(r Request) View {
 	return v
 }
 
+// Whole is the view of a conversation that is sent unchanged.
+func Whole(system, items []wire.Item) View {
+	v := View{Items: slices.Concat(system, items), Kept: make([]int, len(items)), Pinned: -1}
+	for i := range v.Kept {
+		v.Kept[i] = i
+	}
+	return v
+}
+
 // sendOrphans restores the client's orphans in a view that would be empty otherwise. Upstream refuses an empty request, too,
 // and its error for this one is specific.
 func (v *View) sendOrphans() {
