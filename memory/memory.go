@@ -109,10 +109,10 @@ func New(store cache.Store, spool Spool, o Options) *Memory {
 func (m *Memory) Reshape(s Shape) { m.shape.Store(&s) }
 
 // closeGrace is how long Close waits for settling turns, and for the store to take spooled ones.
-const closeGrace = 10 * time.Second
+const closeGrace = 8 * time.Second
 
-// Close waits for background work, at most ten seconds for layers and for the store to take spooled turns, and for the spool's disk
-// as long as that takes. Commit all turns before. It closes neither the store nor the spool.
+// Close waits for background work, at most eight seconds for layers and for the store to take spooled turns, and two for the spool's
+// disk. Commit all turns before. It closes neither the store nor the spool.
 func (m *Memory) Close() {
 	grace, cancel := context.WithTimeout(context.Background(), closeGrace)
 	defer cancel()

@@ -27,7 +27,7 @@ type spooler struct {
 	m     *Memory
 	queue *turnqueue.Queue // nil for none
 	wake  chan struct{}
-	ended sync.WaitGroup
+	ended chan struct{}      // closed when the worker has returned
 	large session.LargeTurns // that are being added
 
 	replays *replayer
@@ -60,7 +60,7 @@ func newSpooler(m *Memory, queue *turnqueue.Queue) *spooler {
 // begin begins the worker. All parts of m exist, which it calls.
 func (s *spooler) begin(ctx context.Context) {
 	if s.queue != nil {
-		s.ended.Add(1)
+		s.ended = make(chan struct{})
 		go s.run(ctx)
 	}
 }
@@ -91,10 +91,21 @@ func (s *spooler) empty(ctx context.Context) {
 	}
 }
 
-// stop ends the worker; spooled turns stay there for the next process.
+// diskGrace is how long stop waits for the disk.
+const diskGrace = 2 * time.Second
+
+// stop waits for the worker, whose context has ended. Spooled turns stay there for the next process. A disk that hangs is left behind.
 func (s *spooler) stop() {
-	s.ended.Wait()
-	s.queue.Close(s.m.o.Lost)
+	if s.queue == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), diskGrace)
+	defer cancel()
+	select {
+	case <-s.ended:
+	case <-ctx.Done():
+	}
+	s.queue.Close(ctx, s.m.o.Lost)
 }
 
 func (s *spooler) wakeWorker() {
@@ -106,7 +117,7 @@ func (s *spooler) wakeWorker() {
 
 // run empties the spool whenever there is something in it and the store answers.
 func (s *spooler) run(ctx context.Context) {
-	defer s.ended.Done()
+	defer close(s.ended)
 	retry := time.NewTimer(s.m.o.RetryDelay) //nolint:forbidigo // wakes this worker; no clock is read
 	defer retry.Stop()
 	for {

@@ -101,6 +101,58 @@ func TestFullDiskLosesNoTurn(t *testing.T) {
 	}
 }
 
+// hungDisk is a spool whose disk does not answer while it hangs: neither writes, nor what the worker asks of it.
+type hungDisk struct {
+	queue
+	hangs chan struct{} // closed when it answers again; nil for a disk that answers
+}
+
+func (d *hungDisk) answer() {
+	if d.hangs != nil {
+		<-d.hangs
+	}
+}
+
+func (d *hungDisk) Append(rec []byte) error {
+	d.answer()
+	return d.queue.Append(rec)
+}
+
+func (d *hungDisk) Adopt(f func(rec []byte)) (spool.Adopted, error) {
+	d.answer()
+	return d.queue.Adopt(f)
+}
+
+// TestCloseLeavesHungDiskBehind: a process ends in its time although the spool's disk hangs, and says how many turns it leaves.
+func TestCloseLeavesHungDiskBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem, err := stores.Open("memory:", cache.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		disk, log, lost := &hungDisk{}, &journal{}, 0
+		l := &lab{t: t, store: mem}
+		l.m = memory.New(&sluggish{Store: mem, down: true}, disk, memory.Options{
+			Log: slog.New(slog.NewTextHandler(log, nil)), Lost: func(n int) { lost += n },
+		})
+		synctest.Wait()
+		disk.hangs = make(chan struct{})
+		l.lateTurn(named("s"), "u:1", "a:1")
+		l.lateTurn(named("s"), "u:2", "a:2")
+		time.Sleep(time.Minute)
+
+		begun := time.Now()
+		l.m.Close()
+		if took := time.Since(begun); took > 10*time.Second || lost != 2 || !strings.Contains(log.String(), `turns=2 error="the disk does not answer"`) {
+			t.Errorf("closed after %s, %d turns counted as lost, log:\n%s", took, lost, log)
+		}
+		close(disk.hangs)
+		if err := mem.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestLostTurnIsToldOnce: its input was refused before its end.
 func TestLostTurnIsToldOnce(t *testing.T) {
 	withFaultyDisk(t, func(l *lab, _ *sluggish, disk *faultyDisk, lost *int, log *journal) {

@@ -73,7 +73,7 @@ type Queue struct {
 	writing sync.Mutex
 	own     *lockedDir
 
-	mu sync.Mutex
+	mu sync.Mutex // never held during a call of the disk, which may hang: Len would, too
 	// segments are sorted, oldest first. active, if not nil, is the last one.
 	segments []*segment
 	active   *segment
@@ -267,13 +267,13 @@ func (s *Queue) rewrite(seg *segment) error {
 	fresh.end, fresh.records = int64(len(rest)), seg.records
 
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.active == seg {
 		s.active = nil
 	}
 	s.remade = true
 	old := *seg
 	*seg = *fresh
+	s.mu.Unlock()
 	return old.close()
 }
 
@@ -308,15 +308,19 @@ func (s *Queue) sweep() error {
 		errs = append(errs, s.retire(seg))
 	}
 
+	var empty []*lockedDir
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.dirs = slices.DeleteFunc(s.dirs, func(d *lockedDir) bool {
 		if d == s.own || slices.ContainsFunc(s.segments, func(g *segment) bool { return g.dir == d }) {
 			return false // its own may be written to at any time
 		}
-		errs = append(errs, d.remove())
+		empty = append(empty, d)
 		return true
 	})
+	s.mu.Unlock()
+	for _, d := range empty {
+		errs = append(errs, d.remove())
+	}
 	return errors.Join(errs...)
 }
 
@@ -540,18 +544,22 @@ func (s *Queue) retire(seg *segment) error {
 // drop is retire. The caller holds writing.
 func (s *Queue) drop(seg *segment) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if seg.head != seg.end || !slices.Contains(s.segments, seg) {
+		s.mu.Unlock()
 		return nil // it has new records, or was already dropped
 	}
 	if s.active == seg {
 		s.active = nil
 	}
 	s.segments = slices.DeleteFunc(s.segments, func(o *segment) bool { return o == seg })
-	err := seg.remove()
-	last := !slices.ContainsFunc(s.segments, func(o *segment) bool { return o.dir == seg.dir })
-	if last && seg.dir != s.own {
+	last := seg.dir != s.own && !slices.ContainsFunc(s.segments, func(o *segment) bool { return o.dir == seg.dir })
+	if last {
 		s.dirs = slices.DeleteFunc(s.dirs, func(d *lockedDir) bool { return d == seg.dir })
+	}
+	s.mu.Unlock()
+
+	err := seg.remove()
+	if last {
 		err = errors.Join(err, seg.dir.remove())
 	}
 	return err
@@ -559,7 +567,6 @@ func (s *Queue) drop(seg *segment) error {
 
 func (s *Queue) advance(seg *segment, n int64) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	gone := 1
 	if seg.head += n; seg.head == seg.end {
 		gone = seg.records // a damaged part may have held several
@@ -567,9 +574,11 @@ func (s *Queue) advance(seg *segment, n int64) {
 	seg.records -= gone
 	s.records -= gone
 	s.bytes -= n
+	head := seg.head
+	s.mu.Unlock()
 	// Ignore the error: the disk may be full of these records, and only draining frees it. After a crash some are delivered
 	// twice, which Drain's contract allows.
-	_ = seg.saveHead()
+	_ = seg.saveHead(head)
 }
 
 // Len returns the number of waiting records and their size, including 8 bytes of framing each. Quarantined records do not count.

@@ -185,8 +185,8 @@ func (g *segment) raw(n int64) ([]byte, error) {
 }
 
 // saveHead does not sync: after a power failure some records are delivered again, which Drain's contract allows.
-func (g *segment) saveHead() error {
-	_, err := g.mark.WriteAt(binary.BigEndian.AppendUint64(nil, uint64(g.head)), 0) //nolint:gosec // G115: an offset
+func (g *segment) saveHead(head int64) error {
+	_, err := g.mark.WriteAt(binary.BigEndian.AppendUint64(nil, uint64(head)), 0) //nolint:gosec // G115: an offset
 	return err
 }
 

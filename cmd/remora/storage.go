@@ -193,9 +193,24 @@ func (s *storage) close() error {
 		if records, _ := s.spool.Len(); records > 0 {
 			s.log.Warn("turns stay in the spool (store.spool.dir) until the next start", "records", records)
 		}
-		errs = append(errs, s.spool.Close())
+		errs = append(errs, closeInTime("the spool (store.spool.dir)", s.spool.Close))
 	}
-	return errors.Join(append(errs, s.Close())...)
+	return errors.Join(append(errs, closeInTime("the store (store.url)", s.Close))...)
+}
+
+// diskGrace is how long the end of the process waits for a disk.
+const diskGrace = 5 * time.Second
+
+// closeInTime calls the Close of a part, which hangs if its disk does: then the part is left as after a crash.
+func closeInTime(part string, closes func() error) error {
+	closed := make(chan error, 1)
+	go func() { closed <- closes() }()
+	select {
+	case err := <-closed:
+		return err
+	case <-time.After(diskGrace):
+		return fmt.Errorf("close %s: its disk does not answer; it is left as it is", part)
+	}
 }
 
 // wantStore returns an error for a store that a command cannot use: the memory of a process, since the command would open one of its

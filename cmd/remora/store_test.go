@@ -2,6 +2,7 @@ package main
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -11,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"remora/secret"
 	"remora/test/kit"
@@ -319,5 +322,30 @@ func TestUnusablePaths(t *testing.T) {
 		if _, err := openStorage(o, slog.New(slog.DiscardHandler)); err == nil || !strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("have %v, want %s...", err, c.want)
 		}
+	}
+}
+
+// TestHungDiskIsLeftBehind: the process ends although a disk hangs, and says which part it has left.
+func TestHungDiskIsLeftBehind(t *testing.T) {
+	failed, hangs := errors.New("disk full"), make(chan struct{})
+	for _, tt := range []struct {
+		name  string
+		close func() error
+		want  string
+	}{
+		{"answers", func() error { return nil }, "<nil>"},
+		{"is slow and fails", func() error { time.Sleep(time.Second); return failed }, "disk full"},
+		{"hangs", func() error { <-hangs; return nil }, "close the spool: its disk does not answer; it is left as it is"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				hangs = make(chan struct{})
+				begun := time.Now()
+				if got := fmt.Sprint(closeInTime("the spool", tt.close)); got != tt.want || time.Since(begun) > diskGrace {
+					t.Errorf("after %s: %s", time.Since(begun), got)
+				}
+				close(hangs)
+			})
+		})
 	}
 }

@@ -374,22 +374,33 @@ func (q *Queue) count() int {
 	return len(q.held)
 }
 
-// Close waits for the disk, writes the records in memory to it, and logs those that the disk refuses: they are lost, and counted by lost
-// if that is not nil. Append must not be called any more.
-func (q *Queue) Close(lost func(turns int)) {
+// Close waits for the disk, and writes the records in memory to it, until ctx ends. It logs those that the disk has not taken: they are
+// lost, and counted by lost if that is not nil. Append must not be called any more, and Settle and Drain have returned unless ctx has ended.
+func (q *Queue) Close(ctx context.Context, lost func(turns int)) {
 	if q == nil {
 		return
 	}
-	q.writes.Wait()
-	err := q.Settle()
+	settled := make(chan error, 1)
+	if ctx.Err() == nil {
+		go func() {
+			q.writes.Wait()
+			settled <- q.Settle()
+		}()
+	}
+	err := errHangs
+	select {
+	case err = <-settled:
+	case <-ctx.Done():
+	}
 	if err == nil {
 		return
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.log.Error("turns lost: neither the store nor the spool took them", "turns", len(q.held), "error", err.Error())
+	turns := len(q.held) + q.overdue
+	q.log.Error("turns lost: neither the store nor the spool took them", "turns", turns, "error", err.Error())
 	if lost != nil {
-		lost(len(q.held))
+		lost(turns)
 	}
 }
 

@@ -116,7 +116,7 @@ func TestADiskThatHangs(t *testing.T) {
 
 		d.outcomes <- outcome
 		close(d.outcomes)
-		s.Close(nil)
+		s.Close(t.Context(), nil)
 		var got []string
 		err := s.Drain(t.Context(), one(func(rec []byte) (turnqueue.Record, error) {
 			got = append(got, string(rec))
@@ -220,12 +220,12 @@ func TestClose(t *testing.T) {
 			d.fault = nil
 		}
 		lost := 0
-		s.Close(func(n int) { lost += n })
+		s.Close(t.Context(), func(n int) { lost += n })
 		if lost != c.lost || strings.Count(log.String(), "turns lost") != min(lost, 1) {
 			t.Errorf("%q, mended %t: %d turns counted as lost, want %d:\n%s", c.words, c.mended, lost, c.lost, log)
 		}
 	}
-	(*turnqueue.Queue)(nil).Close(nil) // there is no spool
+	(*turnqueue.Queue)(nil).Close(t.Context(), nil) // there is no spool
 }
 
 // TestUnreadableIsKept: what cannot be read is set aside on disk, and until that takes it holds up nothing else.
