@@ -1,10 +1,12 @@
 package proxy
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -187,5 +189,55 @@ func TestUnpackedBodiesShareTheBudget(t *testing.T) {
 		if err := errors.Join(err, next.Hold(budget)); err != nil {
 			t.Errorf("bytes are still held: %v", err)
 		}
+	}
+}
+
+// TestSlowBodiesLeaveRoom: a body that is still to come takes none of limits.global.concurrent from the requests that are there.
+func TestSlowBodiesLeaveRoom(t *testing.T) {
+	entered := make(chan struct{}, 3)
+	limits := limit.New(limit.Config{Options: limit.Options{Global: limit.Global{Concurrent: 1}}, Now: func() time.Time {
+		entered <- struct{}{}
+		return time.Now()
+	}})
+	arrived, more := make(chan struct{}, 2), make(chan struct{})
+	r := start(t, rigOptions{
+		upstream: answering(t, func(*http.Request, []byte) string {
+			arrived <- struct{}{}
+			<-more
+			return sized(chatAnswer)
+		}),
+		tune: func(o *Options) { o.Limits = limits },
+	})
+	request := chatIn("null", chatBody+strings.Repeat(" ", 64<<10)) // of a small body fasthttp itself waits for the end
+	begin := func(part string) (net.Conn, *bufio.Reader) {
+		c, br := r.dial(t)
+		write(c, part)
+		await(t, entered, "request")
+		return c, br
+	}
+	status := func(br *bufio.Reader) int {
+		resp, err := http.ReadResponse(br, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		drain(resp.Body)
+		return resp.StatusCode
+	}
+	half := len(request) - 1
+	late, lateAnswer := begin(request[:half])
+	slow, slowAnswer := begin(request[:half])
+	_, quickAnswer := begin(request)
+	await(t, arrived, "request upstream")
+	write(late, request[half:])
+	if got := status(lateAnswer); got != http.StatusServiceUnavailable {
+		t.Errorf("a body that arrives beside a running request: %d, want 503", got)
+	}
+	close(more)
+	if got := status(quickAnswer); got != http.StatusOK {
+		t.Errorf("a request beside slow bodies: %d, want 200", got)
+	}
+	write(slow, request[half:])
+	if got := status(slowAnswer); got != http.StatusOK {
+		t.Errorf("a body that arrives later: %d, want 200", got)
 	}
 }

@@ -149,7 +149,13 @@ func (r *request) limitNames() []string {
 }
 
 // read takes the whole body.
-func (r *request) read() error { return r.body.read(r.s, r.ctx, r.head.length) }
+func (r *request) read() error {
+	r.body.ticket.Await()
+	if err := r.body.read(r.s, r.ctx, r.head.length); err != nil {
+		return err
+	}
+	return r.body.ticket.Arrived()
+}
 
 // parse parses the body if memory or the choice of a provider needs it. It fails if there is no room for an unpacked one.
 func (r *request) parse() error {

@@ -32,7 +32,7 @@ type Tenant struct {
 
 // Global bounds all callers of this process together; a request beyond it gets 503.
 type Global struct {
-	// Concurrent is how many requests may be under way at once.
+	// Concurrent is how many requests may be under way at once, from the arrival of their bodies.
 	Concurrent int `mapstructure:"concurrent"`
 	// BodyBytes is how many bytes of request bodies and answers may be buffered at once. 0 is no limit.
 	BodyBytes int64 `mapstructure:"body_bytes"`
@@ -182,8 +182,8 @@ func (l *Limiter) Enter(tenants func() []string) (Ticket, error) {
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if n := l.o.Global.Concurrent; n > 0 && l.running >= n {
-		return Ticket{}, &Refusal{Limit: globalConcurrent, Max: int64(n), Global: true, RetryAfter: shortly}
+	if err := l.full(); err != nil {
+		return Ticket{}, err
 	}
 	admitted := Ticket{limiter: l}
 	for _, name := range names {
@@ -207,6 +207,14 @@ func (l *Limiter) Enter(tenants func() []string) (Ticket, error) {
 	}
 	l.running++
 	return admitted, nil
+}
+
+// full returns a *[Refusal] if all callers together have as many requests under way as they may. The caller holds mu.
+func (l *Limiter) full() error {
+	if n := l.o.Global.Concurrent; n > 0 && l.running >= n {
+		return &Refusal{Limit: globalConcurrent, Max: int64(n), Global: true, RetryAfter: shortly}
+	}
+	return nil
 }
 
 // release ends a request of these tenants. The caller holds mu.
@@ -266,6 +274,33 @@ type Ticket struct {
 	limiter *Limiter
 	tenants []*tenant
 	bytes   int64
+	waits   bool // for its body: it does not count in running
+}
+
+// Await stops counting the request towards Global.Concurrent until Arrived: a few clients that send their bodies slowly would fill it.
+func (t *Ticket) Await() {
+	if l := t.limiter; l != nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		t.waits = true
+		l.running--
+	}
+}
+
+// Arrived counts the request again, or returns a *[Refusal].
+func (t *Ticket) Arrived() error {
+	l := t.limiter
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.full(); err != nil {
+		return err
+	}
+	t.waits = false
+	l.running++
+	return nil
 }
 
 // Hold counts n more bytes for the request's body or its answer, before they are read. It returns a *[Refusal] if the process
@@ -305,7 +340,9 @@ func (t *Ticket) Leave() {
 	t.Free()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.running--
+	if !t.waits {
+		l.running--
+	}
 	l.release(t.tenants)
 	*t = Ticket{}
 }

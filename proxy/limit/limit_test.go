@@ -108,6 +108,36 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
+// TestSlowBodies: a request counts for all callers once its body is there, for its tenant before.
+func TestSlowBodies(t *testing.T) {
+	l, _ := alone(Options{Tenant: Tenant{Concurrent: 2}, Global: Global{Concurrent: 1}})
+	enterOne := func() Ticket {
+		k, err := l.Enter(named("a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	slow := enterOne()
+	slow.Await()
+	quick := enterOne()
+	if err := slow.Arrived(); err == nil {
+		t.Error("two run")
+	}
+	if _, r := enter(l, "a", 1); r == nil {
+		t.Error("a third one of the tenant runs")
+	}
+	quick.Leave()
+	if err := slow.Arrived(); err != nil || l.running != 1 {
+		t.Errorf("%v, %d are running", err, l.running)
+	}
+	slow.Await()
+	slow.Leave() // its client has gone
+	if l.running != 0 || idle(l) != len(l.tenants) {
+		t.Errorf("%d are running, %d idle", l.running, idle(l))
+	}
+}
+
 // TestSeveralTenants: a request that counts for several tenants needs room at each, and takes nothing if one has none.
 func TestSeveralTenants(t *testing.T) {
 	l, _ := alone(Options{Tenant: Tenant{RequestsPerMinute: 1, Burst: 2, Concurrent: 2}})
