@@ -397,7 +397,7 @@ func (s *Server) onProtocolError(ctx *fasthttp.RequestCtx, err error) {
 		e = errBrokenBody(err)
 	case errors.As(err, &timeout) && timeout.Timeout():
 		e.Status, e.Code = fasthttp.StatusRequestTimeout, codeSlowRequest
-		e.Message = fmt.Sprintf("request head took longer than %s to arrive (server.read_timeout)", s.o.ReadTimeout)
+		e.Message = fmt.Sprintf("request head, or the beginning of its body, took longer than %s to arrive (server.read_timeout)", s.o.ReadTimeout)
 	}
 	e.write(&ctx.Response, wire.Dialect{})
 }

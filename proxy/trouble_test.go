@@ -410,7 +410,8 @@ func TestSlowRequestTimesOut(t *testing.T) {
 	addr, _ := recording(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", noBody)
 	const chunked = "POST /v1/x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n"
 	for _, request := range []string{
-		"POST /v1/x HTTP/1.1\r\nHost: x\r\nX-", "POST /v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab",
+		"POST /v1/x HTTP/1.1\r\nHost: x\r\nX-", "POST /v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nX-",
+		"POST /v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n", "POST /v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab",
 		chunked, chunked + "0", chunked + "0\r\n", chunked + "0\r\n\r", chunked + "0\r\nX-Sum: 1\r\n",
 	} {
 		// A connection that has said nothing in that time is closed without a word: on a busy machine it may be none.
@@ -429,8 +430,12 @@ func TestSlowRequestTimesOut(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if text := wantError(t, resp, 408, "request_timeout"); !strings.Contains(text, "(server.read_timeout)") {
+			text := wantError(t, resp, 408, "request_timeout")
+			if !strings.Contains(text, "(server.read_timeout)") {
 				t.Errorf("%q names no key", text)
+			}
+			if strings.Contains(request, "\r\n\r\n") && !strings.Contains(text, "body") {
+				t.Errorf("the head of %q was whole, want an error about the body: %q", request, text)
 			}
 			// Its place is free again: the client has the answer, and its connection is still open.
 			next, br := r.dial(t)
