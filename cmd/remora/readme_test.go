@@ -112,7 +112,8 @@ func TestReadmeCommands(t *testing.T) {
 	}
 }
 
-// TestSessionsPage imports the messages that docs/sessions.md shows, and reads the export with its jq command.
+// TestSessionsPage imports the messages that docs/sessions.md shows, reads the export with its jq command, and carries the messages
+// over as docs/operations.md says.
 func TestSessionsPage(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -130,6 +131,17 @@ func TestSessionsPage(t *testing.T) {
 	command := blocksOf(t, "docs/sessions.md", "sh")[0]
 	if out := sh(t, dir, env, command); strings.Count(out, "\n") != 3 || !strings.Contains(out, `"content":"My sister moved to Lisbon."`) {
 		t.Errorf("%s: got %s", command, out)
+	}
+
+	_, rest, _ := strings.Cut(readPage(t, "docs/operations.md"), "```sh\n  remora-before ")
+	carry, _, found := strings.Cut(rest, "```")
+	if !found {
+		t.Fatal("docs/operations.md does not say how to carry a session over")
+	}
+	sh(t, dir, env, "set -e\nremora "+strings.ReplaceAll(carry, "--session first", "--session ada-2023-05"))
+	after := sh(t, dir, env, "remora transcript --session ada-2023-05 --key-env OPENAI_API_KEY")
+	if strings.Count(after, `"time":"2023-05-08T13:56:00Z"`) != 1 || strings.Count(after, `"time":"2023-05-08T14:01:00Z"`) != 1 {
+		t.Errorf("the turns have other times now: %s", after)
 	}
 }
 
