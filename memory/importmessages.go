@@ -24,7 +24,7 @@ type messageLine struct {
 	Resource string          `json:"resource"`
 	Message  json.RawMessage `json:"message"`
 	Dialect  string          `json:"dialect"`
-	Time     *time.Time      `json:"time"`
+	Time     json.RawMessage `json:"time"`
 }
 
 // importedTurn is one turn to write: the messages up to an answer, and the answer.
@@ -43,6 +43,7 @@ type importedSession struct {
 // readMessages reads a file of messages. at is the time of messages before the first with a time.
 func readMessages(s Scope, r io.Reader, at time.Time) ([]*importedSession, error) {
 	dec := json.NewDecoder(r)
+	dec.DisallowUnknownFields() // a misspelt time would be lost without a word
 	var all []*importedSession
 	named := map[string]bool{}
 	begin := func(scope Scope) error {
@@ -74,8 +75,9 @@ func readMessages(s Scope, r io.Reader, at time.Time) ([]*importedSession, error
 					break
 				}
 			}
-			if l.Time != nil {
-				at = *l.Time
+			if l.Time != nil && json.Unmarshal(l.Time, &at) != nil {
+				err = errors.New(`time: want a text such as "2023-05-08T13:56:00Z" (RFC 3339)`)
+				break
 			}
 			err = all[len(all)-1].add(cmp.Or(l.Dialect, dialects.Chat.String()), l.Message, at)
 		}

@@ -113,10 +113,12 @@ func TestImportMessagesIsRefused(t *testing.T) {
 		`{"message":{"role":"usr","content":"Hi"}}`:            "message.role: want system, developer, user, assistant or tool",
 		messageFile("#a,r u:x #a,r u:y"):                       "import line 3: session: it is there already",
 		`{"session":""}`:                                       "import line 1: session: missing",
-		`{"message":{"role":"user","content":"x"},"time":"x"}`: "import line 1",
-		`{"message":7}`:                                        "import line 1",
-		`{"message":{},"dialect":"x"}`:                         `import line 1: dialect "x"`,
-		`{"message":{"said":"x"},"dialect":"responses"}`:       "import line 1: message: want a message",
+		`{"message":{"role":"user","content":"x"},"time":"x"}`: `import line 1: time: want a text such as "2023-05-08T13:56:00Z"`,
+		`{"message":{"role":"user","content":"x"},"time":7}`:   "import line 1: time: want a text",
+		`{"message":{"role":"user","content":"x"},"tiem":"x"}`: `import line 1: json: unknown field "tiem"`,
+		`{"message":7}`:                                  "import line 1",
+		`{"message":{},"dialect":"x"}`:                   `import line 1: dialect "x"`,
+		`{"message":{"said":"x"},"dialect":"responses"}`: "import line 1: message: want a message",
 	} {
 		_, err := l.m.ImportMessages(t.Context(), memory.Scope{Tenant: "tenant", Session: "s"}, strings.NewReader(file))
 		if err == nil || !strings.Contains(err.Error(), want) {

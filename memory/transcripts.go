@@ -43,18 +43,23 @@ func (t *Transcripts) Walk(ctx context.Context, s Scope, f func(Line) error) err
 // ("dialect": "responses"), and its time (RFC 3339; by default the time of the line before, and now for the first).
 // Messages up to the end of an answer, and those that follow at the same time, are one turn with that time. {"session":
 // "ID", "resource": "ID"} begins a session; messages before any such line belong to s. The whole file is read before
-// anything is written, and a session that cannot be written to its end is removed. Layers do not see the messages.
+// anything is written, and a session that cannot be written to its end is removed; those before it stay. A session without
+// messages is not written. Layers do not see the messages.
 func (t *Transcripts) ImportMessages(ctx context.Context, s Scope, r io.Reader) (sessions int, err error) {
 	all, err := readMessages(s, r, t.now())
 	if err != nil {
 		return 0, err
 	}
-	for n, im := range all {
-		if err := im.write(ctx, t); err != nil {
-			return n, fmt.Errorf("session %q: %w", im.scope.Session, err)
+	for _, im := range all {
+		if len(im.turns) == 0 {
+			continue
 		}
+		if err := im.write(ctx, t); err != nil {
+			return sessions, fmt.Errorf("session %q: %w", im.scope.Session, err)
+		}
+		sessions++
 	}
-	return len(all), nil
+	return sessions, nil
 }
 
 // Sessions pages through the names of a tenant's sessions, in no particular order. An empty after starts; an empty

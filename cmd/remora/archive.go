@@ -280,27 +280,38 @@ func (a archive) runImport(ctx context.Context) error {
 	if err := dec.Decode(&first); err != nil && !errors.Is(err, io.EOF) {
 		return explainImport(fmt.Errorf("import line 1: %w", err))
 	}
-	var line struct{ Session, Message, Role, Content json.RawMessage }
-	_ = json.Unmarshal(first, &line) // the import below reports an invalid line
-	if line.Session == nil && line.Message == nil && (line.Role != nil || line.Content != nil) {
-		return errors.New(`import line 1: want {"message": {"role": ..., "content": ...}, "time": ...} for each message, have a message alone`)
+	var line struct{ Session, Message json.RawMessage }
+	_ = json.Unmarshal(first, &line) // of a line that is no object, both stay nil
+	if line.Session == nil && line.Message == nil {
+		return errors.New(`import line 1: want {"message": {"role": ..., "content": ...}, "time": ...} for each message, or the "session" with which an export begins`)
 	}
 	r := io.MultiReader(bytes.NewReader(first), dec.Buffered(), a.in)
-	if line.Message == nil && !bytes.HasPrefix(line.Session, []byte(`"`)) {
-		if a.Session == "" {
-			return errors.New("transcript: --session is missing: an export does not name its session")
-		}
-		if a.Resource != "" {
-			return errors.New("transcript: --resource is for messages: the session of an export belongs to the resources that are in it")
-		}
-		return explainImport(a.memory.Import(ctx, scope, r))
+	isExport := line.Message == nil && !bytes.HasPrefix(line.Session, []byte(`"`))
+	switch {
+	case isExport && a.Session == "":
+		return errors.New("transcript: --session is missing: an export does not name its session")
+	case isExport && a.Resource != "":
+		return errors.New("transcript: --resource is for messages: the session of an export belongs to the resources that are in it")
+	case !isExport && line.Session != nil && a.Session != "":
+		return errors.New("transcript: --session is for messages without a session: the file names its sessions")
 	}
 
-	n, err := a.memory.ImportMessages(ctx, scope, r)
-	if err == nil {
-		_, err = fmt.Fprintln(a.out, "sessions imported:", n)
+	n, err := 1, error(nil)
+	if isExport {
+		err = a.memory.Import(ctx, scope, r)
+	} else {
+		n, err = a.memory.ImportMessages(ctx, scope, r)
 	}
-	return explainImport(err)
+	switch {
+	case errors.Is(err, memory.ErrSessionExists) && isExport:
+		return fmt.Errorf("session %q: %w under this credential", a.Session, err)
+	case errors.Is(err, memory.ErrSessionExists):
+		return fmt.Errorf("%w under this credential; sessions before it in the file, which are imported: %d", err, n)
+	case err != nil:
+		return explainImport(err)
+	}
+	_, err = fmt.Fprintln(a.out, "sessions imported:", n)
+	return err
 }
 
 // explainImport adds the expected format to the error about a file that has another one.

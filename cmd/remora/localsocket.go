@@ -74,7 +74,7 @@ func serveLocalSocket(ln net.Listener, file *bolt.Store, m *memory.Memory, log *
 
 // faultCodes returns the errors that a command distinguishes, by the code that stands for each.
 func faultCodes() map[string]error {
-	return map[string]error{"no_session": memory.ErrNoSession, "session_exists": memory.ErrSessionExists}
+	return map[string]error{"no_session": memory.ErrNoSession}
 }
 
 // serveArchive runs the call of a command. It reports an error in the trailer archiveFault: a code of faultCodes, or a JSON text.

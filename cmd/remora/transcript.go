@@ -120,11 +120,8 @@ func (f *transcriptFlags) print(cmd *cobra.Command, p console) error {
 		call.Do = doTurn
 	}
 	err := f.open(cmd, p, call)
-	switch {
-	case errors.Is(err, memory.ErrNoSession):
+	if errors.Is(err, memory.ErrNoSession) {
 		return fmt.Errorf("transcript of %q: %w under this credential; %s", f.session, memory.ErrNoSession, f.hint())
-	case errors.Is(err, memory.ErrSessionExists):
-		return fmt.Errorf("transcript of %q: %w under this credential", f.session, err)
 	}
 	return err
 }

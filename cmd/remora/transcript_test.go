@@ -217,9 +217,9 @@ func TestTranscriptImport(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(d.dir, "other.db")); err == nil {
 		t.Error("reading has created a store")
 	}
-	d.prints("", "--session", "copy", "--key", "key-b", "--import", "s.jsonl")
+	d.prints("sessions imported: 1\n", "--session", "copy", "--key", "key-b", "--import", "s.jsonl")
 	d.prints(exported, "--session", "copy", "--key", "key-b")
-	d.refuses(`transcript of "copy": session exists already`, "--session", "copy", "--key", "key-b", "--import", "s.jsonl")
+	d.refuses(`session "copy": session exists already under this credential`, "--session", "copy", "--key", "key-b", "--import", "s.jsonl")
 	if _, stderr := d.run(0, exported, "--session", "stdin", "--key", "key-b", "--import", "-"); stderr != "" {
 		t.Error(stderr)
 	}
@@ -259,11 +259,21 @@ func TestTranscriptImport(t *testing.T) {
 	if out, _ := d.run(0, "", "--session", "old", "--key", "key-c"); !strings.Contains(out, `"time":"2023-05-08T13:56:00Z"`) || !strings.Contains(out, `"resource":"ada"`) {
 		t.Error(out)
 	}
-	d.refuses(`session "old": session exists already`, "--key", "key-c", "--import", "messages.jsonl")
+	d.refuses(`session "old": session exists already under this credential; sessions before it in the file, which are imported: 0`,
+		"--key", "key-c", "--import", "messages.jsonl")
+	writeFile(t, filepath.Join(d.dir, "more.jsonl"), `{"session":"none"}
+{"session":"new"}
+{"message":{"role":"user","content":"Hello"}}
+`+messages)
+	d.refuses("which are imported: 1", "--key", "key-c", "--import", "more.jsonl")
+	d.prints("new\nold\nolder\n", "list", "--key", "key-c")
+	d.refuses("--session is for messages without a session", "--session", "new", "--import", "messages.jsonl")
 	d.refuses("an export does not name its session", "--import", "s.jsonl")
 	d.refuses("--resource is for messages", "--session", "copy", "--resource", "ada", "--import", "s.jsonl")
-	if _, text := d.run(1, `{"role":"user","content":"Hi."}`+"\n", "--session", "bare", "--import", "-"); !strings.Contains(text, `want {"message": {"role": ..., "content": ...}, "time": ...}`) {
-		t.Errorf("of messages alone: %s", text)
+	for _, file := range []string{"", `{"role":"user","content":"Hi."}`, `{"mesage":{"role":"user"}}`, `[{"role":"user"}]`} {
+		if _, text := d.run(1, file, "--session", "bare", "--import", "-"); !strings.Contains(text, `want {"message": {"role": ..., "content": ...}, "time": ...}`) {
+			t.Errorf("of %q: %s", file, text)
+		}
 	}
 }
 
