@@ -149,7 +149,7 @@ func TestConformanceSeesTypingErrors(t *testing.T) {
 	}
 	for _, change := range [][2]string{
 		{"readOnlyRootFilesystem:", "readonlyRootFilesystem:"},
-		{"terminationGracePeriodSeconds: 625", "terminationGracePeriodSeconds: '625'"},
+		{"terminationGracePeriodSeconds: 635", "terminationGracePeriodSeconds: '635'"},
 		{"policyTypes: [Ingress, Egress]", "policyTypes: Ingress"},
 		{"path: /metrics", "paths: /metrics"},
 	} {
