@@ -317,13 +317,13 @@ func TestPolicyValidate(t *testing.T) {
 			"tool_result_max_tokens: want 0 (no limit) or at least 32 tokens, have -3",
 		}},
 		{"nothing", view.Policy{Reserve: -1, Window: -1}, []string{
-			"token_budget: want more than 0 tokens, have 0",
+			"token_budget: want 1 token or more, or 0 for no limit, have 0",
 			"response_reserve: want 0 tokens or more, have -1",
 			`overflow: want "truncate", "sliding_window", "summarize", "fifo", "turns" or "priority", have ""`,
 			"window_size: want 0 (no limit) or more entries, have -1",
 		}},
 		{"no numbers", view.Policy{Budget: nan, Reserve: nan, Overflow: "truncate"}, []string{
-			"token_budget: want more than 0 tokens, have NaN", "response_reserve: want 0 tokens or more, have NaN",
+			"token_budget: want 1 token or more, or 0 for no limit, have NaN", "response_reserve: want 0 tokens or more, have NaN",
 		}},
 		{
 			"infinite reserve",

@@ -59,7 +59,7 @@ func (p Policy) HistoryBudget(spent float64) float64 { return max(0, p.Budget-p.
 func (p Policy) Validate() []error {
 	var errs []error
 	if !(p.Budget > 0) {
-		errs = append(errs, fmt.Errorf("token_budget: want more than 0 tokens, have %v", p.Budget))
+		errs = append(errs, fmt.Errorf("token_budget: want 1 token or more, or 0 for no limit, have %v", p.Budget))
 	}
 	switch {
 	case !(p.Reserve >= 0) || math.IsInf(p.Reserve, 1):
