@@ -105,7 +105,7 @@ func (f *archiveFlags) common(cmd *cobra.Command, what string) {
 	all.StringArrayVar(&f.keyEnvs, "key-env", nil,
 		what+" of the credential in the environment variable `NAME`; once for each key, if requests have several")
 	all.StringArrayVar(&f.keys, "key", nil,
-		what+" of `CREDENTIAL`, likewise; - reads it from stdin, which no shell history keeps")
+		what+" of `CREDENTIAL`; once for each key, if requests have several; - reads it from stdin, which no shell history keeps")
 	all.StringVar(&f.tenant, "tenant", "", what+" of the tenant `HEX`, as it is stored")
 	cmd.MarkFlagsMutuallyExclusive("key", "key-env", "tenant")
 }
