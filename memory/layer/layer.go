@@ -224,6 +224,20 @@ type Verdict struct {
 	State State
 }
 
+// With is the verdict together with that of the next rule or reviewer: the stronger action counts. The guidance of several that guide
+// is joined by line ends; a denial has only its own. An empty one never erases another.
+func (v Verdict) With(next Verdict) Verdict {
+	switch {
+	case next.Action == Allow || next.Action < v.Action:
+		return v
+	case next.Guidance == "":
+		next.Guidance = v.Guidance
+	case next.Action == Guide && v.Guidance != "":
+		next.Guidance = v.Guidance + "\n" + next.Guidance
+	}
+	return next
+}
+
 // ToolCallReviewer judges each tool call of a response before the client sees it.
 type ToolCallReviewer interface {
 	ReviewToolCall(ctx context.Context, t *Turn, s State, c ToolCall) (Verdict, error)
@@ -249,7 +263,7 @@ type ResponseReviewer interface {
 	ReviewResponse(ctx context.Context, t *Turn, s State, r *Response) (Verdict, error)
 }
 
-// Async is implemented by reviewers. If it returns true, ReviewResponse never denies or guides synchronously.
+// Async is implemented by reviewers. If it returns true, ReviewResponse decides nothing, and answers are not held back for it.
 type Async interface {
 	Async() bool
 }

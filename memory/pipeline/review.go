@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"context"
-	"strings"
 
 	"remora/memory/layer"
 )
@@ -22,79 +21,46 @@ func (r *review) HoldsResponse() bool {
 	return r.any(func(m *runningLayer) bool { return m.reviewAll != nil && !m.async })
 }
 
-// ReviewCall asks the reviewers of tool calls, in slot order, until one denies. The strongest decision counts. A
-// reviewer that fails decides nothing.
+// ReviewCall asks the reviewers of tool calls.
 func (r *review) ReviewCall(ctx context.Context, c layer.ToolCall) layer.Verdict {
-	var all decision
-	for _, m := range r.layers {
-		if m.off || m.reviewCall == nil {
-			continue
-		}
-		v, ok := judge(ctx, m, layer.HookReviewToolCall, func(ctx context.Context, s layer.State) (layer.Verdict, error) {
-			return m.reviewCall.ReviewToolCall(ctx, m.turn, s, c)
-		})
-		if ok && all.add(v) {
-			break
-		}
-	}
-	return all.verdict()
-}
-
-// judge returns a reviewer's verdict, not ok if it fails.
-func judge(ctx context.Context, m *runningLayer, hook string, ask func(context.Context, layer.State) (layer.Verdict, error)) (v layer.Verdict, ok bool) {
-	v, err := update(ctx, m, hook, func(ctx context.Context, s layer.State) (layer.Verdict, layer.State, error) {
-		v, err := ask(ctx, s)
-		return v, unlessNil(v.State, s), err
+	reviews := func(m *runningLayer) bool { return m.reviewCall != nil }
+	return r.judge(ctx, layer.HookReviewToolCall, reviews, func(ctx context.Context, m *runningLayer, s layer.State) (layer.Verdict, error) {
+		return m.reviewCall.ReviewToolCall(ctx, m.turn, s, c)
 	})
-	return v, err == nil
 }
 
-// ReviewResponse asks the reviewers of responses, in slot order, until one denies. Asynchronous reviewers are called, too, but
-// do not decide. A reviewer that fails decides nothing.
+// ReviewResponse asks the reviewers of responses. Asynchronous ones are called, too, but do not decide.
 func (r *review) ReviewResponse(ctx context.Context, resp *layer.Response) layer.Verdict {
-	var all decision
+	reviews := func(m *runningLayer) bool { return m.reviewAll != nil }
+	return r.judge(ctx, layer.HookReviewResponse, reviews, func(ctx context.Context, m *runningLayer, s layer.State) (layer.Verdict, error) {
+		v, err := m.reviewAll.ReviewResponse(ctx, m.turn, s, resp)
+		if m.async {
+			v.Action = layer.Allow
+		}
+		return v, err
+	})
+}
+
+// judge asks reviewers, in slot order, until one denies. One that fails decides nothing.
+func (r *review) judge(
+	ctx context.Context, hook string, reviews func(*runningLayer) bool, ask func(context.Context, *runningLayer, layer.State) (layer.Verdict, error),
+) (all layer.Verdict) {
 	for _, m := range r.layers {
-		if m.off || m.reviewAll == nil {
+		if m.off || !reviews(m) {
 			continue
 		}
-		v, ok := judge(ctx, m, layer.HookReviewResponse, func(ctx context.Context, s layer.State) (layer.Verdict, error) {
-			return m.reviewAll.ReviewResponse(ctx, m.turn, s, resp)
+		v, err := update(ctx, m, hook, func(ctx context.Context, s layer.State) (layer.Verdict, layer.State, error) {
+			v, err := ask(ctx, m, s)
+			return v, unlessNil(v.State, s), err
 		})
-		if ok && !m.async && all.add(v) {
+		if err != nil {
+			continue
+		}
+		// Unknown actions deny.
+		all = all.With(layer.Verdict{Action: min(v.Action, layer.Deny), Guidance: layer.Head(v.Guidance, maxGuidance)})
+		if all.Action == layer.Deny {
 			break
 		}
 	}
-	return all.verdict()
-}
-
-// decision aggregates verdicts: deny over guide over allow, with one guidance per line. An empty guidance never erases another.
-type decision struct {
-	action  layer.Action
-	advice  []string // of those that guide
-	refusal string   // of the one that denies
-}
-
-// add takes a verdict into the decision, and reports whether the decision is final.
-func (d *decision) add(v layer.Verdict) bool {
-	text := layer.Head(v.Guidance, maxGuidance)
-	switch {
-	case v.Action >= layer.Deny: // unknown actions deny
-		d.action, d.refusal = layer.Deny, text
-		return true
-	case v.Action == layer.Guide:
-		d.action = layer.Guide
-		if text != "" {
-			d.advice = append(d.advice, text)
-		}
-	default:
-	}
-	return false
-}
-
-func (d *decision) verdict() layer.Verdict {
-	v := layer.Verdict{Action: d.action, Guidance: d.refusal}
-	if v.Guidance == "" {
-		v.Guidance = strings.Join(d.advice, "\n")
-	}
-	return v
+	return all
 }

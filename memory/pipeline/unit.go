@@ -27,7 +27,7 @@ type unit struct {
 	dispose    layer.Disposer
 	forget     layer.Forgetter
 	offered    []layer.Tool
-	async      bool          // reviewAll never denies or guides
+	async      bool          // reviewAll decides nothing
 	slow       bool          // store and evicted are called after the client is served
 	inline     bool          // its hooks only compute: see layer.Inline
 	ofView     bool          // recall depends on the view

@@ -140,24 +140,22 @@ func orError(s string, err error) string {
 func TestVerdicts(t *testing.T) {
 	for _, tt := range []struct {
 		name, answer string
-		async        bool
 		want         layer.Verdict
 	}{
-		{"silence", `{}`, false, layer.Verdict{}},
-		{"allow", `{"action":"allow","guidance":"x"}`, false, layer.Verdict{}},
-		{"guide", `{"action":"guide","guidance":"Be brief"}`, false, layer.Verdict{Action: layer.Guide, Guidance: "Be brief"}},
-		{"deny", `{"action":"deny","state":[1]}`, false, layer.Verdict{Action: layer.Deny, State: layer.State("[1]")}},
-		{"async", `{"action":"deny","guidance":"x","state":[1]}`, true, layer.Verdict{State: layer.State("[1]")}},
+		{"silence", `{}`, layer.Verdict{}},
+		{"allow", `{"action":"allow","guidance":"x"}`, layer.Verdict{}},
+		{"guide", `{"action":"guide","guidance":"Be brief"}`, layer.Verdict{Action: layer.Guide, Guidance: "Be brief"}},
+		{"deny", `{"action":"deny","state":[1]}`, layer.Verdict{Action: layer.Deny, State: layer.State("[1]")}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l := answering(t, Options{Hooks: hooks(), Async: tt.async}, tt.answer)
+			l := answering(t, Options{Hooks: hooks()}, tt.answer)
 			got, err := l.ReviewResponse(t.Context(), testTurn(), nil, &layer.Response{})
 			if diff := cmp.Diff(tt.want, got); diff != "" || err != nil {
 				t.Errorf("%v (-want +have):\n%s", err, diff)
 			}
 			got, err = l.ReviewToolCall(t.Context(), testTurn(), nil, layer.ToolCall{})
-			if (got.Action != tt.want.Action) != tt.async || err != nil {
-				t.Errorf("tool call: have %v (%v); async is for responses", got, err)
+			if diff := cmp.Diff(tt.want, got); diff != "" || err != nil {
+				t.Errorf("tool call: %v (-want +have):\n%s", err, diff)
 			}
 		})
 	}

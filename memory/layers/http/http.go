@@ -170,17 +170,13 @@ func (l *Layer) ReviewToolCall(
 	return l.verdict(ctx, r, s)
 }
 
-// ReviewResponse asks for a decision on a whole response. Of an asynchronous layer only the state counts.
+// ReviewResponse asks for a decision on a whole response.
 func (l *Layer) ReviewResponse(
 	ctx context.Context, t *layer.Turn, s layer.State, resp *layer.Response,
 ) (layer.Verdict, error) {
 	r := newRequest(layer.HookReviewResponse, t, s)
 	r.Response = newResponse(resp)
-	v, err := l.verdict(ctx, r, s)
-	if l.o.Async {
-		v.Action, v.Guidance = layer.Allow, ""
-	}
-	return v, err
+	return l.verdict(ctx, r, s)
 }
 
 func (l *Layer) verdict(ctx context.Context, r *request, s layer.State) (layer.Verdict, error) {

@@ -120,9 +120,6 @@ func (l *Layer) Has(hook string) bool {
 	}
 }
 
-// Async reports whether no rule denies or guides a response synchronously (layer.Async).
-func (l *Layer) Async() bool { return !l.Has(layer.HookReviewResponse) }
-
 // ReviewToolCall judges a call by the rules that apply to before_tool_call.
 func (l *Layer) ReviewToolCall(ctx context.Context, t *layer.Turn, _ layer.State, c layer.ToolCall) (layer.Verdict, error) {
 	return l.review(ctx, t, callSubject(t, c))
@@ -146,7 +143,7 @@ func (l *Layer) review(ctx context.Context, t *layer.Turn, sub subject) (layer.V
 		if err != nil {
 			errs = append(errs, fmt.Errorf("rule %s: %w", r.id, err))
 		}
-		if all = stronger(all, d); all.Action == layer.Deny {
+		if all = all.With(d); all.Action == layer.Deny {
 			break
 		}
 	}
@@ -154,21 +151,6 @@ func (l *Layer) review(ctx context.Context, t *layer.Turn, sub subject) (layer.V
 		return layer.Verdict{}, err
 	}
 	return all, nil
-}
-
-// stronger combines the verdict so far with another rule's.
-func stronger(all, d layer.Verdict) layer.Verdict {
-	switch {
-	case d.Action > all.Action:
-		return d
-	case d.Action == layer.Allow || d.Action < all.Action || d.Guidance == "":
-		return all
-	}
-	if all.Guidance != "" {
-		all.Guidance += "\n"
-	}
-	all.Guidance += d.Guidance
-	return all
 }
 
 // judge returns the verdict of one rule.

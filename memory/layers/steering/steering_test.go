@@ -223,7 +223,7 @@ func TestExpressionAndModel(t *testing.T) {
 
 func TestAsyncVerdicts(t *testing.T) {
 	l := newLayer(t, Options{Setup: layer.Setup{HasModel: true}, Rules: []Rule{checked(afterModelCall, "polite", modeAsync), checked(beforeToolCall, "safe", modeAsync)}})
-	if !l.Async() || l.Has(layer.HookReviewResponse) || l.Has(layer.HookReviewToolCall) || !l.Has(layer.HookStore) {
+	if l.Has(layer.HookReviewResponse) || l.Has(layer.HookReviewToolCall) || !l.Has(layer.HookStore) {
 		t.Error("nothing should be held back for rules that nobody waits for")
 	}
 	m := &model{answers: []string{"GUIDE: say please", "deny"}}
