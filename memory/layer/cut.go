@@ -3,41 +3,13 @@ package layer
 import "unicode/utf8"
 
 // Cut returns the length in bytes of the longest beginning of text that, followed by closing, costs at most budget tokens. It
-// ends between two characters, and is found with few counts. It is 0 if nothing fits, or not even closing.
+// ends between two characters. It is 0 if nothing fits, or not even closing.
 func Cut(count func(string) int, text, closing string, budget int) int {
-	fits := func(n int) bool { return count(text[:n]+closing) <= budget }
-	var kept, over int
-	// A vocabulary's token is seldom longer than four characters, so begin there and double.
-	guess := len(text)
-	if budget < len(text)/4-16 {
-		guess = 4*max(budget, 0) + 64
-	}
-	for ; ; guess *= 2 {
-		n := boundary(text, guess)
-		if !fits(n) {
-			over = n
-			break
-		}
-		if n == len(text) {
-			return n
-		}
-		kept = n
-	}
-	for {
-		n := boundary(text, kept+(over-kept)/2)
-		if n <= kept {
-			// The middle lies within the character after kept: that one is all that is left to try.
-			_, size := utf8.DecodeRuneInString(text[kept:])
-			if n = kept + size; n >= over {
-				return kept
-			}
-		}
-		if fits(n) {
-			kept = n
-		} else {
-			over = n
-		}
-	}
+	n := Most(len(text), func(n int) bool {
+		head := text[:boundary(text, n)]
+		return Fits(count, head, budget) && Fits(count, head+closing, budget)
+	})
+	return boundary(text, n)
 }
 
 // boundary returns the last place at or before n where a character of text begins, or its end.
