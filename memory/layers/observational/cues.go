@@ -71,44 +71,61 @@ var spelled = [cues]string{ //nolint:gosec // G101: words that people say, no cr
 
 // lexicon is the index of the cues' expressions.
 type lexicon struct {
-	words  map[string]mark
+	begins map[string]uint16    // by word, the cues that may begin with it
 	whence [cues]*regexp.Regexp // matches where a cue's first word begins
 }
 
-// mark has the cues that a word is, and those that it may begin.
-type mark struct{ is, begins uint16 }
-
-// maxCue is the longest word of a cue, in bytes.
-const maxCue = 12
-
 // vocabulary is made when the first sentence is weighed: it takes some milliseconds, which a start need not wait for.
 var vocabulary = sync.OnceValue(func() *lexicon {
-	l := &lexicon{words: map[string]mark{}}
+	l := &lexicon{begins: map[string]uint16{}}
 	for c := range cues {
 		expr := "(?i)^(?:" + spelled[c] + ")"
 		l.whence[c] = regexp.MustCompile(expr)
-		parsed, err := syntax.Parse("(?i)"+spelled[c], syntax.Perl)
+		parsed, err := syntax.Parse(expr, syntax.Perl)
 		if err != nil {
 			panic(err) // MustCompile has taken the same expression
 		}
-		for _, b := range beginnings(parsed) {
-			word, whole := b.word()
-			m := l.words[word]
-			if whole {
-				m.is |= c.bit()
-			} else {
-				m.begins |= c.bit()
-			}
-			l.words[word] = m
+		program, err := syntax.Compile(parsed.Simplify())
+		if err != nil {
+			panic(err)
 		}
+		l.learn(c, program, program.Start, "")
 	}
 	return l
 })
 
+// learn adds the first words of the texts that an expression's program matches from an instruction on. word is what was read of it.
+func (l *lexicon) learn(c cue, p *syntax.Prog, at int, word string) {
+	switch in := &p.Inst[at]; in.Op {
+	case syntax.InstAlt:
+		l.learn(c, p, int(in.Out), word)
+		l.learn(c, p, int(in.Arg), word)
+	case syntax.InstCapture, syntax.InstNop:
+		l.learn(c, p, int(in.Out), word)
+	case syntax.InstEmptyWidth:
+		if word == "" {
+			l.learn(c, p, int(in.Out), word)
+		} else {
+			l.begins[word] |= c.bit()
+		}
+	case syntax.InstRune1, syntax.InstRune:
+		for r := range rune(unicode.MaxASCII) {
+			switch {
+			case !in.MatchRune(r) || unicode.IsUpper(r):
+			case inWord(byte(r)):
+				l.learn(c, p, int(in.Out), word+string(r))
+			default:
+				l.begins[word] |= c.bit()
+			}
+		}
+	default:
+		panic("BUG: a cue does not begin with a word: " + word)
+	}
+}
+
 // signs are the cues of one sentence.
 type signs struct {
 	text   string
-	is     uint16
 	digit  bool
 	places []place
 }
@@ -119,39 +136,26 @@ type place struct {
 	begins uint16
 }
 
-// signsOf finds the words of a text that are cues or begin some.
+// signsOf finds the words of a text that may begin cues.
 func signsOf(text string) signs {
 	s := signs{text: text}
-	words := vocabulary().words
-	var room [maxCue]byte
-	lower := room[:0] // the word so far
-	n := 0
+	begins := vocabulary().begins
+	from := 0
 	for i := 0; i <= len(text); i++ {
 		if i < len(text) && inWord(text[i]) {
 			s.digit = s.digit || '0' <= text[i] && text[i] <= '9'
-			if n < maxCue {
-				lower = append(lower, text[i]|('a'-'A')) // digits have this bit, and no cue has an underscore
-			}
-			n++
 			continue
 		}
-		if 0 < n && n <= maxCue {
-			s.add(i-n, words[string(lower)])
+		found := begins[strings.ToLower(text[from:i])]
+		if from > 0 {
+			found &^= leading.bit() - 1
 		}
-		lower, n = lower[:0], 0
+		if found != 0 {
+			s.places = append(s.places, place{from, found})
+		}
+		from = i + 1
 	}
 	return s
-}
-
-// add adds the word at a place.
-func (s *signs) add(at int, m mark) {
-	if at > 0 {
-		m.is, m.begins = m.is&^(leading.bit()-1), m.begins&^(leading.bit()-1)
-	}
-	s.is |= m.is
-	if m.begins != 0 {
-		s.places = append(s.places, place{at, m.begins})
-	}
 }
 
 // inWord reports whether a byte belongs to a word by the rules of `\b`.
@@ -160,106 +164,11 @@ func inWord(c byte) bool {
 }
 
 // has reports whether the sentence says c somewhere.
-func (s *signs) has(c cue) bool {
-	return s.is&c.bit() != 0 || s.begins(c, 0)
-}
+func (s *signs) has(c cue) bool { return s.begins(c, 0) }
 
-// begins reports whether c, if it is more than a word, stands at or after from.
+// begins reports whether c stands at or after from.
 func (s *signs) begins(c cue, from int) bool {
 	return slices.ContainsFunc(s.places, func(p place) bool {
 		return p.begins&c.bit() != 0 && p.at >= from && vocabulary().whence[c].MatchString(s.text[p.at:])
 	})
-}
-
-// beginning is a text that a match of an expression may begin with, in lower case.
-type beginning struct {
-	text string
-	more bool // a match needs more than this text
-}
-
-// Signs in a beginning that stand for no character.
-const (
-	edge    = "\x00"
-	unknown = "\x01"
-)
-
-// beginnings returns the possible beginnings of an expression, up to the end of the first word.
-func beginnings(re *syntax.Regexp) []beginning {
-	switch re.Op {
-	case syntax.OpLiteral:
-		return []beginning{{strings.ToLower(string(re.Rune)), re.Flags&syntax.FoldCase == 0}}
-	case syntax.OpCharClass:
-		return letters(re.Rune)
-	case syntax.OpWordBoundary:
-		return []beginning{{text: edge}}
-	case syntax.OpEmptyMatch:
-		return []beginning{{}}
-	case syntax.OpCapture:
-		return beginnings(re.Sub[0])
-	case syntax.OpQuest:
-		return append(beginnings(re.Sub[0]), beginning{})
-	case syntax.OpAlternate:
-		var all []beginning
-		for _, sub := range re.Sub {
-			all = append(all, beginnings(sub)...)
-		}
-		return all
-	case syntax.OpConcat:
-		all := []beginning{{}}
-		for _, sub := range re.Sub {
-			all = extended(all, beginnings(sub))
-		}
-		return all
-	default:
-		return []beginning{{unknown, true}}
-	}
-}
-
-// letters returns the beginnings of a small class of characters.
-func letters(ranges []rune) []beginning {
-	const small = 8
-	var all []beginning
-	for i := 0; i < len(ranges); i += 2 {
-		for r := ranges[i]; r <= ranges[i+1] && r <= unicode.MaxASCII; r++ {
-			all = append(all, beginning{text: strings.ToLower(string(r))})
-		}
-	}
-	if len(all) > small {
-		return []beginning{{unknown, true}}
-	}
-	return all
-}
-
-// extended appends every tail to each head whose first word has not ended.
-func extended(heads, tails []beginning) []beginning {
-	var all []beginning
-	for _, h := range heads {
-		if h.ended() >= 0 {
-			all = append(all, beginning{h.text, true})
-			continue
-		}
-		for _, t := range tails {
-			all = append(all, beginning{h.text + t.text, h.more || t.more})
-		}
-	}
-	return all
-}
-
-// ended is where the first word ends, negative if it does not.
-func (b beginning) ended() int {
-	for i := range len(b.text) {
-		if !inWord(b.text[i]) {
-			return i
-		}
-	}
-	return -1
-}
-
-// word is the first word, and whether that is all that the expression wants.
-func (b beginning) word() (word string, whole bool) {
-	n := b.ended()
-	if n <= 0 || n > maxCue || strings.HasPrefix(b.text[n:], unknown) {
-		panic("observe: a cue does not begin with a word: " + b.text)
-	}
-	return b.text[:n], !b.more && b.text[n:] == edge
 }
