@@ -98,8 +98,9 @@ const sequenceTokens = 3
 
 // ProjectHistory returns the items that the strategy chooses, all of them if they fit.
 func (l *Layer) ProjectHistory(_ context.Context, t *layer.Turn, _ layer.State, history []wire.Item) ([]wire.Item, error) {
-	b := contextBudget{l.o.ContextWindowTokens, l.o.MaxOutputTokens, t.Overhead}
-	p := policy(l.o.Strategy, b)
+	spoken := l.o.MaxOutputTokens + t.Overhead // for beside the history
+	available := max(0, l.o.ContextWindowTokens-spoken)
+	p := policy(l.o.Strategy, available)
 	entries := view.Candidates(history, p)
 	used := int(min(view.Fit(sequenceTokens, nil, entries, p, t.CountItem), maxTokens))
 	chosen := make([]wire.Item, 0, len(history))
@@ -109,13 +110,22 @@ func (l *Layer) ProjectHistory(_ context.Context, t *layer.Turn, _ layer.State, 
 		}
 	}
 	t.Note("strategy", l.o.Strategy)
-	t.Note("utilization", math.Round(1000*b.utilization(used))/1000)
-	t.Note("remaining", b.remaining(used))
+	t.Note("utilization", math.Round(1000*min(1, float64(spoken+used)/float64(l.o.ContextWindowTokens)))/1000)
+	t.Note("remaining", max(0, available-used))
 	t.Note("left_out", len(history)-len(chosen))
 	if len(chosen) == len(history) {
 		return history, nil
 	}
 	return chosen, nil
+}
+
+// policy is a strategy as package view knows it, for so many tokens of history. Both kinds of sliding windows choose alike.
+func policy(strategy string, available int) view.Policy {
+	p := view.Policy{Budget: float64(available), Overflow: view.OverflowTruncate}
+	if strategy == PriorityBased {
+		p.Overflow = view.OverflowPriority
+	}
+	return p
 }
 
 // Texts of the block.

@@ -93,24 +93,6 @@ func project(tb testing.TB, strategy string, available, overhead int, history []
 	return got
 }
 
-func TestContextBudget(t *testing.T) {
-	for name, c := range map[string]struct{ got, want int }{
-		"the default budget":       {contextBudget{128000, 16384, 10}.available(), 111606},
-		"without a system message": {contextBudget{100, 30, 0}.available(), 70},
-		"nothing is left":          {contextBudget{10, 30, 0}.available(), 0},
-		"remaining":                {contextBudget{100, 30, 10}.remaining(50), 10},
-		"remaining saturates":      {contextBudget{100, 30, 10}.remaining(70), 0},
-	} {
-		if c.got != c.want {
-			t.Errorf("%s: %d, want %d", name, c.got, c.want)
-		}
-	}
-	b := contextBudget{100, 30, 0}
-	if b.utilization(20) != 0.5 || b.utilization(900) != 1 || (contextBudget{}).utilization(1) != 0 {
-		t.Error("wrong utilization")
-	}
-}
-
 // evaluated are messages of which the system one costs 9 tokens, users' 15 and assistants' 17.
 func evaluated() (system wire.Item, messages []wire.Item) {
 	for i := range 6 {
@@ -122,8 +104,7 @@ func evaluated() (system wire.Item, messages []wire.Item) {
 
 // pick returns the items that a strategy chooses when none has to stay.
 func pick(strategy string, available int, system, history []wire.Item) []wire.Item {
-	b := contextBudget{window: available}
-	p := policy(strategy, b)
+	p := policy(strategy, available)
 	entries := view.Candidates(history, p)
 	for i := range entries {
 		entries[i].Stays = false
@@ -313,20 +294,26 @@ func TestCompactionStays(t *testing.T) {
 
 func TestDiagnostics(t *testing.T) {
 	_, messages := evaluated()
-	for _, strategy := range []string{SlidingWindow, SlidingWindowWithSummary, PriorityBased} {
-		tu, notes := turn(), map[string]any{}
+	for _, c := range []struct {
+		strategy    string
+		overhead    int
+		utilization float64
+		remaining   int
+		leftOut     int
+	}{
+		{SlidingWindow, 10, 0.97, 3, 2},
+		{SlidingWindowWithSummary, 10, 0.97, 3, 2},
+		{PriorityBased, 10, 0.95, 5, 2},
+		{SlidingWindow, 90, 1, 0, 4}, // only the run, which does not fit either
+	} {
+		tu, notes := turn(), m{}
 		tu.Note = func(name string, v any) { notes[name] = v }
-		tu.Overhead = 10
-		l := open(t, Options{Strategy: strategy, ContextWindowTokens: 100, MaxOutputTokens: 20})
-		if _, err := l.ProjectHistory(t.Context(), tu, nil, messages); err != nil {
-			t.Fatal(err)
-		}
-		want := m{"strategy": strategy, "utilization": 0.97, "remaining": 3, "left_out": 2}
-		if strategy == PriorityBased {
-			want = m{"strategy": strategy, "utilization": 0.95, "remaining": 5, "left_out": 2}
-		}
+		tu.Overhead = c.overhead
+		l := open(t, Options{Strategy: c.strategy, ContextWindowTokens: 100, MaxOutputTokens: 20})
+		layertest.Must(l.ProjectHistory(t.Context(), tu, nil, messages))(t)
+		want := m{"strategy": c.strategy, "utilization": c.utilization, "remaining": c.remaining, "left_out": c.leftOut}
 		if diff := cmp.Diff(want, notes); diff != "" {
-			t.Errorf("%s: %s", strategy, diff)
+			t.Errorf("%s: %s", c.strategy, diff)
 		}
 	}
 }
