@@ -156,24 +156,19 @@ func (*Layer) Init(_ context.Context, _ *layer.Turn, stored layer.State) (layer.
 func (*Layer) Recall(_ context.Context, t *layer.Turn, s layer.State, budget int) (layer.Recalled, error) {
 	const tag = "task_state"
 	st := read(s)
-	body, err := st.pretty(t.Now.Location())
-	if err != nil {
-		return layer.Recalled{}, err
-	}
+	body := st.pretty(t.Now.Location())
 	if budget <= 0 {
 		return layer.OneBlock(layer.Block(tag, body)), nil
 	}
 	for len(st.Checkpoints) > 0 && !layer.Fits(t.Count, layer.Block(tag, body), budget) {
 		st.Checkpoints = st.Checkpoints[(len(st.Checkpoints)+1)/2:]
-		if body, err = st.pretty(t.Now.Location()); err != nil {
-			return layer.Recalled{}, err
-		}
+		body = st.pretty(t.Now.Location())
 	}
 	return layer.OneBlock(layer.BlockWithin(t.Count, tag, body, budget)), nil
 }
 
 // pretty returns what the model is shown of the state, as JSON with two spaces of indentation and times that it can read.
-func (st state) pretty(zone *time.Location) (string, error) {
+func (st state) pretty(zone *time.Location) string {
 	type shown struct {
 		Timestamp string `json:"timestamp"`
 		Depth     int    `json:"depth"`
@@ -183,19 +178,19 @@ func (st state) pretty(zone *time.Location) (string, error) {
 	for i, c := range st.Checkpoints {
 		checkpoints[i] = shown{time.UnixMilli(c.Timestamp).In(zone).Format(time.RFC3339), c.Depth, c.Outcome}
 	}
-	raw, err := layer.Encode(struct {
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	err := enc.Encode(struct {
 		Checkpoints []shown                    `json:"checkpoints"`
 		Files       []string                   `json:"files"`
 		Data        map[string]json.RawMessage `json:"data"`
 	}{checkpoints, st.Files, st.Data})
 	if err != nil {
-		return "", err
+		panic(fmt.Sprintf("BUG: encode a task state: %v", err)) // text, numbers, and JSON that was read
 	}
-	var out bytes.Buffer
-	if err := json.Indent(&out, raw, "", "  "); err != nil {
-		return "", errors.New("the task state cannot be indented")
-	}
-	return out.String(), nil
+	return strings.TrimSpace(out.String())
 }
 
 // mark adds a checkpoint and leaves the newest.
