@@ -52,6 +52,15 @@ func Decode[T any](s State, sound func(*T) bool) (v T) {
 	return v
 }
 
+// Compact returns JSON without space between its tokens, nil if it is not JSON.
+func Compact(raw []byte) []byte {
+	var b bytes.Buffer
+	if json.Compact(&b, raw) != nil {
+		return nil
+	}
+	return b.Bytes()
+}
+
 // Encode encodes v as a State: its JSON, with unescaped < and >.
 func Encode(v any) (State, error) {
 	var b bytes.Buffer

@@ -211,8 +211,8 @@ func (a *answer) next(s layer.State) layer.State {
 	if string(a.State) == "null" {
 		return nil
 	}
-	now := compact(a.State)
-	if bytes.Equal(now, compact(s)) {
+	now := layer.Compact(a.State)
+	if bytes.Equal(now, layer.Compact(s)) {
 		return s // spelled differently is not changed
 	}
 	return now
@@ -230,14 +230,6 @@ func (a *answer) changed(s layer.State) layer.State {
 	default:
 		return next
 	}
-}
-
-func compact(raw []byte) layer.State {
-	var b bytes.Buffer
-	if json.Compact(&b, raw) != nil {
-		return nil
-	}
-	return b.Bytes()
 }
 
 // tokens encodes a budget for the server; null for none.

@@ -200,9 +200,5 @@ func schema(v any) ([]byte, error) {
 	if !bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) || json.Unmarshal(text, &top) != nil || top.Type != "object" {
 		return nil, errors.New(`want a JSON schema of an object, {"type": "object", ...}`)
 	}
-	var tidy bytes.Buffer
-	if err := json.Compact(&tidy, text); err != nil {
-		return nil, errors.New("want JSON")
-	}
-	return tidy.Bytes(), nil
+	return layer.Compact(text), nil
 }

@@ -110,10 +110,10 @@ func updatePRD(_ *layer.Turn, st *state, a arguments) (string, bool) {
 }
 
 func setTree(t *layer.Turn, st *state, a arguments) (string, bool) {
-	tree := compact(a.Document)
+	tree := layer.Compact(a.Document)
 	var text string
 	if json.Unmarshal(tree, &text) == nil {
-		tree = compact([]byte(text)) // models often write an object as text
+		tree = layer.Compact([]byte(text)) // models often write an object as text
 	}
 	switch {
 	case len(tree) == 0 || tree[0] != '{':
@@ -128,7 +128,7 @@ func setTree(t *layer.Turn, st *state, a arguments) (string, bool) {
 }
 
 func setWorkflow(_ *layer.Turn, st *state, a arguments) (string, bool) {
-	document := compact(a.Document)
+	document := layer.Compact(a.Document)
 	_, had := st.Workflows[a.Name]
 	switch {
 	case !workflowName.MatchString(a.Name):
@@ -203,15 +203,6 @@ func complete(t *layer.Turn, st *state, a arguments) (string, bool) {
 
 func tooLong(key string, limit int) string {
 	return fmt.Sprintf("%s: want at most %d characters.", key, limit)
-}
-
-// compact is JSON without space between its tokens, nil where it is not JSON.
-func compact(raw []byte) json.RawMessage {
-	var out bytes.Buffer
-	if json.Compact(&out, raw) != nil {
-		return nil
-	}
-	return out.Bytes()
 }
 
 // treeDepth returns the depth of nested objects in a JSON document. Lists between them do not count, unless there are too many for

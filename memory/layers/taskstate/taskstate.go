@@ -342,11 +342,7 @@ func setTaskData(_ context.Context, _ *layer.Turn, s layer.State, arguments []by
 		return "", s, fmt.Errorf("key: %s is kept by the proxy, want another", outcomeKey)
 	}
 	st := read(s)
-	var compact bytes.Buffer
-	if err := json.Compact(&compact, a.Value); err != nil {
-		return "", s, errors.New("value: want JSON")
-	}
-	if err := st.put(a.Key, compact.Bytes()); err != nil {
+	if err := st.put(a.Key, layer.Compact(a.Value)); err != nil {
 		return "", s, err
 	}
 	next, err := st.encode()
