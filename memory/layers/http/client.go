@@ -94,14 +94,14 @@ func (c *client) ask(ctx context.Context, r *request) (*answer, error) {
 // read reads at most max_answer bytes. A longer answer is left unread and closes the connection.
 func (c *client) read(resp *http.Response) ([]byte, error) {
 	tooLarge := safe("%w: more than %d bytes (max_answer)", ErrAnswer, c.o.MaxAnswer)
-	if resp.ContentLength > c.o.MaxAnswer {
+	if resp.ContentLength > int64(c.o.MaxAnswer) {
 		return nil, tooLarge
 	}
-	data, err := io.ReadAll(io.LimitReader(resp.Body, c.o.MaxAnswer+1))
+	data, err := io.ReadAll(io.LimitReader(resp.Body, int64(c.o.MaxAnswer)+1))
 	if err != nil {
 		return nil, err
 	}
-	if int64(len(data)) > c.o.MaxAnswer {
+	if len(data) > c.o.MaxAnswer {
 		return nil, tooLarge
 	}
 	return data, nil

@@ -30,8 +30,6 @@ type Layer struct {
 // ends the connections of the layer.
 func New(o Options) (*Layer, error) {
 	o.Tag = cmp.Or(o.Tag, defaultTag)
-	o.MaxAnswer = cmp.Or(o.MaxAnswer, defaultMaxAnswer)
-	o.MaxRequest = cmp.Or(o.MaxRequest, defaultMaxRequest)
 	if o.Now == nil {
 		o.Now = time.Now //nolint:forbidigo // the default clock of a layer that takes one
 	}

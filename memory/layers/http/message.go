@@ -132,7 +132,7 @@ func newResponse(r *layer.Response) *response {
 }
 
 // size estimates the encoded size of r, to refuse a request that is far too large before copying it.
-func (r *request) size() int64 {
+func (r *request) size() int {
 	n := len(r.State) + len(r.Child)
 	lists := [][]json.RawMessage{r.Items}
 	if r.Response != nil {
@@ -143,11 +143,11 @@ func (r *request) size() int64 {
 			n += len(raw)
 		}
 	}
-	return int64(n)
+	return n
 }
 
 // encode writes the body of a request of at most limit bytes.
-func (r *request) encode(limit int64) ([]byte, error) {
+func (r *request) encode(limit int) ([]byte, error) {
 	var b bytes.Buffer
 	if r.size() <= limit {
 		e := json.NewEncoder(&b)
@@ -157,7 +157,7 @@ func (r *request) encode(limit int64) ([]byte, error) {
 		}
 		b.Truncate(b.Len() - 1) // the line end
 	}
-	if n := int64(b.Len()); n == 0 || n > limit {
+	if n := b.Len(); n == 0 || n > limit {
 		return nil, safe("max_request: the request would have more than %d bytes", limit)
 	}
 	return b.Bytes(), nil

@@ -31,10 +31,10 @@ type Options struct {
 	// Async: after_model_call is only notified. It cannot deny or guide, and answers stream although it is called.
 	Async bool `mapstructure:"async"`
 	// MaxAnswer is the largest answer in bytes, 1 MiB by default. A larger one is an error, and is not read.
-	MaxAnswer int64 `mapstructure:"max_answer"`
+	MaxAnswer int `mapstructure:"max_answer"`
 	// MaxRequest is the largest message to the server in bytes, 8 MiB by default. A hook with a larger one fails
 	// without being sent.
-	MaxRequest int64 `mapstructure:"max_request"`
+	MaxRequest int `mapstructure:"max_request"`
 	// Tools are the functions that the server offers to the model. A call of one is the hook "tools".
 	Tools []ToolOptions `mapstructure:"tools"`
 	// Now is the clock of X-Remora-Timestamp, nil for time.Now.
@@ -85,8 +85,8 @@ func hooks() []string {
 	}
 }
 
-// check reports every problem of the options, and makes the tools.
-func (o Options) check() ([]layer.Tool, error) {
+// check sets the limits that are not set, reports every problem of the options, and makes the tools.
+func (o *Options) check() ([]layer.Tool, error) {
 	var problems []error
 	report := func(key, format string, a ...any) {
 		problems = append(problems, fmt.Errorf(key+": "+format, a...))
@@ -101,14 +101,9 @@ func (o Options) check() ([]layer.Tool, error) {
 	if o.Async && !slices.Contains(o.Hooks, layer.HookReviewResponse) {
 		report("async", "means something only where hooks names %s", layer.HookReviewResponse)
 	}
-	for _, n := range []struct {
-		key   string
-		value int64
-	}{{"max_answer", o.MaxAnswer}, {"max_request", o.MaxRequest}} {
-		if n.value < 1 || n.value > largestLimit {
-			report(n.key, "want 1 to %d bytes, have %d", largestLimit, n.value)
-		}
-	}
+	problems = append(problems,
+		layer.Bounded("max_answer", &o.MaxAnswer, defaultMaxAnswer, largestLimit),
+		layer.Bounded("max_request", &o.MaxRequest, defaultMaxRequest, largestLimit))
 	tools := o.checkTools(report)
 	return tools, errors.Join(problems...)
 }
