@@ -1,11 +1,11 @@
 package working
 
 import (
-	"bytes"
 	"fmt"
 	"sort"
 	"strconv"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"remora/memory/layer"
@@ -79,16 +79,10 @@ func parts(v jsontext.Value) (list []member, join func([]member, int) jsontext.V
 
 // elements reads a list that was written by this package.
 func elements(v jsontext.Value) (list []member) {
-	dec := jsontext.NewDecoder(bytes.NewReader(v))
-	if _, err := dec.ReadToken(); err != nil {
-		return nil
-	}
-	for dec.PeekKind() != ']' {
-		value, err := dec.ReadValue()
-		if err != nil {
-			return nil
-		}
-		list = append(list, member{value: value.Clone()})
+	var values []jsontext.Value
+	_ = json.Unmarshal(v, &values)
+	for _, value := range values {
+		list = append(list, member{value: value})
 	}
 	return list
 }
