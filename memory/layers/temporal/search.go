@@ -68,22 +68,13 @@ func nearest(all []dated, at time.Time) []dated {
 // withWords returns the facts that have words of the query, those with most of them first, then the newest.
 func withWords(facts []dated, query string) []dated {
 	wanted := index.Words(query)
-	type hit struct {
-		dated
-		words int
-	}
-	var hits []hit
+	byWords := make([][]dated, len(wanted)+1) // how many of them a fact has
 	for _, f := range slices.Backward(facts) {
-		if n := wanted.In(index.Words(f.Text)); n > 0 {
-			hits = append(hits, hit{f, n})
-		}
+		n := wanted.In(index.Words(f.Text))
+		byWords[n] = append(byWords[n], f)
 	}
-	slices.SortStableFunc(hits, func(a, b hit) int { return b.words - a.words })
-	out := make([]dated, 0, len(hits))
-	for _, h := range hits {
-		out = append(out, h.dated)
-	}
-	return out
+	slices.Reverse(byWords[1:])
+	return slices.Concat(byWords[1:]...)
 }
 
 // timePattern matches words of a query that name a time.
