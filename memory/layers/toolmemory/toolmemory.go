@@ -76,10 +76,7 @@ func New(o Options) (*Layer, error) {
 	}
 	l := &Layer{tools: map[string]*Tool{}, dates: o.Scope > layer.Execution}
 	for i, t := range o.Tools {
-		t.complete()
-		if err := t.check(fmt.Sprintf("tools[%d]", i)); err != nil {
-			errs = append(errs, err)
-		}
+		errs = append(errs, t.check(fmt.Sprintf("tools[%d]", i)))
 		if l.tools[t.Name] != nil {
 			errs = append(errs, fmt.Errorf("tools[%d].name: want each tool once", i))
 		}
@@ -93,22 +90,16 @@ func New(o Options) (*Layer, error) {
 	return l, errors.Join(errs...)
 }
 
-func (t *Tool) complete() {
-	t.ID = cmp.Or(t.ID, t.Name)
-	t.Keep = cmp.Or(t.Keep, defaultKeep)
-	t.Template = cmp.Or(t.Template, defaultPattern)
-}
-
+// check sets the defaults, and returns one error per wrong key.
 func (t *Tool) check(at string) error {
-	var errs []error
+	t.ID = cmp.Or(t.ID, t.Name)
+	t.Template = cmp.Or(t.Template, defaultPattern)
+	errs := []error{layer.Bounded(at+".keep", &t.Keep, defaultKeep, maxKeep)}
 	if t.Name == "" || len(t.Name) > 128 {
 		errs = append(errs, fmt.Errorf("%s.name: want the name of a tool, at most 128 bytes", at))
 	}
 	if !idPattern.MatchString(t.ID) {
 		errs = append(errs, fmt.Errorf("%s.id: want 1 to 64 letters, digits or any of _ . : / -", at))
-	}
-	if t.Keep < 1 || t.Keep > maxKeep {
-		errs = append(errs, fmt.Errorf("%s.keep: want 1 to %d", at, maxKeep))
 	}
 	if len(t.Template) > maxTemplate || !strings.Contains(t.Template, "{result}") {
 		errs = append(errs, fmt.Errorf("%s.template: want at most %d bytes with {result} in them", at, maxTemplate))
