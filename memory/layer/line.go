@@ -41,6 +41,17 @@ func hidden(r rune) bool {
 	return r >= '\u202A' && r <= '\u202E' || r >= '\u2060' && r <= '\u206F' || r >= 0xE0000 && r <= 0xE0FFF
 }
 
+// Lines replaces the characters of a text that could end or hide a line, other than line feeds: control characters but tabs become
+// a space, invalid UTF-8 and hidden characters are removed.
+func Lines(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' || r == '\u2028' || r == '\u2029' {
+			return ' '
+		}
+		return r
+	}, WithoutHidden(strings.ToValidUTF8(text, "")))
+}
+
 // Line is OneLine of at most limit characters, more than 3; a cut text ends in "...".
 func Line(text string, limit int) string {
 	text = OneLine(text)

@@ -122,12 +122,7 @@ func clean(text string, limit int) string {
 	if len(text) > limit {
 		head = text[:limit]
 	}
-	head = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) && r != '\n' && r != '\t' || r == '\u2028' || r == '\u2029' {
-			return ' '
-		}
-		return r
-	}, layer.WithoutHidden(strings.ToValidUTF8(head, "")))
+	head = layer.Lines(head)
 	if len(text) > limit {
 		head = layer.Head(head, limit-len(layer.CutMark)) + layer.CutMark
 	}

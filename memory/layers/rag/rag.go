@@ -267,19 +267,8 @@ func render(all []found) string {
 			lines = append(lines, p.head())
 		}
 		for line := range strings.Lines(p.text) {
-			lines = append(lines, "> "+plain(line))
+			lines = append(lines, "> "+strings.TrimRightFunc(layer.Lines(line), unicode.IsSpace))
 		}
 	}
 	return layer.Block(tag, strings.Join(lines, "\n"))
-}
-
-// plain replaces characters that could end a line.
-func plain(line string) string {
-	line = strings.TrimRightFunc(line, unicode.IsSpace)
-	return strings.Map(func(r rune) rune {
-		if r != '\t' && (unicode.IsControl(r) || r == '\u2028' || r == '\u2029') {
-			return ' '
-		}
-		return r
-	}, layer.WithoutHidden(line))
 }
