@@ -18,8 +18,8 @@ func HasChildren(raw []byte) bool {
 	return false
 }
 
-// Edit rewrites an object or an array: keep returns the bytes for its i-th child, from Start to End of it, or false to leave it
-// out. White space before each child and after the last one stays. Any other value is returned unchanged.
+// Edit rewrites an object or an array: keep returns the value of its i-th child, or false to leave the child out. All other bytes
+// stay. Any other value is returned unchanged.
 func Edit(raw []byte, keep func(i int, p Child) ([]byte, bool)) []byte {
 	if len(raw) == 0 || raw[0] != '{' && raw[0] != '[' {
 		return raw
@@ -36,26 +36,21 @@ func Edit(raw []byte, keep func(i int, p Child) ([]byte, bool)) []byte {
 					out = append(out, ',')
 				}
 			}
-			out, first = append(append(out, before...), v...), false
+			out = append(append(out, before...), raw[p.Start:p.End-len(p.Value)]...)
+			out, first = append(out, v...), false
 		}
 		i, end, neighbour = i+1, p.End, ok
 	}
 	return append(out, raw[end:]...)
 }
 
-// WithValue returns the child p of raw with another value, for Edit.
-func WithValue(raw []byte, p Child, value []byte) []byte {
-	head := raw[p.Start : p.End-len(p.Value)]
-	return append(append(make([]byte, 0, len(head)+len(value)), head...), value...)
-}
-
 // EditMember rewrites an object with another value of a member, which edit makes of the old one. All other bytes stay.
 func EditMember(raw []byte, name string, edit func(value []byte) []byte) []byte {
 	return Edit(raw, func(_ int, p Child) ([]byte, bool) {
-		if string(p.Name) != name {
-			return raw[p.Start:p.End], true
+		if string(p.Name) == name {
+			return edit(p.Value), true
 		}
-		return WithValue(raw, p, edit(p.Value)), true
+		return p.Value, true
 	})
 }
 
@@ -80,7 +75,7 @@ func WithoutMember(body []byte, name string) []byte {
 // WithoutMembers rewrites an object without some members. All other bytes stay. Any other value is returned unchanged.
 func WithoutMembers(raw []byte, names ...string) []byte {
 	return Edit(raw, func(_ int, p Child) ([]byte, bool) {
-		return raw[p.Start:p.End], !slices.Contains(names, string(p.Name))
+		return p.Value, !slices.Contains(names, string(p.Name))
 	})
 }
 

@@ -664,7 +664,7 @@ func (it Item) WithSignature() Item {
 // WithoutNull returns the item without a null content.
 func (it Item) WithoutNull() Item {
 	return it.Rewritten(Edit(it.Raw, func(_ int, p Child) ([]byte, bool) {
-		return it.Raw[p.Start:p.End], string(p.Name) != "content" || !IsNull(p.Value)
+		return p.Value, string(p.Name) != "content" || !IsNull(p.Value)
 	}))
 }
 

@@ -28,8 +28,7 @@ func EditTexts(raw []byte, member string, isText func(element []byte, name strin
 		}
 		return Edit(value, func(_ int, e Child) ([]byte, bool) {
 			if isString(e.Value) {
-				text, ok := edit(e.Value)
-				return WithValue(value, e, text), ok
+				return edit(e.Value)
 			}
 			stays := true
 			element := editLast(e.Value, func(name string) bool { return isText(e.Value, name) }, func(name string, value []byte) []byte {
@@ -40,7 +39,7 @@ func EditTexts(raw []byte, member string, isText func(element []byte, name strin
 				stays = stays && (ok || name != "text")
 				return text
 			})
-			return WithValue(value, e, element), stays
+			return element, stays
 		})
 	})
 }
@@ -61,9 +60,9 @@ func editLast(raw []byte, wanted func(name string) bool, edit func(name string, 
 	return Edit(raw, func(i int, p Child) ([]byte, bool) {
 		name := string(p.Name)
 		if at, ok := last[name]; !ok || at != i {
-			return raw[p.Start:p.End], true
+			return p.Value, true
 		}
-		return WithValue(raw, p, edit(name, p.Value)), true
+		return edit(name, p.Value), true
 	})
 }
 

@@ -3,6 +3,7 @@ package retry
 import (
 	"bytes"
 	"errors"
+	"slices"
 
 	"remora/wire"
 )
@@ -17,27 +18,15 @@ func WithModel(body []byte, model string) ([]byte, error) {
 	if at < 0 || !wire.Valid(body) || len(bytes.TrimLeft(body[:at], " \t\r\n")) > 0 {
 		return nil, ErrNoObject
 	}
-	value := wire.AppendString(nil, model)
-	members, found := 0, false
-	object := wire.Edit(body[at:], func(_ int, p wire.Child) ([]byte, bool) {
-		members++
-		member := body[at:][p.Start:p.End]
-		if string(p.Name) != "model" {
-			return member, true
-		}
-		found = true
-		before := member[:len(member)-len(p.Value)]
-		return append(bytes.Clone(before), value...), true
-	})
-	out := append(make([]byte, 0, len(body)+len(value)+len(`"model":,`)), body[:at]...)
-	if found {
-		return append(out, object...), nil
+	object, value := body[at:], wire.AppendString(nil, model)
+	if wire.Member(object, "model") != nil {
+		return wire.ReplaceMember(body, "model", value), nil
 	}
-	out = append(append(out, `{"model":`...), value...)
-	if members > 0 {
-		out = append(out, ',')
+	first := append([]byte(`{"model":`), value...)
+	if wire.HasChildren(object) {
+		first = append(first, ',')
 	}
-	return append(out, object[1:]...), nil
+	return slices.Concat(body[:at], first, object[1:]), nil
 }
 
 // Portable reports whether another provider than the one it was meant for can serve a request: it asks for a completion, a

@@ -25,9 +25,7 @@ func (merging) Bodies(w *merge.Bodies) []byte {
 		if string(p.Name) != "choices" {
 			return p.Value
 		}
-		return wire.Edit(p.Value, func(i int, e wire.Child) ([]byte, bool) {
-			return wire.WithValue(p.Value, e, m.choice(e.Value, i)), true
-		})
+		return wire.Edit(p.Value, func(i int, e wire.Child) ([]byte, bool) { return m.choice(e.Value, i), true })
 	}, "id", "created", "model", "system_fingerprint")
 }
 
@@ -42,13 +40,13 @@ func (m *joining) choice(last []byte, position int) []byte {
 	return wire.Edit(last, func(_ int, p wire.Child) ([]byte, bool) {
 		switch string(p.Name) {
 		case "message":
-			return wire.WithValue(last, p, m.message(p.Value)), true
+			return m.message(p.Value), true
 		case "finish_reason":
-			return wire.WithValue(last, p, m.end.reason(p.Value)), true
+			return m.end.reason(p.Value), true
 		case "logprobs": // clients match them with the text
-			return wire.WithValue(last, p, m.logprobs(p.Value)), true
+			return m.logprobs(p.Value), true
 		}
-		return last[p.Start:p.End], true
+		return p.Value, true
 	})
 }
 
@@ -145,10 +143,10 @@ func withoutCalls(message []byte, hide func(wire.Call) bool) (out []byte, others
 					return nil, false
 				}
 				kept++
-				return p.Value[e.Start:e.End], true
+				return e.Value, true
 			})
 			others, hidden = others || kept > 0, hidden || kept < all
-			return wire.WithValue(message, p, list), kept > 0 || all == 0
+			return list, kept > 0 || all == 0
 		case "function_call":
 			if p.Value[0] != '{' {
 				break
@@ -159,7 +157,7 @@ func withoutCalls(message []byte, hide func(wire.Call) bool) (out []byte, others
 			}
 			others = true
 		}
-		return message[p.Start:p.End], true
+		return p.Value, true
 	})
 	return out, others, hidden
 }

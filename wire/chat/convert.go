@@ -46,7 +46,7 @@ func ownFile(file []byte) (own []byte, ok bool) {
 		name := string(m.Name)
 		content := name == "file_data" || name == "file_id"
 		ok = ok || content
-		return file[m.Start:m.End], content || name == "filename"
+		return m.Value, content || name == "filename"
 	})
 	return own, ok
 }

@@ -71,22 +71,18 @@ func orNull(raw []byte) []byte {
 func (c *merger) later() bool { return c.first >= 0 && c.s.Answer() > c.first }
 
 func (w *writing) top(p wire.Child) []byte {
-	data, name := w.k.b.Data, string(p.Name)
-	switch {
+	switch name := string(p.Name); {
 	case w.later() && w.head[name] != nil:
-		return wire.WithValue(data, p, w.head[name])
+		return w.head[name]
 	case name == "usage" && !w.k.rest:
-		return wire.WithValue(data, p, []byte("null"))
+		return []byte("null")
 	case name == "usage" && p.Value[0] == '{':
 		w.left = true
-		return wire.WithValue(data, p, merge.ContinueUsage(w.prior, p.Value))
+		return merge.ContinueUsage(w.prior, p.Value)
 	case name == "choices":
-		return wire.WithValue(data, p, wire.Edit(p.Value, func(_ int, e wire.Child) ([]byte, bool) {
-			choice, ok := w.choice(e.Value)
-			return wire.WithValue(p.Value, e, choice), ok
-		}))
+		return wire.Edit(p.Value, func(_ int, e wire.Child) ([]byte, bool) { return w.choice(e.Value) })
 	}
-	return data[p.Start:p.End]
+	return p.Value
 }
 
 func (w *writing) choice(raw []byte) ([]byte, bool) {
@@ -105,15 +101,13 @@ func (w *writing) choice(raw []byte) ([]byte, bool) {
 	return wire.Edit(raw, func(_ int, p wire.Child) ([]byte, bool) {
 		switch string(p.Name) {
 		case "delta", "message":
-			return wire.WithValue(raw, p, wire.Edit(p.Value, func(_ int, m wire.Child) ([]byte, bool) {
-				return p.Value[m.Start:m.End], w.other(i, m)
-			})), true
+			return wire.Edit(p.Value, func(_ int, m wire.Child) ([]byte, bool) { return m.Value, w.other(i, m) }), true
 		case "finish_reason":
 			if wire.Text(p.Value) != "" {
 				w.shownEnds = append(w.shownEnds, i)
 			}
 		}
-		return raw[p.Start:p.End], true
+		return p.Value, true
 	}), true
 }
 
@@ -160,17 +154,17 @@ func (w *writing) mine(raw []byte, members choiceMembers) []byte {
 		case "delta", "message":
 			if !wire.SameBytes(p.Value, read) {
 				visible, _, _ := withoutCalls(p.Value, func(c wire.Call) bool { return w.s.Verdict(c) == merge.Hidden })
-				return wire.WithValue(raw, p, visible), w.k.rest
+				return visible, w.k.rest
 			}
-			delta := wire.Edit(p.Value, func(_ int, m wire.Child) ([]byte, bool) { return w.delta(p.Value, m) })
+			delta := wire.Edit(p.Value, func(_ int, m wire.Child) ([]byte, bool) { return w.delta(m) })
 			w.said = w.said || speaks(delta)
-			return wire.WithValue(raw, p, delta), true
+			return delta, true
 		case "finish_reason":
-			return wire.WithValue(raw, p, w.reason(p.Value)), true
+			return w.reason(p.Value), true
 		default:
-			return raw[p.Start:p.End], w.k.rest
+			return p.Value, w.k.rest
 		}
-		return raw[p.Start:p.End], true
+		return p.Value, true
 	})
 	if w.k.ends && w.silent() {
 		w.said = true
@@ -228,30 +222,27 @@ func (e ending) reason(raw []byte) []byte {
 	return raw
 }
 
-func (w *writing) delta(raw []byte, m wire.Child) ([]byte, bool) {
+func (w *writing) delta(m wire.Child) ([]byte, bool) {
 	switch string(m.Name) {
 	case "role":
 		if !w.k.rest {
 			return nil, false
 		}
-		return raw[m.Start:m.End], w.role(0)
+		return m.Value, w.role(0)
 	case "tool_calls":
 		if merge.Empty(m.Value) {
-			return raw[m.Start:m.End], w.k.rest
+			return m.Value, w.k.rest
 		}
 		before := w.shownCalls
-		list := wire.Edit(m.Value, func(_ int, e wire.Child) ([]byte, bool) {
-			call, ok := w.callPiece(e.Value)
-			return wire.WithValue(m.Value, e, call), ok
-		})
-		return wire.WithValue(raw, m, list), w.shownCalls > before || w.k.rest && m.Value[0] != '[' && m.Value[0] != '{'
+		list := wire.Edit(m.Value, func(_ int, e wire.Child) ([]byte, bool) { return w.callPiece(e.Value) })
+		return list, w.shownCalls > before || w.k.rest && m.Value[0] != '[' && m.Value[0] != '{'
 	case "function_call":
 		if m.Value[0] != '{' {
 			w.at++
-			return raw[m.Start:m.End], w.k.rest
+			return m.Value, w.k.rest
 		}
 		_, ok := w.callPiece(m.Value)
-		return raw[m.Start:m.End], ok
+		return m.Value, ok
 	}
 	if !w.k.rest {
 		w.removed = true
@@ -261,10 +252,10 @@ func (w *writing) delta(raw []byte, m wire.Child) ([]byte, bool) {
 	if string(m.Name) == "content" && w.later() && w.spoke < w.s.Answer() && len(m.Value) > 2 && m.Value[0] == '"' {
 		w.spoke = w.s.Answer()
 		if !w.scored && touch(w.s.Text(), wire.Text(m.Value)) {
-			return wire.WithValue(raw, m, apart(m.Value)), true
+			return apart(m.Value), true
 		}
 	}
-	return raw[m.Start:m.End], true
+	return m.Value, true
 }
 
 // callPiece writes a call's delta, with the index that the client knows it by.

@@ -24,15 +24,14 @@ func (messages) Keep(it wire.Item, keep []bool) []byte {
 	raw := wire.Edit(it.Raw, func(_ int, p wire.Child) ([]byte, bool) {
 		switch string(p.Name) {
 		case "function_call":
-			return it.Raw[p.Start:p.End], legacy
+			return p.Value, legacy
 		case "tool_calls":
 			if !slices.Contains(calls, true) || !wire.SameBytes(p.Value, list) {
 				return nil, false
 			}
-			out := append([]byte(nil), it.Raw[p.Start:p.End-len(p.Value)]...)
-			return append(out, wire.Edit(list, func(i int, e wire.Child) ([]byte, bool) { return e.Value, calls[i] })...), true
+			return wire.Edit(list, func(i int, e wire.Child) ([]byte, bool) { return e.Value, calls[i] }), true
 		}
-		return it.Raw[p.Start:p.End], true
+		return p.Value, true
 	})
 	if first > 0 && !keep[0] {
 		return withoutText(raw)
@@ -51,11 +50,11 @@ func withoutText(raw []byte) []byte {
 	return wire.Edit(raw, func(_ int, p wire.Child) ([]byte, bool) {
 		switch string(p.Name) {
 		case "content":
-			return append(raw[p.Start:p.End-len(p.Value):p.End-len(p.Value)], "null"...), !google
+			return []byte("null"), !google
 		case "refusal", "audio", "annotations", "images":
 			return nil, false
 		}
-		return raw[p.Start:p.End], !emptyMember(p)
+		return p.Value, !emptyMember(p)
 	})
 }
 
@@ -111,18 +110,17 @@ func (messages) AsInput(it wire.Item, kept func(wire.Audio) bool) (wire.Item, bo
 	}
 
 	raw := wire.Edit(it.Raw, func(_ int, p wire.Child) ([]byte, bool) {
-		key := it.Raw[p.Start : p.End-len(p.Value) : p.End-len(p.Value)]
 		switch string(p.Name) {
 		case "audio":
-			return append(key, audio...), len(audio) > 0 && sounds
+			return audio, len(audio) > 0 && sounds
 		case "content":
 			if transcript != nil {
-				return append(key, transcript...), true
+				return transcript, true
 			} else if blank {
-				return append(key, "null"...), true
+				return []byte("null"), true
 			}
 		}
-		return it.Raw[p.Start:p.End], !emptyMember(p)
+		return p.Value, !emptyMember(p)
 	})
 	if transcript != nil && content == nil {
 		raw = append(append(append([]byte(`{"content":`), transcript...), ','), raw[1:]...)

@@ -14,20 +14,18 @@ func (messages) Portable(it wire.Item, r wire.Reach) (wire.Item, bool) {
 	refusal := wire.Member(it.Raw, "refusal")
 	refused := elsewhere && it.Role == wire.Assistant && wire.Text(refusal) != "" && wire.IsNull(wire.Member(it.Raw, "content"))
 	raw := wire.Edit(it.Raw, func(_ int, p wire.Child) ([]byte, bool) {
-		whole := it.Raw[p.Start:p.End]
-		head := whole[: len(whole)-len(p.Value) : len(whole)-len(p.Value)]
 		switch string(p.Name) {
 		case "reasoning_details", "thinking_blocks", "provider_specific_fields":
-			return whole, it.Role != wire.Assistant
+			return p.Value, it.Role != wire.Assistant
 		case "reasoning", "reasoning_content", "annotations", "images", "audio":
-			return whole, it.Role != wire.Assistant || !elsewhere
+			return p.Value, it.Role != wire.Assistant || !elsewhere
 		case "refusal":
 			if refused {
 				return nil, false
 			}
 		case "content":
 			if refused { // servers that do not know the member take it as text
-				return append(head, refusal...), true
+				return refusal, true
 			}
 			value := p.Value
 			if elsewhere {
@@ -36,12 +34,12 @@ func (messages) Portable(it wire.Item, r wire.Reach) (wire.Item, bool) {
 			if elsewhere || it.Role == wire.Assistant {
 				value, said = withoutThoughts(value)
 			}
-			return append(head, value...), true
+			return value, true
 		case "tool_calls":
-			return append(head, wire.Edit(p.Value, func(_ int, call wire.Child) ([]byte, bool) { return portableCall(call.Value, elsewhere), true })...), true
+			return wire.Edit(p.Value, func(_ int, call wire.Child) ([]byte, bool) { return portableCall(call.Value, elsewhere), true }), true
 		}
 		// Servers that know fewer members refuse even those that say nothing, such as refusal.
-		return whole, it.Role != wire.Assistant || !elsewhere || !wire.IsNull(p.Value)
+		return p.Value, it.Role != wire.Assistant || !elsewhere || !wire.IsNull(p.Value)
 	})
 	out := it.Rewritten(raw)
 	if !said && !out.HasCalls() {
@@ -60,13 +58,13 @@ func portableCall(call []byte, elsewhere bool) []byte {
 		case "extra_content", "provider_specific_fields", "thought_signature":
 			return nil, false
 		case "function":
-			return wire.WithValue(call, p, portableCall(p.Value, elsewhere)), true
+			return portableCall(p.Value, elsewhere), true
 		case "arguments":
 			if elsewhere {
-				return wire.WithValue(call, p, wire.ObjectArguments(p.Value)), true
+				return wire.ObjectArguments(p.Value), true
 			}
 		}
-		return call[p.Start:p.End], true
+		return p.Value, true
 	})
 }
 

@@ -17,7 +17,7 @@ func ownTools(list []byte, hide func(name string) bool) []byte {
 		return list
 	}
 	return wire.Edit(list, func(_ int, p wire.Child) ([]byte, bool) {
-		return list[p.Start:p.End], !hide(wire.Text(wire.Member(p.Value, "name")))
+		return p.Value, !hide(wire.Text(wire.Member(p.Value, "name")))
 	})
 }
 

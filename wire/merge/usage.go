@@ -1,7 +1,6 @@
 package merge
 
 import (
-	"bytes"
 	"math"
 	"strconv"
 
@@ -47,13 +46,13 @@ func ContinueUsage(a, b []byte) []byte {
 		}
 		switch {
 		case countsInput(name):
-			return wire.WithValue(sum, p, last), true
+			return last, true
 		case name == "total_tokens" && earlier == nil:
-			return wire.WithValue(sum, p, last), true
+			return last, true
 		case name == "total_tokens":
-			return wire.WithValue(sum, p, addNumbers(earlier, last)), true
+			return addNumbers(earlier, last), true
 		}
-		return sum[p.Start:p.End], true
+		return p.Value, true
 	})
 }
 
@@ -90,24 +89,14 @@ func addNested(a, b []byte, depth int) []byte {
 		return addNumbers(a, b)
 	}
 	sum := wire.Edit(a, func(_ int, p wire.Child) ([]byte, bool) {
-		return wire.WithValue(a, p, addNested(p.Value, wire.Member(b, string(p.Name)), depth-1)), true
+		return addNested(p.Value, wire.Member(b, string(p.Name)), depth-1), true
 	})
 	for p := range wire.Children(b) {
 		if wire.Member(a, string(p.Name)) == nil {
-			sum = appendMember(sum, b[p.Start:p.End])
+			sum = wire.WithMember(sum, string(p.Name), p.Value)
 		}
 	}
 	return sum
-}
-
-// appendMember puts a member at the end of an object.
-func appendMember(object, member []byte) []byte {
-	end := bytes.LastIndexByte(object, '}')
-	out := append(make([]byte, 0, len(object)+len(member)+1), object[:end]...)
-	if wire.HasChildren(object) {
-		out = append(out, ',')
-	}
-	return append(append(out, member...), object[end:]...)
 }
 
 // addNumbers returns the sum of two numbers as JSON, or b where they are none or the sum is too large to be one.

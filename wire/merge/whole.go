@@ -68,18 +68,17 @@ func (w *Bodies) Hides(body int, c wire.Call) bool {
 func (w *Bodies) Edit(more func(p wire.Child) []byte, identity ...string) []byte {
 	last := bytes.TrimSpace(w.Last())
 	edited := wire.Edit(last, func(_ int, p wire.Child) ([]byte, bool) {
-		name, value := string(p.Name), p.Value
-		switch {
-		case name == "usage":
-			value = ContinueUsage(w.prior, value)
-		case slices.Contains(identity, name):
-			if first := wire.Member(w.bodies[0], name); first != nil && !Empty(first) {
-				value = first
-			}
-		default:
-			value = more(p)
+		name := string(p.Name)
+		if name == "usage" {
+			return ContinueUsage(w.prior, p.Value), true
 		}
-		return wire.WithValue(last, p, value), true
+		if !slices.Contains(identity, name) {
+			return more(p), true
+		}
+		if first := wire.Member(w.bodies[0], name); first != nil && !Empty(first) {
+			return first, true
+		}
+		return p.Value, true
 	})
 	if bytes.Equal(last, edited) {
 		return w.Last()

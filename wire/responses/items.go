@@ -17,16 +17,15 @@ func (items) AsInput(it wire.Item, _ func(wire.Audio) bool) (wire.Item, bool) {
 		return it, it.Kind != wire.Message || it.HasContent()
 	}
 	out := it.Rewritten(wire.Edit(it.Raw, func(_ int, p wire.Child) ([]byte, bool) {
-		whole := it.Raw[p.Start:p.End]
 		switch string(p.Name) {
 		case "id", "type", "status", "result":
-			return whole, true
+			return p.Value, true
 		case "created_by":
 			return nil, false
 		case "output":
-			return wire.WithValue(it.Raw, p, withoutCreators(p.Value)), !image
+			return withoutCreators(p.Value), !image
 		}
-		return whole, !image
+		return p.Value, !image
 	}))
 	return out, out.Kind != wire.Message || out.HasContent()
 }
@@ -55,22 +54,21 @@ func (items) Portable(it wire.Item, r wire.Reach) (wire.Item, bool) {
 	// A local_shell_call without call_id is paired by its id.
 	pairs := it.Kind != wire.Message && wire.Member(it.Raw, "call_id") == nil
 	raw := wire.Edit(it.Raw, func(_ int, p wire.Child) ([]byte, bool) {
-		whole := it.Raw[p.Start:p.End]
 		switch string(p.Name) {
 		case "id":
-			return whole, pairs
+			return p.Value, pairs
 		case "status":
-			return whole, it.Kind != wire.Message
+			return p.Value, it.Kind != wire.Message
 		case "arguments":
 			if r == wire.OtherProvider && isFunction(it) {
-				return wire.WithValue(it.Raw, p, wire.ObjectArguments(p.Value)), true
+				return wire.ObjectArguments(p.Value), true
 			}
 		case "content", "output":
 			if r == wire.OtherProvider {
-				return wire.WithValue(it.Raw, p, withoutBelongings(it, p.Value)), true
+				return withoutBelongings(it, p.Value), true
 			}
 		}
-		return whole, true
+		return p.Value, true
 	})
 	return it.Rewritten(raw), true
 }

@@ -237,15 +237,15 @@ func (r *merger) send(b *merge.Block, of *item) {
 	data := wire.Edit(b.Data, func(_ int, p wire.Child) ([]byte, bool) {
 		switch string(p.Name) {
 		case "sequence_number":
-			return wire.WithValue(b.Data, p, r.number(p.Value)), true
+			return r.number(p.Value), true
 		case "output_index":
 			if of != nil {
-				return wire.WithValue(b.Data, p, r.placed(of, p.Value)), true
+				return r.placed(of, p.Value), true
 			}
 		case "response":
-			return wire.WithValue(b.Data, p, r.response(p.Value)), true
+			return r.response(p.Value), true
 		}
-		return b.Data[p.Start:p.End], true
+		return p.Value, true
 	})
 	if r.first < 0 {
 		r.first = r.s.Answer()
@@ -286,7 +286,7 @@ func (r *merger) placed(it *item, raw []byte) []byte {
 // response writes a response object with the identity of the first one.
 func (r *merger) response(raw []byte) []byte {
 	return wire.Edit(raw, func(_ int, p wire.Child) ([]byte, bool) {
-		return wire.WithValue(raw, p, r.identity(p)), true
+		return r.identity(p), true
 	})
 }
 
@@ -360,11 +360,11 @@ func (r *merger) End() {
 		r.s.Send(b, wire.Edit(b.Data, func(_ int, p wire.Child) ([]byte, bool) {
 			switch string(p.Name) {
 			case "sequence_number":
-				return wire.WithValue(b.Data, p, r.number(p.Value)), true
+				return r.number(p.Value), true
 			case "response":
-				return wire.WithValue(b.Data, p, r.whole(p.Value)), true
+				return r.whole(p.Value), true
 			}
-			return b.Data[p.Start:p.End], true
+			return p.Value, true
 		}))
 	}
 	r.held = nil
@@ -375,13 +375,13 @@ func (r *merger) whole(raw []byte) []byte {
 	return wire.Edit(raw, func(_ int, p wire.Child) ([]byte, bool) {
 		switch {
 		case string(p.Name) == "usage":
-			return wire.WithValue(raw, p, merge.ContinueUsage(r.prior, p.Value)), true
+			return merge.ContinueUsage(r.prior, p.Value), true
 		case string(p.Name) == "output" && r.ours && r.listed && p.Value[0] == '[':
 			seen := slices.Concat(r.shown, r.collect())
 			slices.SortStableFunc(seen, func(a, b output) int { return cmp.Compare(a.place, b.place) })
-			return wire.WithValue(raw, p, rewriteList(p.Value, seen)), true
+			return rewriteList(p.Value, seen), true
 		}
-		return wire.WithValue(raw, p, r.identity(p)), true
+		return r.identity(p), true
 	})
 }
 
