@@ -63,26 +63,11 @@ type Effect interface {
 
 // Ambiguities finds what clients may read in another way than the fold, in one answer.
 type Ambiguities interface {
-	// Enter returns the place that the member of a name leads to on the way to a call, and false if no call depends on
-	// it. Members that lead to one place, other than a Leaf, exclude each other. Names are all names that it knows, at any place.
-	Enter(p Place, name string) (Place, bool)
-	Names() []string
 	// Event takes in an event and says why the answer is unclear now, "" where it is not.
 	Event(b *sse.Block, e Effect) (why string)
 	// Unclear says why not every reading of the calls is one of the answer's items, "" where all are.
 	Unclear(choices [][]Item) string
 }
-
-// Place is a kind of object or list on the way from the top of an answer to a call in it. A dialect numbers its own from 1 on.
-type Place uint8
-
-// Places of every dialect. At a Leaf and a CallInput any value counts, at a Number only one that [Index] accepts.
-const (
-	Top       Place = 0
-	CallInput Place = 253
-	Number    Place = 254
-	Leaf      Place = 255
-)
 
 // Opaque is the codec of the zero Dialect: it understands nothing, and leaves all as it is.
 type Opaque struct{}
@@ -152,7 +137,5 @@ func (opaqueStream) Reply(*Reply, []byte)                          {}
 
 type noAmbiguities struct{}
 
-func (noAmbiguities) Enter(Place, string) (Place, bool) { return Leaf, false }
-func (noAmbiguities) Names() []string                   { return nil }
-func (noAmbiguities) Event(*sse.Block, Effect) string   { return "" }
-func (noAmbiguities) Unclear([][]Item) string           { return "" }
+func (noAmbiguities) Event(*sse.Block, Effect) string { return "" }
+func (noAmbiguities) Unclear([][]Item) string         { return "" }

@@ -68,7 +68,21 @@ type Rules struct {
 	Image string
 	// Breakpoints: requests of the dialect may hold breakpoints of a prompt cache.
 	Breakpoints bool
+	// Calls are the members of an answer that its calls depend on: the place that each leads to, by its own place and name.
+	// Members of one object that lead to one place, other than a Leaf, exclude each other.
+	Calls map[Place]map[string]Place
 }
+
+// Place is a kind of object or list on the way from the top of an answer to a call in it. A dialect numbers its own from 1 on.
+type Place uint8
+
+// Places of every dialect. At a Leaf and a CallInput any value counts, at a Number only one that [Index] accepts.
+const (
+	Top       Place = 0
+	CallInput Place = 253
+	Number    Place = 254
+	Leaf      Place = 255
+)
 
 // unknown is the zero Dialect.
 var unknown = definition{Rules{Name: "unknown", InstructionRole: System, ListOptional: true}, Opaque{}} //nolint:gochecknoglobals // a constant

@@ -18,7 +18,7 @@ import (
 // clients read the same calls in it: see Reply.Unclear.
 func NewJudgedFolder(d Dialect) *Folder {
 	f := NewFolder(d)
-	f.judged = &readings{Ambiguities: d.Codec().Ambiguities()}
+	f.judged = &readings{Ambiguities: d.Codec().Ambiguities(), calls: d.Rules().Calls}
 	return f
 }
 
@@ -33,7 +33,7 @@ func (f *Folder) Unclear() string {
 
 // Unclear returns why clients may read other calls in a whole answer than FoldBody, "" if they do not.
 func Unclear(d Dialect, body []byte) string {
-	if spelledOnce(d.Codec().Ambiguities(), Top, body) {
+	if spelledOnce(d.Rules().Calls, Top, body) {
 		return ""
 	}
 	return oddNames
@@ -45,26 +45,23 @@ const oddNames = "a member is spelled in another case, stands twice or beside on
 
 // spelledOnce reports whether the members that calls depend on have the API's spelling and occur once each, without one that
 // excludes them. A choice whose index is not accepted is not read, but some clients show it.
-func spelledOnce(a Ambiguities, at Place, raw []byte) bool {
+func spelledOnce(calls map[Place]map[string]Place, at Place, raw []byte) bool {
 	var seen []string
 	var entered []Place
 	elements := 0
 	for p := range Children(raw) {
 		if p.Name == nil {
-			if elements++; elements > MaxIndex || p.Value[0] != '{' || !spelledOnce(a, at, p.Value) {
+			if elements++; elements > MaxIndex || p.Value[0] != '{' || !spelledOnce(calls, at, p.Value) {
 				return false
 			}
 			continue
 		}
 
 		name := string(p.Name)
-		to, known := a.Enter(at, name)
+		to, known := calls[at][name]
 		if !known {
-			for _, other := range a.Names() {
-				if !strings.EqualFold(name, other) {
-					continue
-				}
-				if _, matters := a.Enter(at, other); matters {
+			for other := range calls[at] {
+				if strings.EqualFold(name, other) {
 					return false
 				}
 			}
@@ -88,7 +85,7 @@ func spelledOnce(a Ambiguities, at Place, raw []byte) bool {
 				return false
 			}
 		default:
-			if !spelledOnce(a, to, p.Value) {
+			if !spelledOnce(calls, to, p.Value) {
 				return false
 			}
 		}
@@ -99,7 +96,8 @@ func spelledOnce(a Ambiguities, at Place, raw []byte) bool {
 // readings is the judgement of one stream.
 type readings struct {
 	Ambiguities
-	odd string // why the answer is unclear
+	calls map[Place]map[string]Place // see Rules
+	odd   string                     // why the answer is unclear
 }
 
 // event takes in an event.
@@ -109,7 +107,7 @@ func (r *readings) event(ev *sse.Block, e Effect) {
 	case len(data) == 0 || sse.IsDone(data):
 	case !IsObject(data):
 		why = oddData
-	case !spelledOnce(r.Ambiguities, Top, data):
+	case !spelledOnce(r.calls, Top, data):
 		why = oddNames
 	default:
 		why = r.Event(ev, e)

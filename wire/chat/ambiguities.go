@@ -20,32 +20,17 @@ const (
 	inFunction
 )
 
-func (ambiguities) Names() []string {
-	return []string{
-		"choices", "delta", "message", "index", "tool_calls", "function_call", "function", "custom", "id", "type", "name", "arguments", "input",
+// callPlaces are the members that calls depend on.
+func callPlaces() map[wire.Place]map[string]wire.Place {
+	message := map[string]wire.Place{"tool_calls": inCall, "function_call": inFunction}
+	return map[wire.Place]map[string]wire.Place{
+		wire.Top:   {"choices": inChoice},
+		inChoice:   {"delta": inDelta, "message": inMessage, "index": wire.Number},
+		inDelta:    message,
+		inMessage:  message,
+		inCall:     {"function": inFunction, "custom": inFunction, "index": wire.Leaf, "id": wire.Leaf, "type": wire.Leaf},
+		inFunction: {"arguments": wire.CallInput, "input": wire.CallInput, "name": wire.Leaf},
 	}
-}
-
-func (ambiguities) Enter(p wire.Place, name string) (wire.Place, bool) {
-	switch {
-	case p == wire.Top && name == "choices":
-		return inChoice, true
-	case p == inChoice && name == "delta":
-		return inDelta, true
-	case p == inChoice && name == "message":
-		return inMessage, true
-	case (p == inDelta || p == inMessage) && name == "tool_calls":
-		return inCall, true
-	case (p == inDelta || p == inMessage) && name == "function_call", p == inCall && (name == "function" || name == "custom"):
-		return inFunction, true
-	case p == inChoice && name == "index":
-		return wire.Number, true
-	case p == inFunction && (name == "arguments" || name == "input"):
-		return wire.CallInput, true
-	case p == inCall && (name == "index" || name == "id" || name == "type"), p == inFunction && name == "name":
-		return wire.Leaf, true
-	}
-	return wire.Leaf, false
 }
 
 func (ambiguities) Event(b *sse.Block, e wire.Effect) (why string) {

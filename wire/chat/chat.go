@@ -13,7 +13,7 @@ var Dialect = wire.Define(wire.Rules{ //nolint:gochecknoglobals // a constant
 	Format:          "response_format",
 	ResultsAdjacent: true, TextResults: true, OneItem: true,
 	Result: "content", Text: "text", AnswerText: "text",
-	Breakpoints: true,
+	Breakpoints: true, Calls: callPlaces(),
 }, &codec{})
 
 type codec struct {

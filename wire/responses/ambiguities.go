@@ -29,24 +29,19 @@ const (
 	inItem
 )
 
-func (*ambiguities) Names() []string {
-	return []string{
-		"response", "item", "output", "type", "delta", "arguments", "input", "name", "item_id", "output_index", "id", "call_id", "action", "operation",
+// callPlaces are the members that calls depend on.
+func callPlaces() map[wire.Place]map[string]wire.Place {
+	return map[wire.Place]map[string]wire.Place{
+		wire.Top: {
+			"response": inResponse, "item": inItem, "output": inItem, "arguments": wire.CallInput, "input": wire.CallInput,
+			"type": wire.Leaf, "delta": wire.Leaf, "name": wire.Leaf, "item_id": wire.Leaf, "output_index": wire.Leaf,
+		},
+		inResponse: {"output": inItem},
+		inItem: {
+			"arguments": wire.CallInput, "input": wire.CallInput, "action": wire.CallInput, "operation": wire.CallInput,
+			"type": wire.Leaf, "id": wire.Leaf, "call_id": wire.Leaf, "name": wire.Leaf,
+		},
 	}
-}
-
-func (*ambiguities) Enter(p wire.Place, name string) (wire.Place, bool) {
-	switch {
-	case p == wire.Top && name == "response":
-		return inResponse, true
-	case p == wire.Top && (name == "item" || name == "output"), p == inResponse && name == "output":
-		return inItem, true
-	case p == wire.Top && oneOf(name, "arguments", "input"), p == inItem && oneOf(name, "arguments", "input", "action", "operation"):
-		return wire.CallInput, true
-	case p == wire.Top && oneOf(name, "type", "delta", "name", "item_id", "output_index"), p == inItem && oneOf(name, "type", "id", "call_id", "name"):
-		return wire.Leaf, true
-	}
-	return wire.Leaf, false
 }
 
 // callReading is a call of Responses as one kind of event tells it.
@@ -173,5 +168,3 @@ func (a *ambiguities) Unclear(choices [][]wire.Item) string {
 func (c *callReading) is(it wire.Item) bool {
 	return it.HasJudged() && c.named && it.Parts[0].Call.Name == c.name && (c.callID == "" || it.Parts[0].Call.ID == c.callID)
 }
-
-func oneOf(name string, names ...string) bool { return slices.Contains(names, name) }

@@ -16,6 +16,7 @@ var Dialect = wire.Define(wire.Rules{ //nolint:gochecknoglobals // a constant
 	Result: "output", Text: "input_text", AnswerText: "output_text",
 	ClientTypes: []string{"", approvalResponse, "additional_tools", "configuration_update", "compaction_trigger"},
 	Approval:    approvalResponse, Image: "image_generation_call",
+	Calls: callPlaces(),
 }, &codec{})
 
 type codec struct {
