@@ -34,6 +34,7 @@ import (
 	"remora/test/kit"
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // scanBolt is all that a bbolt file holds: names and live values.
@@ -151,20 +152,14 @@ func converse(t *testing.T, m *memory.Memory, session, canary string) {
 			{"role":"assistant","content":null,"tool_calls":[{"id":"c%[2]d","type":"function","function":{"name":"f","arguments":"{\"q\":\"%[1]s\"}"}}]},
 			{"role":"tool","tool_call_id":"c%[2]d","content":"The order %[1]s was shipped on %[2]d March."},
 			{"role":"user","content":"Thanks %[1]s, that is number %[2]d."}]}`, canary, i+1)
-		req, err := wire.Parse(dialects.Chat, []byte(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := wiretest.Request(t, dialects.Chat, body)
 		turn, err := m.Begin(context.Background(), memory.Call{
 			Scope: memory.Scope{Tenant: "tenant", Session: session, Resource: "ada"}, Request: req, History: memory.HistoryServer,
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		said, err := wire.ParseItem(dialects.Chat, []byte(`{"role":"assistant","content":"The parcel of `+canary+` arrives on 5 March."}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		said := wiretest.Parse(t, dialects.Chat, `{"role":"assistant","content":"The parcel of `+canary+` arrives on 5 March."}`)
 		turn.Commit(memory.Answer{HTTPStatus: 200, Reply: wire.Reply{
 			Complete: true, ID: fmt.Sprintf("resp-%s-%d", session, i), Finish: "stop", Choices: [][]wire.Item{{said}},
 		}})

@@ -12,18 +12,13 @@ import (
 	"remora/memory"
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // A client that resends its history may change its API with every request: what it resends is recognised in either, so that
 // each item is stored once and nothing but what is new goes after the head.
 func TestClientThatChangesItsAPI(t *testing.T) {
-	item := func(d wire.Dialect, raw string) wire.Item {
-		it, err := wire.ParseItem(d, []byte(raw))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return it
-	}
+	item := func(d wire.Dialect, raw string) wire.Item { return wiretest.Parse(t, d, raw) }
 	rapid.Check(t, func(rt *rapid.T) {
 		l := newLab(t, memory.Options{})
 		history := []wire.Item{item(dialects.Chat, `{"role":"system","content":"Be brief."}`)}
@@ -63,10 +58,7 @@ func TestClientThatChangesItsAPI(t *testing.T) {
 			if chat {
 				member = "messages"
 			}
-			request, err := wire.Parse(d, fmt.Appendf(nil, `{"model":"m","%s":[%s]}`, member, bytes.Join(list, []byte(","))))
-			if err != nil {
-				rt.Fatal(err)
-			}
+			request := wiretest.Request(rt, d, fmt.Sprintf(`{"model":"m","%s":[%s]}`, member, bytes.Join(list, []byte(","))))
 			begun, err := l.m.Begin(context.Background(), memory.Call{Scope: scope, Request: request})
 			if err != nil {
 				rt.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"remora/memory/layer"
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // run plays a turn and returns the name of the execution that it belongs to, as the turn's record has it.
@@ -78,10 +79,7 @@ func TestExecutionOfHeldConversations(t *testing.T) {
 	l := newLab(t, memory.Options{})
 	f := func(input, previous, output string) string {
 		t.Helper()
-		req, err := wire.Parse(dialects.Responses, fmt.Appendf(nil, `{"model":"m","input":%s%s}`, input, previous))
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := wiretest.Request(t, dialects.Responses, fmt.Sprintf(`{"model":"m","input":%s%s}`, input, previous))
 		turn, err := l.m.Begin(t.Context(), memory.Call{Scope: scope, Request: req})
 		if err != nil {
 			t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"remora/memory/view"
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // talker says as much as it may, or always the same number of words; a word is a token.
@@ -105,11 +106,8 @@ func TestTokensCountTheWholeRequest(t *testing.T) {
 	}
 	turn.Commit(answer(t, "a:3"))
 
-	req, err := wire.Parse(dialects.Responses, []byte(`{"model":"m","instructions":"Be kind.","input":"hi"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	turn, err = l.m.Begin(t.Context(), memory.Call{Scope: memory.Scope{Tenant: "tenant", Session: "other"}, Request: req})
+	req := wiretest.Request(t, dialects.Responses, `{"model":"m","instructions":"Be kind.","input":"hi"}`)
+	turn, err := l.m.Begin(t.Context(), memory.Call{Scope: memory.Scope{Tenant: "tenant", Session: "other"}, Request: req})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,6 +23,7 @@ import (
 	"remora/memory/view"
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // lab is a Memory over a store, and the clients that talk to it.
@@ -191,11 +192,7 @@ func answer(t *testing.T, words string) memory.Answer {
 	for choice := range strings.SplitSeq(words, "|") {
 		var items []wire.Item
 		for w := range strings.FieldsSeq(choice) {
-			it, err := wire.ParseItem(dialects.Chat, []byte(say(w)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			items = append(items, it)
+			items = append(items, wiretest.Parse(t, dialects.Chat, say(w)))
 		}
 		a.Reply.Choices = append(a.Reply.Choices, items)
 	}

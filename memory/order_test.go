@@ -18,6 +18,7 @@ import (
 	"remora/memory/view"
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // witness has every hook, and notes in which order they are called and with what.
@@ -131,10 +132,7 @@ func TestViewOrder(t *testing.T) {
 	if want := "d:be " + strings.ReplaceAll(blocks, "s:", "d:") + " u:hello"; view != want {
 		t.Errorf("view\n%s, want\n%s", view, want)
 	}
-	req, err := wire.Parse(dialects.Responses, []byte(`{"model":"m","input":"hello"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := wiretest.Request(t, dialects.Responses, `{"model":"m","input":"hello"}`)
 	c := in("three", "")
 	c.Request = req
 	turn, err := l.m.Begin(t.Context(), c)

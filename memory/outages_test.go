@@ -18,6 +18,7 @@ import (
 	"remora/memory/pipeline"
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // journal is a log that may be read while others write to it, as they do where they wake at the same moment of a bubble.
@@ -193,10 +194,7 @@ func TestLayersWithoutNewsAreNotToldLost(t *testing.T) {
 
 func asking(t *testing.T, words string) *wire.Request {
 	t.Helper()
-	r, err := wire.Parse(dialects.Chat, []byte(`{"model":"m","messages":[`+messages(words)+`]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := wiretest.Request(t, dialects.Chat, `{"model":"m","messages":[`+messages(words)+`]}`)
 	return r
 }
 

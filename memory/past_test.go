@@ -23,6 +23,7 @@ import (
 	"remora/memory/view"
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // recaller is the layer semantic_recall as it is configured by default.
@@ -473,10 +474,7 @@ func TestRecallOfManyItems(t *testing.T) {
 				i, s, 'A'+rune(i%26), 'a'+rune(s%26))
 		}
 		fmt.Fprintf(&list, `{"role":"user","content":"The captain of ship%d is called Polly%d."}`, s, s)
-		req, err := wire.Parse(dialects.Chat, []byte(`{"model":"m","messages":[`+list.String()+`]}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := wiretest.Request(t, dialects.Chat, `{"model":"m","messages":[`+list.String()+`]}`)
 		c := in(fmt.Sprint("s", s), "ada")
 		c.Request = req
 		turn, err := fill.Begin(t.Context(), c)
@@ -548,19 +546,13 @@ func BenchmarkColdRecall(b *testing.B) {
 
 func asks(b *testing.B, c memory.Call, words string) memory.Call {
 	b.Helper()
-	req, err := wire.Parse(dialects.Chat, []byte(`{"model":"m","messages":[`+messages(words)+`]}`))
-	if err != nil {
-		b.Fatal(err)
-	}
+	req := wiretest.Request(b, dialects.Chat, `{"model":"m","messages":[`+messages(words)+`]}`)
 	c.Request = req
 	return c
 }
 
 func oneAnswer(b *testing.B, word string) memory.Answer {
 	b.Helper()
-	it, err := wire.ParseItem(dialects.Chat, []byte(say(word)))
-	if err != nil {
-		b.Fatal(err)
-	}
+	it := wiretest.Parse(b, dialects.Chat, say(word))
 	return memory.Answer{HTTPStatus: 200, Reply: wire.Reply{Complete: true, ID: "c", Finish: "stop", Choices: [][]wire.Item{{it}}}}
 }

@@ -22,6 +22,7 @@ import (
 	"remora/memory/pipeline"
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // link is a process's way to the store. What it holds back never arrives, as far as the process knows.
@@ -1403,10 +1404,7 @@ func TestRefusedTurnIsNotWaitedFor(t *testing.T) {
 		b.wantAnswer("u:1", "a:1", "u:1", memory.StatusOK)
 		a.m.Reshape(memory.Shape{Layers: layersOf(t, pipeline.Layer{ID: "a", Kind: "test", Scope: layer.Thread, Impl: unready{}})})
 		a.link.cut(true)
-		req, err := wire.Parse(dialects.Chat, []byte(`{"model":"m","messages":[`+messages("u:refused")+`]}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := wiretest.Request(t, dialects.Chat, `{"model":"m","messages":[`+messages("u:refused")+`]}`)
 		if _, err := a.m.Begin(context.Background(), memory.Call{Scope: scope, Request: req}); err == nil {
 			t.Error("the turn has begun")
 		}

@@ -18,6 +18,7 @@ import (
 	"remora/memory"
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // A client that resends its history, edits, regenerates, goes back to an older branch and trims: after every turn the
@@ -431,10 +432,7 @@ func TestClosedModeRefuses(t *testing.T) {
 	store := &outage{Store: mem, down: true}
 	m := memory.New(store, nil, patient(memory.Options{OnStoreError: memory.OnStoreErrorClosed}))
 	defer m.Close()
-	req, err := wire.Parse(dialects.Chat, []byte(`{"messages":[]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := wiretest.Request(t, dialects.Chat, `{"messages":[]}`)
 	if _, err := m.Begin(context.Background(), memory.Call{Scope: scope, Request: req}); !errors.Is(err, memory.ErrUnavailable) {
 		t.Errorf("got %v", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"remora/memory/view"
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // pruning are options under which a view has room for so many items of ten tokens each.
@@ -82,11 +83,8 @@ func TestToolResultsAreShortened(t *testing.T) {
 	l := newLab(t, o)
 	long := strings.Repeat("0123456789", 900)
 	ask := func(more string) *memory.Turn {
-		req, err := wire.Parse(dialects.Chat, fmt.Appendf(nil, `{"model":"m","messages":[%s,{"role":"tool","tool_call_id":"x","content":%q}%s]}`,
+		req := wiretest.Request(t, dialects.Chat, fmt.Sprintf(`{"model":"m","messages":[%s,{"role":"tool","tool_call_id":"x","content":%q}%s]}`,
 			messages("u:1 c:x"), long, more))
-		if err != nil {
-			t.Fatal(err)
-		}
 		turn, err := l.m.Begin(context.Background(), memory.Call{Scope: scope, Request: req})
 		if err != nil {
 			t.Fatal(err)

@@ -20,6 +20,7 @@ import (
 	"remora/memory/view"
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // respond plays one turn of the Responses dialect: input and output are JSON arrays, extra are more members.
@@ -377,10 +378,7 @@ func TestAnswersOfSeveralPartsOutliveAnOutage(t *testing.T) {
 	}))
 	begin := func(body string) *memory.Turn {
 		t.Helper()
-		req, err := wire.Parse(dialects.Responses, []byte(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := wiretest.Request(t, dialects.Responses, body)
 		turn, err := l.m.Begin(t.Context(), memory.Call{Scope: scope, Request: req})
 		if err != nil {
 			t.Fatal(err)
@@ -423,10 +421,7 @@ func TestAnswerMadeInTheBackground(t *testing.T) {
 	queued := memory.Answer{HTTPStatus: 200, Reply: wire.Reply{ID: "resp_1", Finish: "queued"}}
 	finished := func(t *testing.T) memory.Answer {
 		t.Helper()
-		it, err := wire.ParseItem(dialects.Responses, []byte(`{"type":"message","role":"assistant","content":"1"}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		it := wiretest.Parse(t, dialects.Responses, `{"type":"message","role":"assistant","content":"1"}`)
 		return memory.Answer{HTTPStatus: 200, Reply: wire.Reply{ID: "resp_1", Finish: "completed", Complete: true, Choices: [][]wire.Item{{it}}}}
 	}
 	ask := func(r *replica) {
@@ -509,19 +504,13 @@ func TestAnswerMadeInTheBackgroundIsFetchedAgain(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	req, err := wire.Parse(dialects.Responses, []byte(`{"model":"m","background":true,"input":"1"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := wiretest.Request(t, dialects.Responses, `{"model":"m","background":true,"input":"1"}`)
 	turn, err := l.m.Begin(t.Context(), memory.Call{Scope: scope, Request: req})
 	if err != nil {
 		t.Fatal(err)
 	}
 	turn.Commit(memory.Answer{HTTPStatus: 200, Reply: wire.Reply{ID: "resp_1", Finish: "queued"}})
-	it, err := wire.ParseItem(dialects.Responses, []byte(`{"type":"message","role":"assistant","content":"1"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	it := wiretest.Parse(t, dialects.Responses, `{"type":"message","role":"assistant","content":"1"}`)
 	session := scope.Group()
 	for _, lost := range []*cache.Group{&session, nil} {
 		store.lost.Store(lost)

@@ -16,6 +16,7 @@ import (
 	"remora/memory/view"
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // coach never likes what the model says.
@@ -53,11 +54,8 @@ func TestAdviceIsToldAsBlocksAre(t *testing.T) {
 func TestAdviceEndsWithTheRounds(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, coached(t))
-	tool, err := wire.ParseItem(dialects.Chat, []byte(`{"role":"assistant","content":null,"tool_calls":[{"id":"x","type":"function",`+
-		`"function":{"name":"working-memory_update","arguments":"{}"}}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tool := wiretest.Parse(t, dialects.Chat, `{"role":"assistant","content":null,"tool_calls":[{"id":"x","type":"function",`+
+		`"function":{"name":"working-memory_update","arguments":"{}"}}]}`)
 	call := wire.Reply{Complete: true, Choices: [][]wire.Item{{tool}}}
 	for calls, want := range map[int]int{0: 3, 4: 3, 6: 1, 7: 0} {
 		turn := l.begin(memory.Call{}, "u:hi")
@@ -179,10 +177,7 @@ func TestApprovalsAreJudged(t *testing.T) {
 	} {
 		l := newLab(t, memory.Options{Shape: memory.Shape{Layers: layersOf(t, pipeline.Layer{ID: "a", Kind: "test", Scope: layer.Thread, Impl: warden{}})}})
 		turn := l.beginIn(dialects.Responses, "s:be u:1")
-		item, err := wire.ParseItem(dialects.Responses, fmt.Appendf(nil, c.item, c.name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		item := wiretest.Parse(t, dialects.Responses, fmt.Sprintf(c.item, c.name))
 		reply := wire.Reply{Complete: true, ID: "resp_1", Choices: [][]wire.Item{{item}}}
 		next := turn.Review(t.Context(), reply)
 		if denied := c.answer != ""; next.Hidden["m1"] != denied || next.GoesOn != denied {
@@ -219,11 +214,8 @@ func TestHiddenItemsAreStoredOnce(t *testing.T) {
 		Shape: memory.Shape{Layers: layersOf(t, notebook(t, layer.Thread))},
 	}))
 	note := func(id string) wire.Reply {
-		it, err := wire.ParseItem(dialects.Chat, []byte(`{"role":"assistant","content":null,"tool_calls":[{"id":"`+id+`","type":"function",`+
-			`"function":{"name":"working-memory_update","arguments":"{}"}}]}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		it := wiretest.Parse(t, dialects.Chat, `{"role":"assistant","content":null,"tool_calls":[{"id":"`+id+`","type":"function",`+
+			`"function":{"name":"working-memory_update","arguments":"{}"}}]}`)
 		return wire.Reply{Complete: true, Choices: [][]wire.Item{{it}}}
 	}
 	turn := l.begin(memory.Call{}, "u:1")
@@ -249,11 +241,8 @@ func TestCutCallComesBackAsObject(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, memory.Options{Shape: memory.Shape{Layers: layersOf(t, notebook(t, layer.Thread))}})
 	const cut, mended = `"arguments":"{\"name\":\"A"`, `"arguments":"{}"`
-	call, err := wire.ParseItem(dialects.Chat, []byte(`{"role":"assistant","content":null,"tool_calls":[{"id":"x","type":"function",`+
-		`"function":{"name":"working-memory_update",`+cut+`}}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	call := wiretest.Parse(t, dialects.Chat, `{"role":"assistant","content":null,"tool_calls":[{"id":"x","type":"function",`+
+		`"function":{"name":"working-memory_update",`+cut+`}}]}`)
 	mentions := func(items []wire.Item, what string) bool {
 		return slices.ContainsFunc(items, func(it wire.Item) bool { return strings.Contains(string(it.Raw), what) })
 	}

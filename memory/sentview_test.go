@@ -14,6 +14,7 @@ import (
 	"remora/memory/view"
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // send returns what a turn sends in a shape, and records it.
@@ -41,10 +42,7 @@ func TestRecordShowsForms(t *testing.T) {
 					if d == dialects.Responses {
 						body = `{"model":"m","instructions":"Be kind.","input":[` + messages(words) + `]}`
 					}
-					req, err := wire.Parse(d, []byte(body))
-					if err != nil {
-						t.Fatal(err)
-					}
+					req := wiretest.Request(t, d, body)
 					turn, err := l.m.Begin(context.Background(), memory.Call{Scope: scope, Request: req})
 					if err != nil {
 						t.Fatal(err)
@@ -103,10 +101,7 @@ func TestPortableViewIsShown(t *testing.T) {
 	l := newLab(t, memory.Options{})
 	l.respond("["+userHi+"]", "", "["+reason1+","+call1+"]")
 	l.respond("["+result1+"]", "", "["+done1+"]")
-	req, err := wire.Parse(dialects.Responses, []byte(`{"model":"m","input":[{"type":"message","id":"msg_u","role":"user","content":"more"}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := wiretest.Request(t, dialects.Responses, `{"model":"m","input":[{"type":"message","id":"msg_u","role":"user","content":"more"}]}`)
 	turn, err := l.m.Begin(context.Background(), memory.Call{Scope: scope, Request: req})
 	if err != nil {
 		t.Fatal(err)
@@ -136,10 +131,7 @@ func TestExpiredSoundIsTold(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, memory.Options{})
 	const whole, id = `{"role":"assistant","content":null,"audio":{"id":"a1","data":"QUE=","transcript":"hello"}}`, `{"role":"assistant","content":null,"audio":{"id":"a2"}}`
-	req, err := wire.Parse(dialects.Chat, []byte(`{"model":"m","messages":[{"role":"user","content":"1"},`+whole+`,{"role":"user","content":"2"},`+id+`,{"role":"user","content":"3"}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := wiretest.Request(t, dialects.Chat, `{"model":"m","messages":[{"role":"user","content":"1"},`+whole+`,{"role":"user","content":"2"},`+id+`,{"role":"user","content":"3"}]}`)
 	turn, err := l.m.Begin(context.Background(), memory.Call{Scope: scope, Request: req})
 	if err != nil {
 		t.Fatal(err)
@@ -247,10 +239,7 @@ func TestStoredCallsStayOutWithoutTools(t *testing.T) {
 	t.Parallel()
 	const tools = `[{"type":"function","function":{"name":"f"}}]`
 	said := func(calls string) memory.Answer {
-		it, err := wire.ParseItem(dialects.Chat, []byte(`{"role":"assistant","content":null,"tool_calls":[`+calls+`]}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		it := wiretest.Parse(t, dialects.Chat, `{"role":"assistant","content":null,"tool_calls":[`+calls+`]}`)
 		return memory.Answer{HTTPStatus: 200, Reply: wire.Reply{Complete: true, Finish: "tool_calls", Choices: [][]wire.Item{{it}}}}
 	}
 	const a, b = `{"id":"a","type":"function","function":{"name":"f","arguments":"{}"}}`, `{"id":"b","type":"function","function":{"name":"f","arguments":"{}"}}`
@@ -316,10 +305,7 @@ func TestThoughtsAreShownAsSent(t *testing.T) {
 	} {
 		turn := l.beginJSON(memory.Call{}, said.asked, "")
 		sent := send(turn, view.Shape{})
-		it, err := wire.ParseItem(dialects.Chat, []byte(said.answered))
-		if err != nil {
-			t.Fatal(err)
-		}
+		it := wiretest.Parse(t, dialects.Chat, said.answered)
 		turn.Commit(memory.Answer{HTTPStatus: 200, Reply: wire.Reply{Complete: true, Choices: [][]wire.Item{{it}}}})
 		shown, err := l.m.TurnView(t.Context(), scope, turn.ID)
 		if err != nil {

@@ -11,15 +11,13 @@ import (
 	"remora/cache/inmemory"
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // TestSpooledAnswerIsWhole: each field of an answer returns from a record.
 func TestSpooledAnswerIsWhole(t *testing.T) {
 	t.Parallel()
-	it, err := wire.ParseItem(dialects.Chat, []byte(`{"role":"assistant","content":"hi"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	it := wiretest.Parse(t, dialects.Chat, `{"role":"assistant","content":"hi"}`)
 	want := &Answer{
 		Reply: wire.Reply{
 			Choices: [][]wire.Item{{it}}, ID: "\xff", Model: "m", Finish: "f", Usage: []byte(`{"u":1}`), Complete: true, Truncated: true,
@@ -59,10 +57,7 @@ func TestSpooledCallIsWhole(t *testing.T) {
 		}
 	})
 	body := []byte(`{"model":"m","messages":[{"role":"user","content":"hi"}]}`)
-	req, err := wire.Parse(dialects.Chat, body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := wiretest.Request(t, dialects.Chat, string(body))
 	want := Call{
 		Scope:   Scope{Tenant: "\xff", Session: "s\xff", Resource: "r\xff", Execution: "e\xff", Parent: "p\xff"},
 		Request: req, History: HistoryServer, Side: "title\xff", Retry: true, Resends: true, Provider: "p",

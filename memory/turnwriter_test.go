@@ -14,8 +14,8 @@ import (
 	"remora/memory"
 	"remora/memory/layer"
 	"remora/memory/pipeline"
-	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // stuck is a store whose commits block until their context ends.
@@ -39,10 +39,7 @@ func TestCommitWaitIsBounded(t *testing.T) {
 		}
 		spool := &queue{}
 		m := memory.New(stuck{mem}, spool, memory.Options{CommitWait: 250 * time.Millisecond, RetryDelay: time.Hour})
-		req, err := wire.Parse(dialects.Chat, []byte(`{"messages":[`+say("u:1")+`]}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := wiretest.Request(t, dialects.Chat, `{"messages":[`+say("u:1")+`]}`)
 		turn, err := m.Begin(context.Background(), memory.Call{Scope: scope, Request: req})
 		if err != nil {
 			t.Fatal(err)
@@ -76,10 +73,7 @@ func TestOpenDelay(t *testing.T) {
 			return m.Export(t.Context(), memory.Scope{Tenant: "tenant", Session: session}, &out) == nil
 		}
 		forward := func(session string) *memory.Turn {
-			req, err := wire.Parse(dialects.Chat, []byte(`{"messages":[`+say("u:1")+`]}`))
-			if err != nil {
-				t.Fatal(err)
-			}
+			req := wiretest.Request(t, dialects.Chat, `{"messages":[`+say("u:1")+`]}`)
 			turn, err := m.Begin(t.Context(), memory.Call{Scope: memory.Scope{Tenant: "tenant", Session: session}, Request: req})
 			if err != nil {
 				t.Fatal(err)

@@ -61,10 +61,7 @@ func answerIn(t *testing.T, d wire.Dialect, words string) memory.Answer {
 	t.Helper()
 	a := memory.Answer{HTTPStatus: 200, Reply: wire.Reply{Complete: true, ID: "resp_1", Choices: [][]wire.Item{nil}}}
 	for _, raw := range spelledIn(d, words) {
-		it, err := wire.ParseItem(d, []byte(raw))
-		if err != nil {
-			t.Fatal(err)
-		}
+		it := wiretest.Parse(t, d, raw)
 		a.Reply.Choices[0] = append(a.Reply.Choices[0], it)
 	}
 	return a

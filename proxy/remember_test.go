@@ -24,6 +24,7 @@ import (
 	"remora/wire"
 	"remora/wire/breakpoint"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // noTurn is a memory that must not be asked.
@@ -677,10 +678,7 @@ func TestSecondViewCannotBeEncoded(t *testing.T) {
 		upstream: answering(t, u.answer), memory: begin, provider: func(o *providers.Options) { o.CacheControl = true },
 	})
 	const body = `{"model":"m","messages":[{"role":"system","content":"x"},{"role":"user","content":"hi"},{"role":"user","content":"and"}]}`
-	asCame, err := wire.Parse(dialects.Chat, []byte(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	asCame := wiretest.Request(t, dialects.Chat, body)
 	resp := ask(t, r, body)
 	_ = bodyText(t, resp)
 	sent := u.sent()

@@ -19,6 +19,7 @@ import (
 	"remora/providers/retry"
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // steerer is a memory whose layers judge answers.
@@ -236,10 +237,7 @@ var streamHidden = streamed(`{"id":"c1","choices":[{"index":0,"delta":{"role":"a
 // goesOn is a memory that has the model go on after its first answer.
 func goesOn(t *testing.T) *steerer {
 	t.Helper()
-	more, err := wire.ParseItem(dialects.Chat, []byte(`{"role":"user","content":"go on"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	more := wiretest.Parse(t, dialects.Chat, `{"role":"user","content":"go on"}`)
 	asked := false
 	return &steerer{
 		book:     newBook(),

@@ -5,6 +5,7 @@ import (
 
 	. "remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // TestRules: each dialect has its own Rules with the names that every caller relies on, and an item is only read in the
@@ -43,10 +44,7 @@ func TestRules(t *testing.T) {
 		{Responses, "r", "json_schema", true, true, true, true},
 		{Dialect{}, "", "", false, false, false, false},
 	} {
-		r, err := Parse(c.d, []byte(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := wiretest.Request(t, c.d, body)
 		if r.Previous() != c.previous || r.Format() != c.format || r.InConversation() != c.conversation ||
 			r.Continues() != c.continues || r.KeptByID() != c.kept || r.InBackground() != c.background {
 			t.Errorf("%s: previous %q, format %q, conversation %t, continues %t, kept %t, background %t", c.d,

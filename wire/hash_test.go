@@ -13,16 +13,8 @@ import (
 	"pgregory.net/rapid"
 
 	. "remora/wire"
+	"remora/wire/wiretest"
 )
-
-func parseItem(t *testing.T, d Dialect, raw string) Item {
-	t.Helper()
-	it, err := ParseItem(d, []byte(raw))
-	if err != nil {
-		t.Fatalf("%s: %v", raw, err)
-	}
-	return it
-}
 
 // TestContentHashMeaning has groups of elements: within a group the meaning is the same, between groups it differs.
 func TestContentHashMeaning(t *testing.T) {
@@ -104,15 +96,15 @@ func TestContentHashMeaning(t *testing.T) {
 	}
 	seen := make(map[Hash]string)
 	for _, g := range groups {
-		want := parseItem(t, g.dialect, g.spellings[0]).ContentHash()
+		want := wiretest.Parse(t, g.dialect, g.spellings[0]).ContentHash()
 		if other, ok := seen[want]; ok {
 			t.Errorf("equal hash:\n%s\n%s", other, g.spellings[0])
 		}
 		seen[want] = g.spellings[0]
 		for _, s := range g.spellings[1:] {
-			it := parseItem(t, g.dialect, s)
+			it := wiretest.Parse(t, g.dialect, s)
 			if it.ContentHash() != want {
-				a, b := Hashing()(parseItem(t, g.dialect, g.spellings[0])), Hashing()(it)
+				a, b := Hashing()(wiretest.Parse(t, g.dialect, g.spellings[0])), Hashing()(it)
 				t.Errorf("unequal hash:\n%s\n%s\n%q\n%q", g.spellings[0], s, a, b)
 			}
 		}
@@ -126,8 +118,8 @@ func TestMeaningInBothDialects(t *testing.T) {
 	end := func(d Dialect, raws ...string) Hash {
 		var at Hash
 		for _, raw := range raws {
-			m := parseItem(t, d, raw).Meaning()
-			if m.Content != parseItem(t, d, raw).ContentHash() {
+			m := wiretest.Parse(t, d, raw).Meaning()
+			if m.Content != wiretest.Parse(t, d, raw).ContentHash() {
 				t.Errorf("%s: its content is not its content hash", raw)
 			}
 			at = m.After(at)
@@ -183,7 +175,7 @@ func TestContentHashGolden(t *testing.T) {
 	t.Parallel()
 	f := func(d Dialect, raw, want string) {
 		t.Helper()
-		h := parseItem(t, d, raw).ContentHash()
+		h := wiretest.Parse(t, d, raw).ContentHash()
 		if got := hex.EncodeToString(h[:]); got != want {
 			t.Errorf("%s: got %s, want %s", raw, got, want)
 		}

@@ -5,6 +5,7 @@ import (
 
 	. "remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // TestInWords: words stand where pictures, files and sounds were, in one text.
@@ -12,10 +13,7 @@ func TestInWords(t *testing.T) {
 	t.Parallel()
 	f := func(d Dialect, raw, want string) {
 		t.Helper()
-		it, err := ParseItem(d, []byte(raw))
-		if err != nil {
-			t.Fatal(err)
-		}
+		it := wiretest.Parse(t, d, raw)
 		if got := it.InWords(); string(got.Raw) != want || got.Kind != it.Kind {
 			t.Errorf("%s\n got %s\nwant %s", raw, got.Raw, want)
 		}

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	. "remora/wire"
+	"remora/wire/wiretest"
 )
 
 // strict is a strict reader's verdict on data. It judges strings without the scanner.
@@ -87,10 +88,7 @@ func TestParseErrorNeverQuotes(t *testing.T) {
 
 func TestMember(t *testing.T) {
 	t.Parallel()
-	r, err := Parse(Responses, []byte(`{"model":"a\u0062", "n": -1.0 , "input":"x","metadata":{"session_id":"s","n":{"a":1}},"dup":1,"dup":2,"esc\u0061ped":"y","instructions":null,"empty":{}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := wiretest.Request(t, Responses, `{"model":"a\u0062", "n": -1.0 , "input":"x","metadata":{"session_id":"s","n":{"a":1}},"dup":1,"dup":2,"esc\u0061ped":"y","instructions":null,"empty":{}}`)
 	f := func(path, raw, decoded string) {
 		t.Helper()
 		if got := string(r.Member(path)); got != raw {
@@ -116,10 +114,7 @@ func TestMember(t *testing.T) {
 
 func TestItemsOfString(t *testing.T) {
 	t.Parallel()
-	r, err := Parse(Responses, []byte(`{"input":"a\"b"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := wiretest.Request(t, Responses, `{"input":"a\"b"}`)
 	items := r.Items()
 	if len(items) != 1 || string(items[0].Raw) != `{"role":"user","content":"a\"b"}` || items[0].Text() != `a"b` {
 		t.Fatalf("got %+v", items)
@@ -260,10 +255,7 @@ func TestWithTools(t *testing.T) {
 	t.Parallel()
 	f := func(d Dialect, body, want string, tools ...string) {
 		t.Helper()
-		r, err := Parse(d, []byte(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := wiretest.Request(t, d, body)
 		var raw [][]byte
 		for _, tool := range tools {
 			raw = append(raw, []byte(tool))
@@ -289,10 +281,7 @@ func TestWithTools(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := Parse(d, first)
-		if err != nil {
-			t.Fatal(err)
-		}
+		again := wiretest.Request(t, d, string(first))
 		second, err := again.With(again.Items(), raw...)
 		if err != nil {
 			t.Fatal(err)
@@ -318,10 +307,7 @@ func TestTools(t *testing.T) {
 	t.Parallel()
 	f := func(d Dialect, tools string, want ...string) {
 		t.Helper()
-		r, err := Parse(d, []byte(`{"messages":[],"input":[],`+tools+`}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := wiretest.Request(t, d, `{"messages":[],"input":[],`+tools+`}`)
 		if d := diff(want, r.Tools()); d != "" {
 			t.Errorf("%s:\n%s", tools, d)
 		}

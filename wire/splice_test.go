@@ -16,6 +16,7 @@ import (
 
 	. "remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 func diff(want, got any) string { return cmp.Diff(want, got) }
@@ -62,10 +63,7 @@ func sections(t *testing.T, file string) map[string]string {
 
 func scenario(t *testing.T, d Dialect, section map[string]string) {
 	t.Helper()
-	r, err := Parse(d, []byte(section["body"]))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := wiretest.Request(t, d, section["body"])
 	var list strings.Builder
 	for i, it := range r.Items() {
 		fmt.Fprintln(&list, i, describe(it))
@@ -98,10 +96,7 @@ func edit(t *testing.T, d Dialect, items []Item, script string) []Item {
 			if foreign {
 				dialect = other(d)
 			}
-			it, err := ParseItem(dialect, []byte(raw))
-			if err != nil {
-				t.Fatal(err)
-			}
+			it := wiretest.Parse(t, dialect, raw)
 			out = append(out, it)
 			continue
 		}
@@ -169,10 +164,7 @@ func TestWithKeepsBytes(t *testing.T) {
 		head.WriteString(ws.Draw(t, "space") + `{"a":` + drawOther(t) + `,"` + d.Rules().List + `":`)
 		tail.WriteString(`,"b":` + drawOther(t) + `}` + ws.Draw(t, "space"))
 		body := head.String() + "[" + ws.Draw(t, "space") + list.String() + ws.Draw(t, "space") + "]" + tail.String()
-		r, err := Parse(d, []byte(body))
-		if err != nil {
-			t.Fatalf("%q: %v", body, err)
-		}
+		r := wiretest.Request(t, d, body)
 		items := r.Items()
 		if len(items) != n {
 			t.Fatalf("%q: %d items, want %d", body, len(items), n)
@@ -213,10 +205,7 @@ func TestWithMember(t *testing.T) {
 	t.Parallel()
 	f := func(body, want string) {
 		t.Helper()
-		r, err := Parse(Responses, []byte(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := wiretest.Request(t, Responses, body)
 		got, err := r.WithMember("k\"", []byte(`"v"`))
 		if err != nil || string(got) != want {
 			t.Errorf("%s: %v\n got %s\nwant %s", body, err, got, want)
@@ -247,10 +236,7 @@ func FuzzWithMember(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%q: %v", body, err)
 		}
-		again, err := Parse(Responses, out)
-		if err != nil {
-			t.Fatalf("%q becomes %q: %v", body, out, err)
-		}
+		again := wiretest.Request(t, Responses, string(out))
 		if r.MemberIndex(name) >= 0 {
 			if !SameBytes(out, body) {
 				t.Fatalf("%q has %q and becomes %q", body, name, out)
@@ -273,10 +259,7 @@ func TestKeep(t *testing.T) {
 	t.Parallel()
 	f := func(d Dialect, raw, drop, want string) {
 		t.Helper()
-		it, err := ParseItem(d, []byte(raw))
-		if err != nil {
-			t.Fatal(err)
-		}
+		it := wiretest.Parse(t, d, raw)
 		got, ok := it.Keep(func(i int) bool {
 			if it.HasContent() {
 				i--
@@ -353,10 +336,7 @@ func TestConvert(t *testing.T) {
 	t.Parallel()
 	f := func(d Dialect, raw string, want ...string) {
 		t.Helper()
-		it, err := ParseItem(other(d), []byte(raw))
-		if err != nil {
-			t.Fatal(err)
-		}
+		it := wiretest.Parse(t, other(d), raw)
 		made, ok := it.Convert(d)
 		var got []string
 		for _, it := range made {
@@ -439,11 +419,7 @@ func TestAnswersBecomeOneMessage(t *testing.T) {
 			if strings.Contains(raw, `"tool_call`) {
 				d = Chat
 			}
-			it, err := ParseItem(d, []byte(raw))
-			if err != nil {
-				t.Fatal(err)
-			}
-			items = append(items, it)
+			items = append(items, wiretest.Parse(t, d, raw))
 		}
 		var got []string
 		for _, it := range ConvertAll(items, Chat) {

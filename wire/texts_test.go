@@ -99,10 +99,7 @@ func TestWithoutDocuments(t *testing.T) {
 func wantItems(t *testing.T, f func(wire.Item) wire.Item, items map[string]string) {
 	t.Helper()
 	for raw, want := range items {
-		it, err := wire.ParseItem(dialects.Chat, []byte(raw))
-		if err != nil {
-			t.Fatal(err)
-		}
+		it := wiretest.Parse(t, dialects.Chat, raw)
 		if want == "" {
 			want = raw
 		}

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	. "remora/wire"
+	"remora/wire/wiretest"
 )
 
 // TestToolResult: each call's input can be read, and a result made for it answers it.
@@ -44,10 +45,7 @@ func TestToolResult(t *testing.T) {
 func TestCallsAsText(t *testing.T) {
 	f := func(d Dialect, raw, want string) {
 		t.Helper()
-		it, err := ParseItem(d, []byte(raw))
-		if err != nil {
-			t.Fatal(err)
-		}
+		it := wiretest.Parse(t, d, raw)
 		if got := it.CallsAsText(); got.Kind != Message || got.Role != Assistant || got.HasCalls() || got.Text() != want {
 			t.Errorf("%s\n got %s", raw, got.Raw)
 		}

@@ -89,12 +89,8 @@ func staying(history []wire.Item, f Fitted) (kept []wire.Item) {
 	return kept
 }
 
-func parse(t interface{ Fatal(...any) }, raw string) wire.Item {
-	it, err := wire.ParseItem(dialects.Chat, []byte(raw))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return it
+func parse(t wiretest.TB, raw string) wire.Item {
+	return wiretest.Parse(t, dialects.Chat, raw)
 }
 
 // TestFitKeepsPairs: at any budget, calls and results go together and the run stays.

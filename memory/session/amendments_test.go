@@ -11,6 +11,7 @@ import (
 
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // say is a Chat message: "u:hello" is the user's, "a:", "s:" and "d:" are the assistant's and so on; "c:x,y" is an
@@ -37,11 +38,7 @@ func say(tb testing.TB, word string) wire.Item {
 	case "out":
 		raw, d = fmt.Sprintf(`{"type":"function_call_output","call_id":%q,"output":"result of %s"}`, text, text), dialects.Responses
 	}
-	it, err := wire.ParseItem(d, []byte(raw))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return it
+	return wiretest.Parse(tb, d, raw)
 }
 
 func sayAll(tb testing.TB, words string) []wire.Item {
@@ -300,10 +297,7 @@ func FuzzAmendments(f *testing.F) {
 		if err != nil || !slices.EqualFunc(a, again, func(x, y Amendment) bool { return x.equal(&y) }) {
 			t.Errorf("amendments changed when they were written again: %v", err)
 		}
-		item, err := wire.ParseItem(dialects.Chat, []byte(`{"role":"user","content":"a"}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		item := wiretest.Parse(t, dialects.Chat, `{"role":"user","content":"a"}`)
 		a.apply([]wire.Item{item}, []wire.Hash{{1}}, wire.Item.Meaning, asTheyAre)
 	})
 }

@@ -9,6 +9,7 @@ import (
 
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // What is remembered of an item must be what hashing it again gives, wherever it stands and stood before.
@@ -22,10 +23,7 @@ func TestHashCacheIsExact(t *testing.T) {
 			if dialect == dialects.Chat && rapid.Bool().Draw(t, "calls") {
 				raw = fmt.Appendf(nil, `{"role":"assistant","content":"%d","tool_calls":[{"id":"a","function":{"name":"f"}},{"id":"b","function":{"name":"f"}}]}`, said)
 			}
-			it, err := wire.ParseItem(dialect, raw)
-			if err != nil {
-				t.Fatal(err)
-			}
+			it := wiretest.Parse(t, dialect, string(raw))
 			parent := wire.Hash{byte(rapid.IntRange(0, 2).Draw(t, "parent"))}
 			want := it.Meaning()
 			if rapid.Bool().Draw(t, "alone") {

@@ -16,6 +16,7 @@ import (
 	"remora/memory/media"
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // portions is a store that notes how many items each batch writes, and fails one commit.
@@ -175,10 +176,7 @@ func TestLargeTurnsAreWrittenInPortions(t *testing.T) {
 	log := New(l, 0)
 	enter := func(turn, messages string, h History) *Entry {
 		t.Helper()
-		req, err := wire.Parse(dialects.Chat, []byte(`{"model":"m","messages":[`+messages+`]}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := wiretest.Request(t, dialects.Chat, `{"model":"m","messages":[`+messages+`]}`)
 		c := Call{Scope: Scope{Tenant: "t", Session: "s"}, Request: req, History: h}
 		e, _, err := log.Enter(t.Context(), turn, time.Unix(1_700_000_000, 0), c, Want{})
 		if err != nil {
@@ -247,10 +245,7 @@ func TestTurnsNeedNoCopy(t *testing.T) {
 		for i := range messages {
 			messages[i] = fmt.Sprintf(`{"role":"user","content":"%d %s"}`, i, strings.Repeat("x", 8<<10))
 		}
-		req, err := wire.Parse(dialects.Chat, []byte(`{"model":"m","messages":[`+strings.Join(messages, ",")+`]}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := wiretest.Request(t, dialects.Chat, `{"model":"m","messages":[`+strings.Join(messages, ",")+`]}`)
 		e, _, err := log.Enter(t.Context(), "t", time.Unix(1_700_000_000, 0), Call{Scope: Scope{Tenant: "t", Session: "s"}, Request: req}, Want{})
 		if err != nil {
 			t.Fatal(err)

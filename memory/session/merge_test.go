@@ -11,6 +11,7 @@ import (
 
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // What is remembered of items must be what hashing them again gives, also where an item stands in several places, or
@@ -24,11 +25,7 @@ func TestRememberedHashesAreExact(t *testing.T) {
 			`{"type":"reasoning","id":"r%d","summary":[]}`,
 			`{"type":"item_reference","id":"known%d"}`,
 		}).Draw(t, "item"), rapid.IntRange(0, 2).Draw(t, "n"))
-		it, err := wire.ParseItem(dialects.Responses, []byte(raw))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return it
+		return wiretest.Parse(t, dialects.Responses, raw)
 	})
 	refs := map[string]reference{
 		"known0": {Kind: wire.Message, Content: wire.Hash{1}},
@@ -119,10 +116,7 @@ func TestExtends(t *testing.T) {
 func TestRepeatedReferencesAreReadOnce(t *testing.T) {
 	l := newLab(t)
 	enter := func(turn, provider, input string) *Entry {
-		req, err := wire.Parse(dialects.Responses, []byte(`{"model":"m","input":[`+input+`]}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := wiretest.Request(t, dialects.Responses, `{"model":"m","input":[`+input+`]}`)
 		e, _, err := l.log.Enter(t.Context(), turn, time.Unix(1, 0), Call{Scope: scope, Request: req, Provider: provider}, Want{})
 		if err != nil {
 			t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // What helpers ask for is recognised in the words of many programs, and what users ask for is not taken for it.
@@ -48,10 +49,7 @@ func TestHelperPrompts(t *testing.T) {
 				body = fmt.Sprintf(`{"instructions":%q,"input":[{"role":"user","content":[{"type":"input_text","text":%q}]}]}`, c.system, c.user)
 			}
 			for _, tools := range []string{"", `"tools":[],`, `"tools":[{"type":"function","function":{"name":"f"}}],`} {
-				req, err := wire.Parse(d, []byte("{"+tools+body[1:]))
-				if err != nil {
-					t.Fatal(err)
-				}
+				req := wiretest.Request(t, d, "{"+tools+body[1:])
 				want := c.want
 				if strings.Contains(tools, "name") {
 					want = "" // helpers have no tools
@@ -70,10 +68,7 @@ func TestQuestionsThatAreAskedAgain(t *testing.T) {
 		"How do I bake bread?": true, "Where is my parcel?": true, "Extraordinarily-long-word": true, "tell me !drop !long": true,
 		"go on": false, "Go on, please!": false, "please continue": false, "yes": false, "weiter": false, "続けて": false, "": false,
 	} {
-		req, err := wire.Parse(dialects.Chat, fmt.Appendf(nil, `{"messages":[{"role":"user","content":%q}]}`, said))
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := wiretest.Request(t, dialects.Chat, fmt.Sprintf(`{"messages":[{"role":"user","content":%q}]}`, said))
 		h := new(head)
 		in := newIncoming(&Call{Request: req}, &state{head: h}, newHashCache())
 		if in.mayAskAgain(h) {
@@ -125,10 +120,7 @@ func TestOffers(t *testing.T) {
 		if d == dialects.Responses {
 			list = "input"
 		}
-		req, err := wire.Parse(d, fmt.Appendf(nil, `{"model":"m",%q:[]%s}`, list, more))
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := wiretest.Request(t, d, fmt.Sprintf(`{"model":"m",%q:[]%s}`, list, more))
 		return o.offers.of(req)
 	}
 	ab := offerOf(dialects.Chat, `,"tools":[{"function":{"name":"a"}},{"function":{"name":"b"}}]`)

@@ -10,6 +10,7 @@ import (
 
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // TestArgumentsAreComparedWithinBounds: a caller decides how many texts the arguments of a call have, and how many messages a request
@@ -19,10 +20,7 @@ func TestArgumentsAreComparedWithinBounds(t *testing.T) {
 		for i, text := range messages {
 			messages[i] = fmt.Sprintf(`{"role":"user","content":%q}`, text)
 		}
-		req, err := wire.Parse(dialects.Chat, fmt.Appendf(nil, `{"model":"m","tools":[{"type":"function","function":{"name":%q}}],"messages":[%s]}`, tool, strings.Join(messages, ",")))
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := wiretest.Request(t, dialects.Chat, fmt.Sprintf(`{"model":"m","tools":[{"type":"function","function":{"name":%q}}],"messages":[%s]}`, tool, strings.Join(messages, ",")))
 		return req
 	}
 	enter := func(l *lab, turn string, req *wire.Request) *Entry {

@@ -10,6 +10,7 @@ import (
 
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 func TestAtMost(t *testing.T) {
@@ -28,10 +29,7 @@ func TestAtMost(t *testing.T) {
 		{`{"role":"user","x":["data:;base64\u002c"],"content":""}`, -1},
 		{`{"role":"assistant","tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{}"}}]}`, slack + callTokens},
 	} {
-		it, err := wire.ParseItem(dialects.Chat, []byte(test.raw))
-		if err != nil {
-			t.Fatal(err)
-		}
+		it := wiretest.Parse(t, dialects.Chat, test.raw)
 		want := len(test.raw) + test.want
 		if test.want < 0 {
 			want = math.MaxInt32

@@ -125,10 +125,7 @@ func TestItemsCostWhatTheirTextCosts(t *testing.T) {
 		s := texts().Draw(t, "text")
 		want := itemTokens + c.Count("gpt-5", s)
 		for _, raw := range []string{`{"role":"user","content":` + quote(s) + `}`, `{"role":"user","content":[{"type":"text","text":` + quote(s) + `}]}`} {
-			it, err := wire.ParseItem(dialects.Chat, []byte(raw))
-			if err != nil {
-				t.Fatal(err)
-			}
+			it := wiretest.Parse(t, dialects.Chat, raw)
 			if got := c.CountItem("gpt-5", it); got != want {
 				t.Fatalf("%s is %d tokens, want %d", raw, got, want)
 			}

@@ -16,23 +16,13 @@ import (
 	"remora/wire/wiretest"
 )
 
-// fatal is implemented by the T of rapid and of testing.
-type fatal interface {
-	Helper()
-	Fatalf(format string, args ...any)
-}
-
 // items reads a notation: uN, aN, sN and dN are messages, fcN and foN call N and its result, with r for reasoning, w for a hosted call, ccN and coN for a custom tool,
 // lcN for a local shell call and k for a compaction. Chat has uN, aN, foN and [x,y] for a message with calls x and y.
-func items(t fatal, d wire.Dialect, notation string) []wire.Item {
+func items(t wiretest.TB, d wire.Dialect, notation string) []wire.Item {
 	t.Helper()
 	var out []wire.Item
 	for word := range strings.FieldsSeq(notation) {
-		it, err := wire.ParseItem(d, []byte(spell(d, word)))
-		if err != nil {
-			t.Fatalf("item %s: %v", word, err)
-		}
-		out = append(out, it)
+		out = append(out, wiretest.Parse(t, d, spell(d, word)))
 	}
 	return out
 }

@@ -9,6 +9,7 @@ import (
 	"remora/wire"
 	"remora/wire/chat"
 	"remora/wire/responses"
+	"remora/wire/wiretest"
 )
 
 // TestMend: ids are changed for calls and results alike, in every request alike, and only where a server could refuse them.
@@ -126,11 +127,7 @@ func TestMend(t *testing.T) {
 			t.Parallel()
 			var items []wire.Item
 			for _, raw := range c.in {
-				it, err := wire.ParseItem(c.d, []byte(raw))
-				if err != nil {
-					t.Fatal(err)
-				}
-				items = append(items, it)
+				items = append(items, wiretest.Parse(t, c.d, raw))
 			}
 			got := c.mend.Apply(items)
 			names := make(map[string]string) // made ids are numbered where the input had none

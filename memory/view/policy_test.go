@@ -39,7 +39,7 @@ func TestHistoryBudget(t *testing.T) {
 }
 
 // prune fits the history in notation, at the same cost for each item, and returns the kept items in notation.
-func prune(t fatal, d wire.Dialect, notation string, each int, p view.Policy) string {
+func prune(t wiretest.TB, d wire.Dialect, notation string, each int, p view.Policy) string {
 	t.Helper()
 	words := strings.Fields(notation)
 	entries := view.Candidates(items(t, d, notation), p)
@@ -355,13 +355,10 @@ func TestPriorityTable(t *testing.T) {
 	}
 }
 
-func message(t fatal, role wire.Role, text string) wire.Item {
+func message(t wiretest.TB, role wire.Role, text string) wire.Item {
 	t.Helper()
-	it, err := wire.ParseItem(dialects.Chat, fmt.Appendf(nil, `{"role":%q,"content":%q}`,
+	it := wiretest.Parse(t, dialects.Chat, fmt.Sprintf(`{"role":%q,"content":%q}`,
 		map[wire.Role]string{wire.System: "system", wire.User: "user", wire.Assistant: "assistant"}[role], text))
-	if err != nil {
-		t.Fatalf("%v", err)
-	}
 	return it
 }
 

@@ -112,10 +112,7 @@ func TestShortenResultHoldsForAnyText(t *testing.T) {
 			}
 			raw = append(wire.AppendString(append(raw, `{"type":"text","text":`...), text), `}`...)
 		}
-		in, err := wire.ParseItem(d, append(raw, "]}"...))
-		if err != nil {
-			t.Fatal(err)
-		}
+		in := wiretest.Parse(t, d, string(raw)+"]}")
 		out := view.ShortenResult(in, limit)
 		got := out.Text()
 		if tokensOf(whole) <= limit {

@@ -16,7 +16,7 @@ import (
 )
 
 // chatMessages makes Chat messages of a notation: s, d, u, a and a text; c is a message with a call, r its result.
-func chatMessages(t interface{ Fatal(...any) }, notation string) []wire.Item {
+func chatMessages(t wiretest.TB, notation string) []wire.Item {
 	var items []wire.Item
 	for word := range strings.FieldsSeq(notation) {
 		kind, text, _ := strings.Cut(word, ":")
@@ -33,11 +33,7 @@ func chatMessages(t interface{ Fatal(...any) }, notation string) []wire.Item {
 		if err != nil {
 			t.Fatal(err)
 		}
-		it, err := wire.ParseItem(dialects.Chat, raw)
-		if err != nil {
-			t.Fatal(err)
-		}
-		items = append(items, it)
+		items = append(items, wiretest.Parse(t, dialects.Chat, string(raw)))
 	}
 	return items
 }
@@ -205,11 +201,7 @@ func TestContinuedAnswerIsJoined(t *testing.T) {
 	} {
 		var items []wire.Item
 		for _, raw := range []string{`{"role":"user","content":"q"}`, `{"role":"assistant","content":` + c.began + `}`, `{"role":"assistant","content":` + c.goesOn + `}`} {
-			it, err := wire.ParseItem(dialects.Chat, []byte(raw))
-			if err != nil {
-				t.Fatal(err)
-			}
-			items = append(items, it)
+			items = append(items, wiretest.Parse(t, dialects.Chat, raw))
 		}
 		sent := (&view.Messages{Dialect: dialects.Chat, Items: items}).As(view.Alternate).Items
 		if got := string(sent[len(sent)-1].Raw); len(sent) != 2 || got != `{"role":"assistant","content":`+c.want+`}` {
@@ -245,13 +237,7 @@ func TestContinuedAnswerIsJoined(t *testing.T) {
 // TestFormsOfResponses: instructions are the client's system message.
 func TestFormsOfResponses(t *testing.T) {
 	raw := func(form view.Form, instructions string) string {
-		item := func(s string) wire.Item {
-			it, err := wire.ParseItem(dialects.Responses, []byte(s))
-			if err != nil {
-				t.Fatal(err)
-			}
-			return it
-		}
+		item := func(s string) wire.Item { return wiretest.Parse(t, dialects.Responses, s) }
 		m := view.Messages{
 			Dialect: dialects.Responses, Instructions: []byte(instructions),
 			System: []wire.Item{item(`{"role":"developer","content":[{"type":"input_text","text":"d"}]}`)},

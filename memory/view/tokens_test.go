@@ -139,10 +139,7 @@ func TestTokenLimitsThatDoNotBind(t *testing.T) {
 }
 
 func TestCompactionsCountAgainstTheLimit(t *testing.T) {
-	c, err := wire.ParseItem(dialects.Responses, []byte(`{"type":"compaction","id":"cmp_1","encrypted_content":"x"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := wiretest.Parse(t, dialects.Responses, `{"type":"compaction","id":"cmp_1","encrypted_content":"x"}`)
 	all := append([]wire.Item{c}, items(t, dialects.Responses, "u1 a1 u2 a2 u3 a3")...)
 	w := tokenWindow(60, InFlightKeep)
 	s := session{w: &w}
@@ -381,11 +378,7 @@ func conversation(tb testing.TB, n int) []wire.Item {
 			raw = []string{fmt.Sprintf(`{"role":"user","content":"task %d"}`, i)}
 		}
 		for _, r := range raw {
-			it, err := wire.ParseItem(dialects.Responses, []byte(r))
-			if err != nil {
-				tb.Fatal(err)
-			}
-			all = append(all, it)
+			all = append(all, wiretest.Parse(tb, dialects.Responses, r))
 		}
 	}
 	return all[:n]

@@ -22,11 +22,7 @@ func items(t *testing.T, dialect wire.Dialect, notation string) []wire.Item {
 		if dialect == dialects.Chat {
 			raw = chatItem(t, word)
 		}
-		it, err := wire.ParseItem(dialect, []byte(raw))
-		if err != nil {
-			t.Fatalf("item %s: %v", word, err)
-		}
-		out = append(out, it)
+		out = append(out, wiretest.Parse(t, dialect, raw))
 	}
 	return out
 }
@@ -330,11 +326,7 @@ func TestLegacyCallsAreGroupedByName(t *testing.T) {
 		`{"role":"function","name":"g","content":"ok"}`,
 		`{"role":"function","name":"f","content":"ok"}`,
 	} {
-		it, err := wire.ParseItem(dialects.Chat, []byte(raw))
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, it)
+		all = append(all, wiretest.Parse(t, dialects.Chat, raw))
 	}
 	_, g := groupsOf(all)
 	if got := g.splits(); !slices.Equal(got, []bool{false, false, true, true, true}) {
@@ -371,10 +363,7 @@ func TestWindowKeepsReasoningWithItsItem(t *testing.T) {
 // A compaction stands for all that came before it, so no window may lose it.
 func TestCompactionIsNeverWindowedOut(t *testing.T) {
 	all := items(t, dialects.Responses, "u1 a1 u2 a2 u3 a3")
-	c, err := wire.ParseItem(dialects.Responses, []byte(`{"type":"compaction","id":"cmp_1","encrypted_content":"x"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := wiretest.Parse(t, dialects.Responses, `{"type":"compaction","id":"cmp_1","encrypted_content":"x"}`)
 	all = append([]wire.Item{c}, all...)
 	got := Assemble(Request{Items: all, Window: seed(2)})
 	if len(got.Items) != 3 || got.Items[0].Kind != wire.Compaction {
@@ -493,11 +482,7 @@ func TestTheLastResultStays(t *testing.T) {
 	} {
 		var all []wire.Item
 		for _, raw := range history {
-			it, err := wire.ParseItem(d, []byte(raw))
-			if err != nil {
-				t.Fatal(err)
-			}
-			all = append(all, it)
+			all = append(all, wiretest.Parse(t, d, raw))
 		}
 		v := Assemble(Request{Items: all})
 		if len(v.Items) != 2 || v.Items[1].Text() != "late" {
@@ -508,13 +493,7 @@ func TestTheLastResultStays(t *testing.T) {
 
 // TestCallsWithoutIDs: some servers give calls of Chat no id, or an empty one. Their results are known by their order.
 func TestCallsWithoutIDs(t *testing.T) {
-	parse := func(raw string) wire.Item {
-		it, err := wire.ParseItem(dialects.Chat, []byte(raw))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return it
-	}
+	parse := func(raw string) wire.Item { return wiretest.Parse(t, dialects.Chat, raw) }
 	for _, id := range []string{"", `"id":"",`} {
 		call := `{` + id + `"type":"function","function":{"name":"f","arguments":"{}"}}`
 		result := parse(`{"role":"tool",` + strings.Replace(id, "id", "tool_call_id", 1) + `"content":"ok"}`)

@@ -8,6 +8,7 @@ import (
 
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // TestAgentCompacts: a compaction keeps whole answers with the items after them, in both dialects.
@@ -69,10 +70,7 @@ func TestSame(t *testing.T) {
 		`{"role":"assistant","content":"I ran it.","tool_calls":[{"id":"c1","type":"function","function":{"name":"run","arguments":"{}"}},{"id":"c2","type":"function","function":{"name":"look","arguments":"{\"at\":1}"}}]}`:                                                                           false,
 		`{"role":"assistant","content":"I run it.","tool_calls":[{"id":"c1","type":"function","function":{"name":"run","arguments":"{}"}},{"id":"c2","type":"function","function":{"name":"look","arguments":"{\"at\":1}"}},{"id":"x","type":"function","function":{"name":"layer","arguments":"{}"}}]}`: false,
 	} {
-		it, err := wire.ParseItem(dialects.Chat, []byte(raw))
-		if err != nil {
-			t.Fatal(err)
-		}
+		it := wiretest.Parse(t, dialects.Chat, raw)
 		if same([]wire.Item{it}, want) != ok {
 			t.Errorf("%s: want %v", raw, ok)
 		}

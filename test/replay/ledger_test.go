@@ -7,8 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"remora/memory/tokens"
-	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // TestLedger compares the cached tokens with counts made by hand: each word is one token.
@@ -18,10 +18,7 @@ func TestLedger(t *testing.T) {
 	tools := `"tools":[{"type":"function","name":"f"}],`
 	user, answer := `{"role":"user","content":"`+text+`"}`, `{"role":"assistant","content":"`+text+`"}`
 	cost := func(raw string) int {
-		it, err := wire.ParseItem(dialects.Chat, []byte(raw))
-		if err != nil {
-			t.Fatal(err)
-		}
+		it := wiretest.Parse(t, dialects.Chat, raw)
 		return m.CountItem(model, it)
 	}
 	u, a := cost(user), cost(answer)
@@ -45,10 +42,7 @@ func TestLedger(t *testing.T) {
 			var l ledger
 			var cached int
 			for _, body := range c.bodies {
-				req, err := wire.Parse(dialects.Chat, []byte("{"+body+"}"))
-				if err != nil {
-					t.Fatal(err)
-				}
+				req := wiretest.Request(t, dialects.Chat, "{"+body+"}")
 				cached = l.enter(m, req, false).Cached
 			}
 			if cached%cacheStep != 0 || cached > c.cached+20 || c.cached-cached >= cacheStep {
@@ -69,10 +63,7 @@ func TestLedger(t *testing.T) {
 // TestLedgerLeavesInstructionsApart: the client's system message does not count as an item of the history; a layer's does.
 func TestLedgerLeavesInstructionsApart(t *testing.T) {
 	m := tokens.New()
-	req, err := wire.Parse(dialects.Chat, []byte(`{"messages":[{"role":"system","content":"be brief"},{"role":"user","content":"go"}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := wiretest.Request(t, dialects.Chat, `{"messages":[{"role":"system","content":"be brief"},{"role":"user","content":"go"}]}`)
 	led, bare := ledger{led: true}, ledger{}
 	led.enter(m, req, false)
 	bare.enter(m, req, false)

@@ -10,8 +10,8 @@ import (
 
 	"remora/memory/tokens"
 	"remora/test/scripted"
-	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 func TestDistinctive(t *testing.T) {
@@ -54,10 +54,7 @@ func TestNeeds(t *testing.T) {
 // a pause nothing is cached, and uncached tokens cost the surcharge.
 func TestPrice(t *testing.T) {
 	m := tokens.New()
-	req, err := wire.Parse(dialects.Chat, []byte(`{"tools":[{"type":"function","name":"f"}],"messages":[{"role":"user","content":"go"}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := wiretest.Request(t, dialects.Chat, `{"tools":[{"type":"function","name":"f"}],"messages":[{"role":"user","content":"go"}]}`)
 	const head = 28_000
 	var l ledger
 	l.price(m, req, head)

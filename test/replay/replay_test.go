@@ -249,10 +249,7 @@ func (u *direct) play(t *testing.T, s *session, d wire.Dialect, windows []*view.
 	cuts := make([]view.WindowStart, len(windows))
 	a.cue = func(st *step) {
 		u.step = st
-		req, err := wire.Parse(d, a.body())
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := wiretest.Request(t, d, string(a.body()))
 		for _, i := range []int{0, 1 + a.answers%(len(windows)-1)} {
 			w := windows[i]
 			items := assemble(req, w, &cuts[i])

@@ -13,6 +13,7 @@ import (
 
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // failer is implemented by the T of rapid and of testing.
@@ -24,10 +25,7 @@ type failer interface {
 
 func cache(t failer, body string, told ...int) string {
 	t.Helper()
-	r, err := wire.Parse(dialects.Chat, []byte(body))
-	if err != nil {
-		t.Fatalf("%s: %v", body, err)
-	}
+	r := wiretest.Request(t, dialects.Chat, body)
 	return string(Cache(r, told...))
 }
 
@@ -83,10 +81,7 @@ func TestSpelling(t *testing.T) {
 	if got := cache(t, `{"messages":[{"role":"user","content":"what is cache_control?"}],"tools":[{"function":{"parameters":{"cache_control":{}}}}]}`); !strings.Contains(got, cc) {
 		t.Errorf("talk of breakpoints is taken for one: %s", got)
 	}
-	r, err := wire.Parse(dialects.Responses, []byte(`{"input":[{"role":"user","content":"a"}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := wiretest.Request(t, dialects.Responses, `{"input":[{"role":"user","content":"a"}]}`)
 	if got := Cache(r); &got[0] != &r.Body[0] {
 		t.Errorf("Responses: %s", got)
 	}
@@ -191,10 +186,7 @@ func TestBesideTheClients(t *testing.T) {
 				body = strings.Replace(body, text, fmt.Sprintf(`"content":[{"type":"text","text":"%c %d"%s}]`, c.messages[i], i, hour), 1)
 			}
 		}
-		r, err := wire.Parse(dialects.Chat, []byte(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := wiretest.Request(t, dialects.Chat, body)
 		out := string(Cache(r, told...))
 		got := []byte(strings.Repeat(".", len(c.messages)))
 		for _, i := range breakpoints(t, strings.ReplaceAll(out, hour, breakpoint)) {
@@ -259,10 +251,7 @@ func TestNextRequestFinds(t *testing.T) {
 // head is a body up to a message, without breakpoints.
 func head(t failer, body string, last int) string {
 	t.Helper()
-	r, err := wire.Parse(dialects.Chat, []byte(strings.ReplaceAll(body, breakpoint, "")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := wiretest.Request(t, dialects.Chat, strings.ReplaceAll(body, breakpoint, ""))
 	var b strings.Builder
 	for _, it := range r.Items()[:last+1] {
 		b.Write(it.Raw)

@@ -5,6 +5,7 @@ import (
 
 	"remora/wire"
 	"remora/wire/responses"
+	"remora/wire/wiretest"
 )
 
 // TestAsInput: what upstream gives as an answer it accepts back, unless it says nothing.
@@ -14,10 +15,7 @@ func TestAsInput(t *testing.T) {
 		`{"type":"message","role":"assistant","id":"msg_1","content":[{"type":"refusal","refusal":"no"}]}`: true,
 		`{"type":"reasoning","id":"rs_1","summary":[]}`:                                                    true,
 	} {
-		it, err := wire.ParseItem(responses.Dialect, []byte(raw))
-		if err != nil {
-			t.Fatal(err)
-		}
+		it := wiretest.Parse(t, responses.Dialect, raw)
 		if got, ok := it.AsInput(nil); ok != want || string(got.Raw) != raw {
 			t.Errorf("%s: %s, %v", raw, got.Raw, ok)
 		}
@@ -29,10 +27,7 @@ func TestAsInput(t *testing.T) {
 		`{"type":"shell_call_output","call_id":"c","output":[{"stdout":"created_by","created_by":"a"}],"created_by":"a"}`:    `{"type":"shell_call_output","call_id":"c","output":[{"stdout":"created_by"}]}`,
 		`{"type":"function_call_output","call_id":"c","output":"{\"created_by\":1}","created_by":"a"}`:                       `{"type":"function_call_output","call_id":"c","output":"{\"created_by\":1}"}`,
 	} {
-		it, err := wire.ParseItem(responses.Dialect, []byte(made))
-		if err != nil {
-			t.Fatal(err)
-		}
+		it := wiretest.Parse(t, responses.Dialect, made)
 		if got, ok := it.AsInput(nil); !ok || string(got.Raw) != want {
 			t.Errorf("%s: %s, %v", made, got.Raw, ok)
 		}
@@ -47,10 +42,7 @@ func TestPortableFiles(t *testing.T) {
 		{`{"role":"user","content":`, `}`},
 		{`{"type":"function_call_output","call_id":"c","output":`, `}`},
 	} {
-		it, err := wire.ParseItem(responses.Dialect, []byte(around[0]+parts+around[1]))
-		if err != nil {
-			t.Fatal(err)
-		}
+		it := wiretest.Parse(t, responses.Dialect, around[0]+parts+around[1])
 		if got, ok := it.Portable(wire.OtherProvider); !ok || string(got.Raw) != around[0]+words+around[1] {
 			t.Errorf("%s: portable %s, %v", it.Raw, got.Raw, ok)
 		}
@@ -68,10 +60,7 @@ func TestPortableArguments(t *testing.T) {
 		`{"type":"function_call","call_id":"c","name":"f","arguments":"{\"q"}`:  `{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}`,
 		`{"type":"tool_search_call","call_id":"c","arguments":{"q":1}}`:         `{"type":"tool_search_call","call_id":"c","arguments":{"q":1}}`,
 	} {
-		it, err := wire.ParseItem(responses.Dialect, []byte(raw))
-		if err != nil {
-			t.Fatal(err)
-		}
+		it := wiretest.Parse(t, responses.Dialect, raw)
 		if got, ok := it.Portable(wire.OtherProvider); !ok || string(got.Raw) != want {
 			t.Errorf("%s: portable %s, %v", raw, got.Raw, ok)
 		}

@@ -8,14 +8,30 @@ import (
 	"remora/wire"
 )
 
+// TB is what a test and a check of rapid have in common.
+type TB interface {
+	Helper()
+	Fatal(args ...any)
+}
+
 // Parse reads an element.
-func Parse(tb testing.TB, d wire.Dialect, raw string) wire.Item {
+func Parse(tb TB, d wire.Dialect, raw string) wire.Item {
 	tb.Helper()
 	it, err := wire.ParseItem(d, []byte(raw))
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return it
+}
+
+// Request reads a body.
+func Request(tb TB, d wire.Dialect, body string) *wire.Request {
+	tb.Helper()
+	r, err := wire.Parse(d, []byte(body))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return r
 }
 
 // Item wants an element, between blanks, to be read as an item. A want without Parts has one of its own kind.

@@ -15,10 +15,7 @@ func TestCheck(t *testing.T) {
 	t.Parallel()
 	f := func(d wire.Dialect, list string, want ...string) {
 		t.Helper()
-		r, err := wire.Parse(d, []byte(`{"`+d.Rules().List+`":[`+list+`]}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := wiretest.Request(t, d, `{"`+d.Rules().List+`":[`+list+`]}`)
 		var got []string
 		for _, err := range wiretest.Check(d, r.Items()) {
 			got = append(got, err.Error())

@@ -12,15 +12,13 @@ import (
 	"remora/memory"
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 func TestEntriesOf(t *testing.T) {
 	f := func(d wire.Dialect, raw string, want ...entry) {
 		t.Helper()
-		it, err := wire.ParseItem(d, []byte(raw))
-		if err != nil {
-			t.Fatalf("%s: %v", raw, err)
-		}
+		it := wiretest.Parse(t, d, raw)
 		if diff := cmp.Diff(want, entriesOf([]wire.Item{it}), cmp.AllowUnexported(entry{})); diff != "" {
 			t.Errorf("%s:\n%s", raw, diff)
 		}

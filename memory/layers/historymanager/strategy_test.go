@@ -42,11 +42,7 @@ func item(tb testing.TB, d wire.Dialect, v any) wire.Item {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	it, err := wire.ParseItem(d, raw)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return it
+	return wiretest.Parse(tb, d, string(raw))
 }
 
 func says(role wire.Role, text string) wire.Item { return wire.NewMessage(dialects.Chat, role, text) }

@@ -20,6 +20,7 @@ import (
 	"remora/memory/layer/layertest"
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 // allHooks configures every hook and one tool.
@@ -306,10 +307,7 @@ func TestLargeRequest(t *testing.T) {
 // TestRequest: the signature is one over what was sent, and nothing else goes out.
 func TestRequest(t *testing.T) {
 	raw := `{"role":"user","content":"a <b> & \u003c 1.50","n":1e3}`
-	item, err := wire.ParseItem(dialects.Chat, []byte(raw))
-	if err != nil {
-		t.Fatal(err)
-	}
+	item := wiretest.Parse(t, dialects.Chat, raw)
 	var headers http.Header
 	var body []byte
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) {

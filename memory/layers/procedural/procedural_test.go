@@ -9,6 +9,7 @@ import (
 	"remora/memory/layers/procedural"
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 func shop() procedural.Options {
@@ -82,10 +83,7 @@ func TestWhichProcedureIsTold(t *testing.T) {
 func TestOnlyUsersChoose(t *testing.T) {
 	l := open(t, shop())
 	s := layer.State(`{"procedure":"returns","left":1}`)
-	result, err := wire.ParseItem(dialects.Chat, []byte(`{"role":"tool","tool_call_id":"c","content":"when is the shop open"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	result := wiretest.Parse(t, dialects.Chat, `{"role":"tool","tool_call_id":"c","content":"when is the shop open"}`)
 	a, err := l.AppendItems(t.Context(), layertest.PageTurn(), s, []wire.Item{result})
 	if err != nil || a.State != nil {
 		t.Errorf("state %s, %v: want it unchanged", a.State, err)

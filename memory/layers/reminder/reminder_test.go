@@ -11,6 +11,7 @@ import (
 	"remora/memory/layers/reminder"
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 func open(t *testing.T, list ...reminder.Reminder) *reminder.Layer {
@@ -72,11 +73,7 @@ func item(t *testing.T, letter rune) wire.Item {
 		'u': `{"role":"user","content":"u"}`, 't': `{"role":"tool","tool_call_id":"c","content":"r"}`,
 		's': `{"role":"system","content":"s"}`, 'a': `{"role":"assistant","content":"a"}`,
 	}[letter]
-	it, err := wire.ParseItem(dialects.Chat, []byte(raw))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return it
+	return wiretest.Parse(t, dialects.Chat, raw)
 }
 
 // told are the texts that the layer tells, put together.

@@ -15,6 +15,7 @@ import (
 	"remora/memory/layers/toolmemory"
 	"remora/wire"
 	"remora/wire/dialects"
+	"remora/wire/wiretest"
 )
 
 func open(t *testing.T, tools ...toolmemory.Tool) *toolmemory.Layer {
@@ -43,10 +44,7 @@ func used(t *testing.T, l *toolmemory.Layer, s layer.State, d wire.Dialect, c la
 	if err != nil {
 		t.Fatal(err)
 	}
-	it, err := wire.ParseItem(d, raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	it := wiretest.Parse(t, d, string(raw))
 	got, err := l.AppendItems(t.Context(), turn, s, []wire.Item{wire.NewMessage(d, wire.User, "hi"), it})
 	if err != nil || len(got.Items) != 2 {
 		t.Fatalf("AppendItems: %d items, %v", len(got.Items), err)
@@ -145,10 +143,7 @@ func TestSameIDInTwoSessions(t *testing.T) {
 	}
 	s := asked(asked(asked(nil, "a", "unanswered"), "a", "Oslo"), "b", "Rome")
 	for _, answer := range [][2]string{{"b", "sun"}, {"a", "snow"}} {
-		it, err := wire.ParseItem(dialects.Chat, []byte(`{"role":"tool","tool_call_id":"call_0","content":"`+answer[1]+`"}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		it := wiretest.Parse(t, dialects.Chat, `{"role":"tool","tool_call_id":"call_0","content":"`+answer[1]+`"}`)
 		got, err := l.AppendItems(t.Context(), in(answer[0]), s, []wire.Item{it})
 		if err != nil {
 			t.Fatal(err)
