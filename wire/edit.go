@@ -44,6 +44,14 @@ func Edit(raw []byte, keep func(i int, p Child) ([]byte, bool)) []byte {
 	return append(out, raw[end:]...)
 }
 
+// EditElements rewrites the elements of a list. Any other value is returned unchanged.
+func EditElements(list []byte, edit func(element []byte) []byte) []byte {
+	if len(list) == 0 || list[0] != '[' {
+		return list
+	}
+	return Edit(list, func(_ int, e Child) ([]byte, bool) { return edit(e.Value), true })
+}
+
 // EditMember rewrites an object with another value of a member, which edit makes of the old one. All other bytes stay.
 func EditMember(raw []byte, name string, edit func(value []byte) []byte) []byte {
 	return Edit(raw, func(_ int, p Child) ([]byte, bool) {

@@ -497,10 +497,7 @@ func (it Item) WithoutMarks() Item {
 		return it
 	}
 	raw := EditMember(it.Raw, "content", func(content []byte) []byte {
-		if content[0] != '[' {
-			return content
-		}
-		return Edit(content, func(_ int, part Child) ([]byte, bool) { return WithoutMembers(part.Value, "cache_control"), true })
+		return EditElements(content, func(part []byte) []byte { return WithoutMembers(part, "cache_control") })
 	})
 	return it.Rewritten(WithoutMembers(raw, "cache_control", "prefix", "partial"))
 }
@@ -785,14 +782,11 @@ func StoredFile(part []byte) bool {
 // StoredInWords returns a content of the item, or the output of a call, with text in place of files that only the account of its
 // provider has.
 func (it Item) StoredInWords(content []byte) []byte {
-	if len(content) == 0 || content[0] != '[' {
-		return content
-	}
-	return Edit(content, func(_ int, p Child) ([]byte, bool) {
-		if !StoredFile(p.Value) && !StoredFile(Member(p.Value, "file")) { // in Chat one level down
-			return p.Value, true
+	return EditElements(content, func(part []byte) []byte {
+		if !StoredFile(part) && !StoredFile(Member(part, "file")) { // in Chat one level down
+			return part
 		}
-		return it.Dialect.TextPart(it.Role, AppendString(nil, inWords(Text(Member(p.Value, "type"))))), true
+		return it.Dialect.TextPart(it.Role, AppendString(nil, inWords(Text(Member(part, "type")))))
 	})
 }
 

@@ -2,7 +2,6 @@ package chat
 
 import (
 	"bytes"
-	"cmp"
 	"slices"
 	"unicode"
 	"unicode/utf8"
@@ -133,13 +132,14 @@ func (m *joining) visible(body int, message []byte) (out []byte, calls bool) {
 
 // withoutCalls returns a message without the calls that hide reports, and whether there were others and such.
 func withoutCalls(message []byte, hide func(wire.Call) bool) (out []byte, others, hidden bool) {
+	dec := wire.NewDecoder(Dialect)
 	out = wire.Edit(message, func(_ int, p wire.Child) ([]byte, bool) {
 		switch string(p.Name) {
 		case "tool_calls":
 			kept, all := 0, 0
 			list := wire.Edit(p.Value, func(_ int, e wire.Child) ([]byte, bool) {
 				all++
-				if hide(callOf(e.Value)) {
+				if call := wire.NewScanner(e.Value); hide(readCall(dec, &call)) {
 					return nil, false
 				}
 				kept++
@@ -160,15 +160,6 @@ func withoutCalls(message []byte, hide func(wire.Call) bool) (out []byte, others
 		return p.Value, true
 	})
 	return out, others, hidden
-}
-
-// callOf returns the call that an element of tool_calls makes.
-func callOf(raw []byte) wire.Call {
-	c := wire.Call{ID: wire.Text(wire.Member(raw, "id")), Family: "function"}
-	for _, tool := range [...]string{"function", "custom"} {
-		c.Name = cmp.Or(c.Name, wire.Text(wire.Member(wire.Member(raw, tool), "name")))
-	}
-	return c
 }
 
 // add merges a member into the earlier ones: texts and lists are joined, of all else the last value counts.

@@ -36,7 +36,7 @@ func (messages) Portable(it wire.Item, r wire.Reach) (wire.Item, bool) {
 			}
 			return value, true
 		case "tool_calls":
-			return wire.Edit(p.Value, func(_ int, call wire.Child) ([]byte, bool) { return portableCall(call.Value, elsewhere), true }), true
+			return wire.EditElements(p.Value, func(call []byte) []byte { return portableCall(call, elsewhere) }), true
 		}
 		// Servers that know fewer members refuse even those that say nothing, such as refusal.
 		return p.Value, it.Role != wire.Assistant || !elsewhere || !wire.IsNull(p.Value)
@@ -50,9 +50,6 @@ func (messages) Portable(it wire.Item, r wire.Reach) (wire.Item, bool) {
 
 // portableCall returns a call of Chat without what signs it, and for another provider with arguments that it can read.
 func portableCall(call []byte, elsewhere bool) []byte {
-	if len(call) == 0 || call[0] != '{' {
-		return call
-	}
 	return wire.Edit(call, func(_ int, p wire.Child) ([]byte, bool) {
 		switch string(p.Name) {
 		case "extra_content", "provider_specific_fields", "thought_signature":

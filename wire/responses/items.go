@@ -23,21 +23,11 @@ func (items) AsInput(it wire.Item, _ func(wire.Audio) bool) (wire.Item, bool) {
 		case "created_by":
 			return nil, false
 		case "output":
-			return withoutCreators(p.Value), !image
+			return wire.EditElements(p.Value, func(e []byte) []byte { return wire.WithoutMembers(e, "created_by") }), !image
 		}
 		return p.Value, !image
 	}))
 	return out, out.Kind != wire.Message || out.HasContent()
-}
-
-// withoutCreators removes created_by from the elements of an output.
-func withoutCreators(output []byte) []byte {
-	if len(output) == 0 || output[0] != '[' {
-		return output
-	}
-	return wire.Edit(output, func(_ int, e wire.Child) ([]byte, bool) {
-		return wire.WithoutMembers(e.Value, "created_by"), true
-	})
 }
 
 func (items) Portable(it wire.Item, r wire.Reach) (wire.Item, bool) {
@@ -81,15 +71,8 @@ func isFunction(it wire.Item) bool {
 // withoutBelongings puts words in place of the parts of a content or output that are files stored in an account, and leaves out
 // the annotations that refer to some.
 func withoutBelongings(it wire.Item, content []byte) []byte {
-	content = it.StoredInWords(content)
-	if len(content) == 0 || content[0] != '[' {
-		return content
-	}
-	return wire.Edit(content, func(_ int, e wire.Child) ([]byte, bool) {
-		if len(e.Value) == 0 || e.Value[0] != '{' {
-			return e.Value, true
-		}
-		return wire.EditMember(e.Value, "annotations", func([]byte) []byte { return []byte("[]") }), true
+	return wire.EditElements(it.StoredInWords(content), func(e []byte) []byte {
+		return wire.EditMember(e, "annotations", func([]byte) []byte { return []byte("[]") })
 	})
 }
 
