@@ -16,58 +16,6 @@ import (
 	"remora/wire/wiretest"
 )
 
-// items reads a notation: uN, aN, sN and dN are messages, fcN and foN call N and its result, with r for reasoning, w for a hosted call, ccN and coN for a custom tool,
-// lcN for a local shell call and k for a compaction. Chat has uN, aN, foN and [x,y] for a message with calls x and y.
-func items(t wiretest.TB, d wire.Dialect, notation string) []wire.Item {
-	t.Helper()
-	var out []wire.Item
-	for word := range strings.FieldsSeq(notation) {
-		out = append(out, wiretest.Parse(t, d, spell(d, word)))
-	}
-	return out
-}
-
-func spell(d wire.Dialect, word string) string {
-	if d == dialects.Chat {
-		switch {
-		case strings.HasPrefix(word, "fo"):
-			return fmt.Sprintf(`{"role":"tool","tool_call_id":"c%s","content":"ok"}`, word[2:])
-		case word[0] == '[':
-			var calls []string
-			for id := range strings.SplitSeq(strings.Trim(word, "[]"), ",") {
-				calls = append(calls, fmt.Sprintf(`{"id":"c%s","type":"function","function":{"name":"f","arguments":"{}"}}`, id))
-			}
-			return fmt.Sprintf(`{"role":"assistant","content":null,"tool_calls":[%s]}`, strings.Join(calls, ","))
-		case word == "legacy":
-			return `{"role":"assistant","content":null,"function_call":{"name":"f","arguments":"{}"}}`
-		case word == "function":
-			return `{"role":"function","name":"f","content":"ok"}`
-		}
-	}
-	for prefix, format := range map[string]string{
-		"fc": `{"type":"function_call","call_id":"c%s","name":"f","arguments":"{}"}`,
-		"fo": `{"type":"function_call_output","call_id":"c%s","output":"ok"}`,
-		"cc": `{"type":"custom_tool_call","call_id":"c%s","name":"f","input":""}`,
-		"co": `{"type":"custom_tool_call_output","call_id":"c%s","output":"ok"}`,
-		"lc": `{"type":"local_shell_call","call_id":"c%s","action":{}}`,
-	} {
-		if id, ok := strings.CutPrefix(word, prefix); ok {
-			return fmt.Sprintf(format, id)
-		}
-	}
-	switch word[0] {
-	case 'o':
-		return `{"type":"function_call_output","output":"no call id"}`
-	case 'r':
-		return fmt.Sprintf(`{"type":"reasoning","id":"rs_%s","summary":[]}`, word[1:])
-	case 'w':
-		return `{"type":"web_search_call","id":"ws"}`
-	case 'k':
-		return `{"type":"compaction","encrypted_content":"x"}`
-	}
-	return fmt.Sprintf(`{"role":%q,"content":%q}`, map[byte]string{'u': "user", 'a': "assistant"}[word[0]], word)
-}
-
 func TestGroups(t *testing.T) {
 	for _, test := range []struct {
 		name     string
@@ -96,7 +44,7 @@ func TestGroups(t *testing.T) {
 		{"reasoning and its calls", dialects.Responses, "a1 r1 fc1 fc2 fo1 fo2 r2 w a2 u1", []int{0, 2, 2, 2, 2, 2, 7, 7, 7, 0}},
 	} {
 		t.Run(fmt.Sprintf("%s, %s", test.name, test.dialect), func(t *testing.T) {
-			list := items(t, test.dialect, test.notation)
+			list := view.Items(t, test.dialect, test.notation)
 			if diff := cmp.Diff(test.want, view.Groups(list)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", test.notation, diff)
 			}
@@ -139,7 +87,7 @@ func TestCutsLeaveNoOrphans(t *testing.T) {
 		t.Run(d.String(), func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				notation := conversation(d).Draw(t, "conversation")
-				all := items(t, d, notation)
+				all := view.Items(t, d, notation)
 				if errs := wiretest.Check(d, all); errs != nil {
 					t.Fatalf("the generator is wrong: %s: %v", notation, errs)
 				}
@@ -174,7 +122,7 @@ func TestCutsLeaveNoOrphans(t *testing.T) {
 func TestGroupsAreLinear(t *testing.T) {
 	const n, limit = 200_000, 10 * time.Second
 	grow := func(n int, notation string) []wire.Item {
-		part := items(t, dialects.Responses, notation)
+		part := view.Items(t, dialects.Responses, notation)
 		return slices.Repeat(part, n/len(part))
 	}
 	for name, list := range map[string][]wire.Item{
@@ -202,7 +150,7 @@ func TestGroupsAreLinear(t *testing.T) {
 }
 
 func BenchmarkGroups(b *testing.B) {
-	list := slices.Repeat(items(b, dialects.Responses, "u1 r1 fc1 fc2 fo1 fo2 r2 a1"), 50)
+	list := slices.Repeat(view.Items(b, dialects.Responses, "u1 r1 fc1 fc2 fo1 fo2 r2 a1"), 50)
 	b.ReportAllocs()
 	for b.Loop() {
 		view.Groups(list)

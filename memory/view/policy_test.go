@@ -42,7 +42,7 @@ func TestHistoryBudget(t *testing.T) {
 func prune(t wiretest.TB, d wire.Dialect, notation string, each int, p view.Policy) string {
 	t.Helper()
 	words := strings.Fields(notation)
-	entries := view.Candidates(items(t, d, notation), p)
+	entries := view.Candidates(view.Items(t, d, notation), p)
 	for i := range entries {
 		entries[i].Cost = each
 	}
@@ -123,7 +123,7 @@ func TestPrunersLeaveTheRestAlone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := policies(t)
 		system, layers := costs(5, 20), costs(rapid.SliceOfN(rapid.IntRange(0, 40), 0, 5).Draw(t, "layers")...)
-		all := items(t, dialects.Chat, conversation(dialects.Chat).Draw(t, "conversation"))
+		all := view.Items(t, dialects.Chat, conversation(dialects.Chat).Draw(t, "conversation"))
 		entries := priced(t, all, p)
 		kept, _ := fit(system, layers, entries, p)
 		spent := 25.0
@@ -189,7 +189,7 @@ func TestPrunersHoldForAnyHistory(t *testing.T) {
 			if rapid.Bool().Draw(t, "asked") {
 				notation += " u"
 			}
-			all := items(t, d, notation)
+			all := view.Items(t, d, notation)
 			entries := priced(t, all, p)
 			if diff := cmp.Diff(whole(entries), entries, cmpopts.IgnoreUnexported(view.Candidate{})); diff != "" {
 				t.Errorf("%s: a group does not stay with one of its entries (-want +got):\n%s", notation, diff)
@@ -247,7 +247,7 @@ func TestCountingChangesNoChoice(t *testing.T) {
 		t.Run(d.String(), rapid.MakeCheck(func(t *rapid.T) {
 			p := policies(t)
 			notation := conversation(d).Draw(t, "conversation")
-			all := items(t, d, notation)
+			all := view.Items(t, d, notation)
 			entries := priced(t, all, p)
 			costs := make(map[*byte]int)
 			for i, it := range all {
@@ -274,7 +274,7 @@ func TestCountingChangesNoChoice(t *testing.T) {
 
 // A group that fits stays, also if a result inside it belongs to an older one that does not.
 func TestGroupsAroundALargeResult(t *testing.T) {
-	all := items(t, dialects.Responses, "u1 fc1 u2 a2 fo1 a3 u3")
+	all := view.Items(t, dialects.Responses, "u1 fc1 u2 a2 fo1 a3 u3")
 	p := view.Policy{Budget: 60, Overflow: view.OverflowFIFO}
 	entries := view.Candidates(all, p)
 	view.Fit(0, nil, entries, p, func(it wire.Item) int {
@@ -315,7 +315,7 @@ func oldestOut(entries []view.Candidate, limit float64) []int {
 // The choices without the rules that Remora adds: nothing is a run there, priority weighs the system message
 // with the history, and three tokens are spent before anything else.
 func TestPriorityTable(t *testing.T) {
-	all := items(t, dialects.Chat, "u a u a u a")
+	all := view.Items(t, dialects.Chat, "u a u a u a")
 	for i := range all {
 		role := []wire.Role{wire.User, wire.Assistant}[i%2]
 		all[i] = message(t, role, strings.Repeat("x", 40))
@@ -382,7 +382,7 @@ func TestNoPolicyPartsPairs(t *testing.T) {
 			60: "[1] fo1 a1 u2", 50: "[1] fo1 a1 u2", 49: "a1 u2", 44: "a1 u2", 40: "a1 u2", 30: "a1 u2", 22: "u2",
 		} {
 			p := view.Policy{Budget: limit, Overflow: overflow}
-			entries := view.Candidates(items(t, dialects.Chat, "u1 [1] fo1 a1 u2"), p)
+			entries := view.Candidates(view.Items(t, dialects.Chat, "u1 [1] fo1 a1 u2"), p)
 			for i, c := range []int{15, 12, 15, 17, 6} {
 				entries[i].Cost = c
 			}
@@ -402,7 +402,7 @@ func TestNoPolicyPartsPairs(t *testing.T) {
 }
 
 func TestScore(t *testing.T) {
-	all := items(t, dialects.Responses, "u1 a1 r1 fc1 fo1 w")
+	all := view.Items(t, dialects.Responses, "u1 a1 r1 fc1 fo1 w")
 	want := []float64{100 + 50./6, 60 + 60./6, 80 + 120./6, 80 + 160./6, 50 + 200./6, 15}
 	for i, it := range all {
 		if got := view.Score(it, i, len(all)); !near(got, want[i]) {

@@ -2,6 +2,7 @@ package view
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -139,17 +140,13 @@ func TestTokenLimitsThatDoNotBind(t *testing.T) {
 }
 
 func TestCompactionsCountAgainstTheLimit(t *testing.T) {
-	c := wiretest.Parse(t, dialects.Responses, `{"type":"compaction","id":"cmp_1","encrypted_content":"x"}`)
-	all := append([]wire.Item{c}, items(t, dialects.Responses, "u1 a1 u2 a2 u3 a3")...)
+	all := items(t, dialects.Responses, "k u1 a1 u2 a2 u3 a3")
 	w := tokenWindow(60, InFlightKeep)
 	s := session{w: &w}
-	if v := s.send(all, false); len(v.Items) != 3 || v.Items[0].Kind != wire.Compaction || notation(v.Items[1:]) != "u3 a3" {
-		t.Errorf("got %d items", len(v.Items))
-	}
-	for _, more := range []struct{ said, want string }{{"u4 a4 u5", "u3 a3 u4 a4 u5"}, {"a5", "u5 a5"}} {
-		all = append(all, items(t, dialects.Responses, more.said)...)
-		if v := s.send(all, false); notation(v.Items[1:]) != more.want {
-			t.Errorf("then %s: got %s, want %s", more.said, notation(v.Items[1:]), more.want)
+	for _, more := range [][2]string{{"", "k u3 a3"}, {"u4 a4 u5", "k u3 a3 u4 a4 u5"}, {"a5", "k u5 a5"}} {
+		all = append(all, items(t, dialects.Responses, more[0])...)
+		if v := s.send(all, false); notation(v.Items) != more[1] {
+			t.Errorf("then %s: got %s, want %s", more[0], notation(v.Items), more[1])
 		}
 	}
 }
@@ -312,28 +309,39 @@ func TestWindowDefaults(t *testing.T) {
 		Window{EvictBatch: 3, InFlight: InFlightWindow, MaxItems: 9})
 }
 
-// With a limit by tokens beside it, 0 is no limit by items, and any other wrong value is still refused.
-func TestTokenWindowRefusesValues(t *testing.T) {
-	ok := Window{MaxTokens: 1000, EvictShare: 0.5, InFlight: InFlightKeep}
-	f := func(key string, change func(w *Window)) {
+// TestWindowRefusesValues: with a limit by tokens beside it, 0 is no limit by items.
+func TestWindowRefusesValues(t *testing.T) {
+	byItems := Window{MaxItems: 80, EvictBatch: 40, InFlight: InFlightKeep}
+	byTokens := Window{MaxTokens: 1000, EvictShare: 0.5, InFlight: InFlightKeep}
+	f := func(want string, w Window, change func(w *Window)) {
 		t.Helper()
-		w := ok
 		change(&w)
 		errs := w.Validate()
-		if key == "" && errs != nil || key != "" && (len(errs) != 1 || !strings.HasPrefix(errs[0].Error(), key+":")) {
-			t.Errorf("%+v: want an error about %q, have %v", w, key, errs)
+		if want == "" && errs != nil || want != "" && (len(errs) != 1 || !strings.HasPrefix(errs[0].Error(), want+":")) {
+			t.Errorf("%+v: want an error about %q, have %v", w, want, errs)
 		}
 	}
-	f("", func(*Window) {})
-	f("", func(w *Window) { w.MaxItems, w.EvictBatch = 80, 40 })
-	f("", func(w *Window) { w.MaxTokens, w.MaxShare = 0, 1 })
-	f("max_items", func(w *Window) { w.MaxItems, w.EvictBatch = 1, 1 })
-	f("max_items", func(w *Window) { w.MaxTokens, w.EvictBatch = 0, 1 })
-	f("evict_batch", func(w *Window) { w.EvictBatch = 5 })
-	f("max_tokens", func(w *Window) { w.MaxTokens = -1 })
-	f("max_share", func(w *Window) { w.MaxShare = 1.1 })
-	f("evict_share", func(w *Window) { w.EvictShare = 1 })
-	f("idle_reset", func(w *Window) { w.IdleReset = -1 })
+	const maxItems = "max_items: INVALID_HISTORY_WINDOW_MAX_ITEMS"
+	for _, n := range []float64{0, 1, -1, 1.5, math.NaN(), math.Inf(1), 10001} {
+		f(maxItems, byItems, func(w *Window) { w.MaxItems, w.EvictBatch = n, 1 })
+	}
+	f("", byItems, func(w *Window) { w.MaxItems, w.EvictBatch = 2, 1 })
+	f("", byItems, func(w *Window) { w.MaxItems = 10000 })
+	f("evict_batch", byItems, func(w *Window) { w.EvictBatch = 0 })
+	f("evict_batch", byItems, func(w *Window) { w.EvictBatch = 80 })
+	f("in_flight", byItems, func(w *Window) { w.InFlight = "cut" })
+	f("max_expansion", byItems, func(w *Window) { w.MaxExpansion = -1 })
+
+	f("", byTokens, func(*Window) {})
+	f("", byTokens, func(w *Window) { w.MaxItems, w.EvictBatch = 80, 40 })
+	f("", byTokens, func(w *Window) { w.MaxTokens, w.MaxShare = 0, 1 })
+	f(maxItems, byTokens, func(w *Window) { w.MaxItems, w.EvictBatch = 1, 1 })
+	f(maxItems, byTokens, func(w *Window) { w.MaxTokens, w.EvictBatch = 0, 1 })
+	f("evict_batch", byTokens, func(w *Window) { w.EvictBatch = 5 })
+	f("max_tokens", byTokens, func(w *Window) { w.MaxTokens = -1 })
+	f("max_share", byTokens, func(w *Window) { w.MaxShare = 1.1 })
+	f("evict_share", byTokens, func(w *Window) { w.EvictShare = 1 })
+	f("idle_reset", byTokens, func(w *Window) { w.IdleReset = -1 })
 }
 
 func TestReach(t *testing.T) {

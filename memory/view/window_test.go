@@ -2,7 +2,6 @@ package view
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -11,104 +10,6 @@ import (
 	"remora/wire/dialects"
 	"remora/wire/wiretest"
 )
-
-// items builds a history from a notation: u, a, s, d are user, assistant, system and developer
-// messages, fcN and foN call N and its result, r is reasoning. The number of a message only tells it from others.
-func items(t *testing.T, dialect wire.Dialect, notation string) []wire.Item {
-	t.Helper()
-	var out []wire.Item
-	for word := range strings.FieldsSeq(notation) {
-		raw := respItem(t, word)
-		if dialect == dialects.Chat {
-			raw = chatItem(t, word)
-		}
-		out = append(out, wiretest.Parse(t, dialect, raw))
-	}
-	return out
-}
-
-var roles = map[byte]string{'u': "user", 'a': "assistant", 's': "system", 'd': "developer"}
-
-func respItem(t *testing.T, word string) string {
-	t.Helper()
-	switch {
-	case strings.HasPrefix(word, "fc"):
-		return fmt.Sprintf(`{"type":"function_call","call_id":"c%s","name":"f","arguments":"{}"}`, word[2:])
-	case strings.HasPrefix(word, "fo"):
-		return fmt.Sprintf(`{"type":"function_call_output","call_id":"c%s","output":"ok"}`, word[2:])
-	case strings.HasPrefix(word, "mq"):
-		return fmt.Sprintf(`{"type":"mcp_approval_request","id":"mcpr_%s"}`, word[2:])
-	case strings.HasPrefix(word, "mr"):
-		return fmt.Sprintf(`{"type":"mcp_approval_response","approval_request_id":"mcpr_%s"}`, word[2:])
-	case strings.HasPrefix(word, "po"):
-		return fmt.Sprintf(`{"type":"program_output","call_id":"c%s"}`, word[2:])
-	case word[0] == 'p':
-		return fmt.Sprintf(`{"type":"program","call_id":"c%s"}`, word[1:])
-	case word[0] == 'r':
-		return fmt.Sprintf(`{"type":"reasoning","id":"rs_%s","summary":[]}`, word[1:])
-	}
-	return fmt.Sprintf(`{"role":%q,"content":%q}`, roles[word[0]], word)
-}
-
-// chatItem also knows [x,y] for an assistant message without text that makes calls x and y, and a1[x,y] with text.
-func chatItem(t *testing.T, word string) string {
-	t.Helper()
-	if strings.HasPrefix(word, "fo") {
-		return fmt.Sprintf(`{"role":"tool","tool_call_id":"c%s","content":"ok"}`, word[2:])
-	}
-	text, calls, ok := strings.Cut(strings.TrimSuffix(word, "]"), "[")
-	if strings.HasPrefix(word, "fc") {
-		text, calls, ok = "", word[2:], true
-	}
-	if !ok {
-		return fmt.Sprintf(`{"role":%q,"content":%q}`, roles[word[0]], word)
-	}
-	content := "null"
-	if text != "" {
-		content = fmt.Sprintf("%q", text)
-	}
-	var list []string
-	for id := range strings.SplitSeq(calls, ",") {
-		list = append(list, fmt.Sprintf(`{"id":"c%s","type":"function","function":{"name":"f","arguments":"{}"}}`, id))
-	}
-	return fmt.Sprintf(`{"role":"assistant","content":%s,"tool_calls":[%s]}`, content, strings.Join(list, ","))
-}
-
-// notation is the inverse of items.
-func notation(all []wire.Item) string {
-	var words []string
-	for _, it := range all {
-		switch first := it.Parts[0]; {
-		case it.Kind == wire.ToolCall:
-			words = append(words, "f"+first.Call.ID)
-		case it.HasCalls():
-			var ids []string
-			for _, c := range it.Calls() {
-				ids = append(ids, strings.TrimPrefix(c.ID, "c"))
-			}
-			text := ""
-			if it.HasContent() {
-				text = it.Text()
-			}
-			words = append(words, text+"["+strings.Join(ids, ",")+"]")
-		case it.Kind == wire.ToolResult:
-			words = append(words, "fo"+strings.TrimPrefix(first.Call.ID, "c"))
-		case it.Kind == wire.Other && first.Answerable() && first.Call.Family == wire.FamilyProgram:
-			words = append(words, "p"+strings.TrimPrefix(first.Call.ID, "c"))
-		case it.Kind == wire.Other && first.Answerable():
-			words = append(words, "mq"+strings.TrimPrefix(first.Call.ID, "mcpr_"))
-		case first.Call.Family == wire.FamilyProgram:
-			words = append(words, "po"+strings.TrimPrefix(first.Call.ID, "c"))
-		case first.Call.ID != "" && it.Kind == wire.Other:
-			words = append(words, "mr"+strings.TrimPrefix(first.Call.ID, "mcpr_"))
-		case it.Kind == wire.Reasoning:
-			words = append(words, "r"+strings.TrimPrefix(it.ID, "rs_"))
-		default:
-			words = append(words, it.Text())
-		}
-	}
-	return strings.Join(words, " ")
-}
 
 func pairs(from, to int) string {
 	var b strings.Builder
@@ -147,6 +48,10 @@ func TestWindowConformance(t *testing.T) {
 	f("a developer message within the history ages", 4, "d1 u1 a1 u2 a2 u3 a3", "u2 a2 u3 a3")
 	f("a system message within the history ages", 3, "u1 a1 u2 a2 s5 u3 a3 u4 a4", "a3 u4 a4")
 	f("a result before its call goes with it", 4, "u0 a0 fo1 fc1 u2 a2", "u2 a2")
+	f("the run in flight stays, however many calls it has made", 4, "u1 a1 u2 a2 u9"+pairs(1, 15), "a2 u9"+pairs(1, 15))
+	f("an answer stays with its reasoning", 3, "u1 a1 r1 fc1 fo1 r2 a2 u2 a3", "r2 a2 u2 a3")
+	f("and with all of it", 3, "u1 a1 r1 r2 a2 u2 a3", "r1 r2 a2 u2 a3")
+	f("a compaction stands for what was before it", 2, "k u1 a1 u2 a2 u3 a3", "k u3 a3")
 
 	alternating := func(from, to int) string {
 		var words []string
@@ -169,58 +74,6 @@ func TestLeadingItemsAreNotHistory(t *testing.T) {
 	}
 }
 
-func TestWindowRefusesMaxItems(t *testing.T) {
-	for _, v := range []float64{0, 1, -1, 1.5, math.NaN(), math.Inf(1), 10001} {
-		errs := Window{MaxItems: v, EvictBatch: 1, InFlight: InFlightKeep}.Validate()
-		if len(errs) != 1 || !strings.Contains(errs[0].Error(), "INVALID_HISTORY_WINDOW_MAX_ITEMS") {
-			t.Errorf("max_items %v: got %v", v, errs)
-		}
-	}
-	for _, v := range []float64{2, 10000} {
-		if errs := (Window{MaxItems: v, EvictBatch: 1, InFlight: InFlightKeep}).Validate(); errs != nil {
-			t.Errorf("max_items %v: got %v", v, errs)
-		}
-	}
-}
-
-func TestWindowRefusesOtherValues(t *testing.T) {
-	f := func(w Window, key string) {
-		t.Helper()
-		if errs := w.Validate(); len(errs) != 1 || !strings.HasPrefix(errs[0].Error(), key+":") {
-			t.Errorf("%+v: want one error about %s, have %v", w, key, errs)
-		}
-	}
-	f(Window{MaxItems: 80, EvictBatch: 0, InFlight: InFlightKeep}, "evict_batch")
-	f(Window{MaxItems: 80, EvictBatch: 80, InFlight: InFlightKeep}, "evict_batch")
-	f(Window{MaxItems: 80, EvictBatch: 40, InFlight: "cut"}, "in_flight")
-	f(Window{MaxItems: 80, EvictBatch: 40, InFlight: InFlightKeep, MaxExpansion: -1}, "max_expansion")
-}
-
-// Without a window everything is forwarded.
-func TestNoWindow(t *testing.T) {
-	long := "u1 a1" + pairs(1, 300)
-	if got := Assemble(Request{Items: items(t, dialects.Responses, long)}); notation(got.Items) != long || got.Count().Windowed != 0 {
-		t.Errorf("something was left out")
-	}
-}
-
-// The run in flight stays whole, however many calls it has made.
-func TestRoundInFlightIsKept(t *testing.T) {
-	run := "u9" + pairs(1, 15)
-	got := Assemble(Request{Items: items(t, dialects.Responses, "u1 a1 u2 a2 "+run), Window: seed(4)})
-	if !strings.HasSuffix(notation(got.Items), run) {
-		t.Errorf("got %s", notation(got.Items))
-	}
-}
-
-// A call without result, and a result without call, go also where the window leaves out nothing.
-func TestOrphansUnderTheCap(t *testing.T) {
-	got := Assemble(Request{Items: items(t, dialects.Responses, "u1 fc1 fo2 a1 u2"), Window: seed(40)})
-	if notation(got.Items) != "u1 a1 u2" || got.Count().Orphans != 2 || got.Count().Windowed != 0 {
-		t.Errorf("got %s, %d orphans", notation(got.Items), got.Count().Orphans)
-	}
-}
-
 // TestOrphans: what has no partner goes, with the reasoning that led to it.
 func TestOrphans(t *testing.T) {
 	f := func(name string, d wire.Dialect, history, want string) {
@@ -233,6 +86,7 @@ func TestOrphans(t *testing.T) {
 			t.Errorf("%s: %v", name, v)
 		}
 	}
+	f("nothing, without a window", dialects.Responses, "u1 a1"+pairs(1, 300), "u1 a1"+pairs(1, 300))
 	f("a call again without a result of its own", dialects.Responses, "fc1 fo1 fc2 fo3 r1 fc1", "fc1 fo1")
 	f("a result before its call", dialects.Responses, "u1 fo1 fc1", "u1")
 	f("a result apart from its call", dialects.Chat, "u1 [x] u2 fox", "u1 u2")
@@ -309,6 +163,11 @@ func TestWindowInsideTheRound(t *testing.T) {
 	f(dialects.Responses, four, "u1 a1"+pairs(1, 4)+" u2 fc5 fo5 fc6", "u2 fc5 fo5")
 	f(dialects.Chat, four, "u1 a1 [1] fo1 [2] fo2 u2 [3] fo3 [4]", "u2 [3] fo3")
 	f(dialects.Responses, four, "a1 a2 a3 a4 a5 a6", "a3 a4 a5 a6")
+	// Nor does the window begin between a program and the calls that it makes.
+	three := Window{MaxItems: 3, EvictBatch: 1}
+	f(dialects.Responses, three, "u1 fc1 fo1 p2 fc3 fo3 fc4 fo4", "u1 p2 fc3 fo3 fc4 fo4")
+	f(dialects.Responses, three, "u1 fc1 fo1 p2 fc3 fo3 po2 fc4 fo4", "u1 fc4 fo4")
+	f(dialects.Responses, three, "u1 fc1 fo1 mq2 mr2 fc4 fo4", "u1 fc4 fo4")
 	// The next run leaves the cut and the user message before it where they are.
 	batch := Window{MaxItems: 6, EvictBatch: 4}
 	f(dialects.Responses, batch, "u1"+pairs(1, 4), "u1 fc3 fo3 fc4 fo4")
@@ -349,41 +208,23 @@ func TestMaxExpansion(t *testing.T) {
 	}
 }
 
-func TestWindowKeepsReasoningWithItsItem(t *testing.T) {
-	got := Assemble(Request{Items: items(t, dialects.Responses, "u1 a1 r1 fc1 fo1 r2 a2 u2 a3"), Window: seed(3)})
-	if want := "r2 a2 u2 a3"; notation(got.Items) != want {
-		t.Errorf("got %s, want %s", notation(got.Items), want)
+// ordered puts items into their Order, and returns where the moved ones are.
+func ordered(d wire.Dialect, all []wire.Item) (out []wire.Item, moved []int) {
+	order, moved := Order(d, all)
+	if order == nil {
+		return all, nil
 	}
-	got = Assemble(Request{Items: items(t, dialects.Responses, "u1 a1 r1 r2 a2 u2 a3"), Window: seed(3)})
-	if want := "r1 r2 a2 u2 a3"; notation(got.Items) != want {
-		t.Errorf("got %s, want %s", notation(got.Items), want)
+	for _, i := range order {
+		out = append(out, all[i])
 	}
-}
-
-// A compaction stands for all that came before it, so no window may lose it.
-func TestCompactionIsNeverWindowedOut(t *testing.T) {
-	all := items(t, dialects.Responses, "u1 a1 u2 a2 u3 a3")
-	c := wiretest.Parse(t, dialects.Responses, `{"type":"compaction","id":"cmp_1","encrypted_content":"x"}`)
-	all = append([]wire.Item{c}, all...)
-	got := Assemble(Request{Items: all, Window: seed(2)})
-	if len(got.Items) != 3 || got.Items[0].Kind != wire.Compaction {
-		t.Errorf("got %d items", len(got.Items))
-	}
+	return out, moved
 }
 
 // TestOrder: results stand where upstream takes them, and where that cannot be, the rest of the pair goes too.
 func TestOrder(t *testing.T) {
 	f := func(name string, d wire.Dialect, history, want string, moves int) {
 		t.Helper()
-		all := items(t, d, history)
-		order, moved := Order(d, all)
-		if order != nil {
-			ordered := make([]wire.Item, len(all))
-			for at, i := range order {
-				ordered[at] = all[i]
-			}
-			all = ordered
-		}
+		all, moved := ordered(d, items(t, d, history))
 		got := Assemble(Request{Items: all, Own: all, Moved: moved})
 		if notation(got.Items) != want || len(moved) != moves {
 			t.Errorf("%s: %s\n got %s, %d moved\nwant %s, %d", name, history, notation(got.Items), len(moved), want, moves)
@@ -430,14 +271,7 @@ func TestOrder(t *testing.T) {
 func TestApprovalsAndProgramsPair(t *testing.T) {
 	f := func(maxItems int, history, want string) {
 		t.Helper()
-		all := items(t, dialects.Responses, history)
-		if order, _ := Order(dialects.Responses, all); order != nil {
-			ordered := make([]wire.Item, len(all))
-			for at, i := range order {
-				ordered[at] = all[i]
-			}
-			all = ordered
-		}
+		all, _ := ordered(dialects.Responses, items(t, dialects.Responses, history))
 		if got := Assemble(Request{Items: all, Window: seed(maxItems)}); notation(got.Items) != want {
 			t.Errorf("[%d] %s\n got %s\nwant %s", maxItems, history, notation(got.Items), want)
 		}
@@ -451,21 +285,6 @@ func TestApprovalsAndProgramsPair(t *testing.T) {
 	f(40, "u1 po1 u2", "u1 u2")
 	f(3, "u1 mq1 mr1 a1 u2 a2", "a1 u2 a2")
 	f(3, "u1 p1 po1 a1 u2 a2", "a1 u2 a2")
-}
-
-// TestProgramsStayWithTheirCalls: a window inside of the run does not begin between a program and the calls that it makes.
-func TestProgramsStayWithTheirCalls(t *testing.T) {
-	w := seed(3)
-	w.InFlight = InFlightWindow
-	for history, want := range map[string]string{
-		"u1 fc1 fo1 p2 fc3 fo3 fc4 fo4":     "u1 p2 fc3 fo3 fc4 fo4",
-		"u1 fc1 fo1 p2 fc3 fo3 po2 fc4 fo4": "u1 fc4 fo4",
-		"u1 fc1 fo1 mq2 mr2 fc4 fo4":        "u1 fc4 fo4",
-	} {
-		if got := Assemble(Request{Items: items(t, dialects.Responses, history), Window: w}); notation(got.Items) != want {
-			t.Errorf("%s\n got %s\nwant %s", history, notation(got.Items), want)
-		}
-	}
 }
 
 // TestTheLastResultStays: a client that sends a result again has a reason.
