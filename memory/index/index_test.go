@@ -39,6 +39,16 @@ func ids(hits []index.Hit) []string {
 	return out
 }
 
+// finds wants one turn for each question: the best.
+func finds(t *testing.T, ix *index.Index, wants map[string]string) {
+	t.Helper()
+	for question, want := range wants {
+		if hits := ix.Search(index.Question{Text: question}, 1, nil); !slices.Equal(ids(hits), []string{want}) {
+			t.Errorf("%q: got %v, want %s", question, ids(hits), want)
+		}
+	}
+}
+
 // small is a pair of friends who talk of this and that.
 var small = []string{
 	"a 2023-05-08 Ann: Hi Bob! How was your weekend?",
@@ -88,7 +98,7 @@ func TestFindsInScriptsAndLanguages(t *testing.T) {
 		"e 2024-04-01 user: Mon frère habite à Nîmes.",
 		"f 2024-04-01 user: Моя кошка любит молоко.",
 	)
-	for question, want := range map[string]string{
+	finds(t, ix, map[string]string{
 		"我的猫叫什么名字？":                 "0",
 		"我在哪里工作？":                   "1",
 		"私の犬の名前は何ですか":               "2",
@@ -98,12 +108,7 @@ func TestFindsInScriptsAndLanguages(t *testing.T) {
 		"Wo wohnt meine Schwester?": "6",
 		"Où habite mon frère ?":     "7",
 		"Что любит кошка?":          "8",
-	} {
-		hits := ix.Search(index.Question{Text: question}, 1, nil)
-		if !slices.Equal(ids(hits), []string{want}) {
-			t.Errorf("%q: got %v, want %s", question, ids(hits), want)
-		}
-	}
+	})
 }
 
 // TestSpellings: accents that were left out, Unicode's other spellings of a character, and letters of other keyboards find
@@ -120,7 +125,7 @@ func TestSpellings(t *testing.T) {
 		"h 2024-01-08 user: Моё озеро зовётся Ёлкино.",
 		"i 2024-01-09 user: コーヒー\u306F\u304B\u3099好き", // ga of two code points
 	)
-	for question, want := range map[string]string{
+	finds(t, ix, map[string]string{
 		"Ou etait mon ecole preferee?":  "0",
 		"ΠΩΣ ΛΕΓΕΤΑΙ Ο ΣΚΥΛΟΣ ΜΟΥ;":     "1",
 		"Where is my office in Zurich":  "2",
@@ -132,11 +137,7 @@ func TestSpellings(t *testing.T) {
 		"lodz'da ne var":                "6",
 		"Как зовется мое озеро?":        "7",
 		"何が好き":                          "8",
-	} {
-		if hits := ix.Search(index.Question{Text: question}, 1, nil); !slices.Equal(ids(hits), []string{want}) {
-			t.Errorf("%q: got %v, want %s", question, ids(hits), want)
-		}
-	}
+	})
 }
 
 func TestDatesAreWorkedOut(t *testing.T) {
@@ -146,17 +147,12 @@ func TestDatesAreWorkedOut(t *testing.T) {
 		"c 2023-08-10 user: We fixed the fence last month.",
 		"d 2023-11-03 user: I fixed the sink on 2023-10-30.",
 	)
-	for question, want := range map[string]string{
+	finds(t, ix, map[string]string{
 		"What was fixed on 7 May 2023?":      "0",
 		"What was fixed on June 18?":         "1",
 		"What was fixed in July 2023?":       "2",
 		"What was fixed on 30 October 2023?": "3",
-	} {
-		hits := ix.Search(index.Question{Text: question}, 1, nil)
-		if !slices.Equal(ids(hits), []string{want}) {
-			t.Errorf("%q: got %v, want %s", question, ids(hits), want)
-		}
-	}
+	})
 	hits := ix.Search(index.Question{Text: "What did I fix last month?", Now: at("2023-07-05")}, 1, nil)
 	if !slices.Equal(ids(hits), []string{"1"}) {
 		t.Errorf("last month, asked in July: got %v, want 1", ids(hits))
@@ -260,11 +256,7 @@ func TestTheSpeakerThatIsNamed(t *testing.T) {
 		"a 2024-01-01 Bob: I love jazz records.",
 		"b 2024-01-01 Ann: Rain again.",
 	)
-	for question, want := range map[string]string{"Does Ann love jazz?": "0", "Does Bob love jazz?": "1"} {
-		if hits := ix.Search(index.Question{Text: question}, 1, nil); !slices.Equal(ids(hits), []string{want}) {
-			t.Errorf("%q: got %v, want %s", question, ids(hits), want)
-		}
-	}
+	finds(t, ix, map[string]string{"Does Ann love jazz?": "0", "Does Bob love jazz?": "1"})
 }
 
 func TestNothingIsFoundByUnknownWords(t *testing.T) {
@@ -369,15 +361,11 @@ func TestRelatedWords(t *testing.T) {
 		"c 2024-01-03 user: We booked the restaurnt for nine.",
 		"d 2024-01-04 user: The sea was calm.",
 	)
-	for question, want := range map[string]string{
+	finds(t, ix, map[string]string{
 		"Aus welchen Tierheimen?":         "0",
 		"How old are my kids?":            "1",
 		"Which restaurants did we choose": "2",
-	} {
-		if hits := ix.Search(index.Question{Text: question}, 1, nil); !slices.Equal(ids(hits), []string{want}) {
-			t.Errorf("%q: got %v, want %s", question, ids(hits), want)
-		}
-	}
+	})
 }
 
 // TestWords: a text is about the stems of its words, without accents and stop words; scripts without spaces give pairs of characters.
