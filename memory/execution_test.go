@@ -9,7 +9,6 @@ import (
 
 	"remora/memory"
 	"remora/memory/layer"
-	"remora/wire"
 	"remora/wire/dialects"
 	"remora/wire/wiretest"
 )
@@ -85,10 +84,7 @@ func TestExecutionOfHeldConversations(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.replies++
-		reply, err := wire.FoldBody(dialects.Responses, fmt.Appendf(nil, `{"id":"resp_%d","object":"response","status":"completed","output":[%s]}`, l.replies, output))
-		if err != nil {
-			t.Fatal(err)
-		}
+		reply := wiretest.Answer(t, dialects.Responses, fmt.Sprintf(`{"id":"resp_%d","object":"response","status":"completed","output":[%s]}`, l.replies, output))
 		turn.Commit(memory.Answer{HTTPStatus: 200, Reply: reply})
 		return l.execution(scope, turn.ID)
 	}

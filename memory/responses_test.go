@@ -387,10 +387,7 @@ func TestAnswersOfSeveralPartsOutliveAnOutage(t *testing.T) {
 	}
 	reply := func(id, output string) wire.Reply {
 		t.Helper()
-		r, err := wire.FoldBody(dialects.Responses, fmt.Appendf(nil, `{"id":%q,"object":"response","status":"completed","output":[%s]}`, id, output))
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := wiretest.Answer(t, dialects.Responses, fmt.Sprintf(`{"id":%q,"object":"response","status":"completed","output":[%s]}`, id, output))
 		return r
 	}
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	. "remora/wire"
+	"remora/wire/wiretest"
 )
 
 // answer is one answer in both its forms. Chat deltas are given without their frame.
@@ -16,7 +17,7 @@ type answer struct {
 	dialect Dialect
 	stream  string
 	whole   string
-	// raws are the items of each choice as the stream builds them.
+	// raws are the items of each choice as the stream builds them; nil if they are those of the whole answer.
 	raws [][]string
 }
 
@@ -81,13 +82,11 @@ var answers = []answer{
 		name: "null then text", dialect: Chat,
 		stream: chatStream(delta(`{"role":"assistant","content":null}`), delta(`{"content":"x"}`), finishStop, usageChunk),
 		whole:  wholeChat(`{"role":"assistant","content":"x"}`),
-		raws:   [][]string{{`{"role":"assistant","content":"x"}`}},
 	},
 	{
 		name: "empty text", dialect: Chat,
 		stream: chatStream(delta(`{"role":"assistant","content":""}`), finishStop, usageChunk),
 		whole:  wholeChat(`{"role":"assistant","content":""}`),
-		raws:   [][]string{{`{"role":"assistant","content":""}`}},
 	},
 	{
 		name: "parallel calls", dialect: Chat,
@@ -107,7 +106,6 @@ var answers = []answer{
 		stream: chatStream(delta(`{"role":"assistant","tool_calls":[{"index":0,"function":{"name":"get_","arguments":""}}]}`),
 			delta(`{"tool_calls":[{"index":0,"id":"a","function":{"name":"weather","arguments":"{}"}}]}`), finishTools, usageChunk),
 		whole: wholeChat(`{"role":"assistant","tool_calls":[{"id":"a","type":"function","function":{"name":"get_weather","arguments":"{}"}}]}`),
-		raws:  [][]string{{`{"role":"assistant","tool_calls":[{"id":"a","type":"function","function":{"name":"get_weather","arguments":"{}"}}]}`}},
 	},
 	{
 		name: "calls without index, and with one index", dialect: Chat,
@@ -120,19 +118,16 @@ var answers = []answer{
 		name: "choices", dialect: Chat,
 		stream: chatStream(`"choices":[{"index":1,"delta":{"role":"assistant","content":"B"}}]`, `"choices":[{"index":0,"delta":{"role":"assistant","content":"A"}},{"index":1,"delta":{"content":"b"}}]`, `"choices":[{"index":0,"delta":{"content":"a"}},{"index":2000,"delta":{"content":"z"}}]`, `"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]`, `"choices":[{"index":1,"delta":{},"finish_reason":"length"}]`, usageChunk),
 		whole:  wholeChat(`{"role":"assistant","content":"Aa"}`, `{"role":"assistant","content":"Bb"}`),
-		raws:   [][]string{{`{"role":"assistant","content":"Aa"}`}, {`{"role":"assistant","content":"Bb"}`}},
 	},
 	{
 		name: "refusal", dialect: Chat,
 		stream: chatStream(delta(`{"role":"assistant","content":null,"refusal":"I "}`), delta(`{"refusal":"can't"}`), finishStop, usageChunk),
 		whole:  wholeChat(`{"role":"assistant","content":null,"refusal":"I can't"}`),
-		raws:   [][]string{{`{"role":"assistant","content":null,"refusal":"I can't"}`}},
 	},
 	{
 		name: "legacy call", dialect: Chat,
 		stream: chatStream(delta(`{"role":"assistant","content":null,"function_call":{"name":"f","arguments":""}}`), delta(`{"function_call":{"arguments":"{}"}}`), `"choices":[{"index":0,"delta":{},"finish_reason":"function_call"}]`, usageChunk),
 		whole:  wholeChat(`{"role":"assistant","content":null,"function_call":{"name":"f","arguments":"{}"}}`),
-		raws:   [][]string{{`{"role":"assistant","content":null,"function_call":{"name":"f","arguments":"{}"}}`}},
 	},
 	{
 		name: "audio", dialect: Chat,
@@ -144,7 +139,6 @@ var answers = []answer{
 		name: "audio with a member without a name", dialect: Chat, // found by FuzzFold
 		stream: chatStream(delta(`{"role":"assistant","content":null,"audio":{"":1}}`), finishStop, usageChunk),
 		whole:  wholeChat(`{"role":"assistant","content":null,"audio":{"":1}}`),
-		raws:   [][]string{{`{"role":"assistant","content":null,"audio":{"":1}}`}},
 	},
 	{
 		name: "reasoning and unknown members", dialect: Chat,
@@ -167,43 +161,36 @@ var answers = []answer{
 		name: "text in lists", dialect: Chat, // Mistral
 		stream: chatStream(delta(`{"role":"assistant","content":""}`), delta(`{"content":"a"}`), delta(`{"content":[{"type":"text","text":"b"}]}`), delta(`{"content":[{"type":"text","text":"c"},{"type":"text","text":"d"}]}`), delta(`{"content":"e"}`), delta(`{"content":""}`), finishStop, usageChunk),
 		whole:  wholeChat(`{"role":"assistant","content":"abcde"}`),
-		raws:   [][]string{{`{"role":"assistant","content":"abcde"}`}},
 	},
 	{
 		name: "thoughts and text in lists", dialect: Chat, // Mistral
 		stream: chatStream(delta(`{"role":"assistant","content":""}`), delta(`{"content":[{"type":"thinking","thinking":[{"type":"text","text":"h"}]}]}`), delta(`{"content":[{"type":"thinking","thinking":[{"type":"text","text":"m"}]}]}`), delta(`{"content":"a"}`), delta(`{"content":"b"}`), finishStop, usageChunk),
 		whole:  wholeChat(`{"role":"assistant","content":[{"type":"thinking","thinking":[{"type":"text","text":"hm"}]},{"type":"text","text":"ab"}]}`),
-		raws:   [][]string{{`{"role":"assistant","content":[{"type":"thinking","thinking":[{"type":"text","text":"hm"}]},{"type":"text","text":"ab"}]}`}},
 	},
 	{
 		name: "a whole message", dialect: Chat,
 		stream: chatStream(delta(`{"role":"assistant","content":""}`), `"choices":[{"index":0,"message":{"role":"assistant","content":"x","tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{}"}}]},"delta":{},"finish_reason":"tool_calls"}]`, usageChunk),
 		whole:  wholeChat(`{"role":"assistant","content":"x","tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{}"}}]}`),
-		raws:   [][]string{{`{"role":"assistant","content":"x","tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{}"}}]}`}},
 	},
 	{
 		name: "messages in pieces", dialect: Chat,
 		stream: chatStream(message("a"), message("b"), finishStop, usageChunk),
 		whole:  wholeChat(`{"role":"assistant","content":"ab"}`),
-		raws:   [][]string{{`{"role":"assistant","content":"ab"}`}},
 	},
 	{
 		name: "messages that grow", dialect: Chat,
 		stream: chatStream(message("a"), message("ab"), finishStop, usageChunk),
 		whole:  wholeChat(`{"role":"assistant","content":"ab"}`),
-		raws:   [][]string{{`{"role":"assistant","content":"ab"}`}},
 	},
 	{
 		name: "messages beside deltas", dialect: Chat, // Perplexity; MiniMax after them
 		stream: chatStream(`"choices":[{"index":0,"message":{"role":"assistant","content":"a"},"delta":{"role":"assistant","content":"a"}}]`, delta(`{"content":"b"}`), message("ab"), finishStop, usageChunk),
 		whole:  wholeChat(`{"role":"assistant","content":"ab"}`),
-		raws:   [][]string{{`{"role":"assistant","content":"ab"}`}},
 	},
 	{
 		name: "messages beside deltas, behind one without", dialect: Chat,
 		stream: chatStream(message("a"), `"choices":[{"index":0,"message":{"role":"assistant","content":"b"},"delta":{"content":"b"}}]`, finishStop, usageChunk),
 		whole:  wholeChat(`{"role":"assistant","content":"ab"}`),
-		raws:   [][]string{{`{"role":"assistant","content":"ab"}`}},
 	},
 	{
 		name: "a call whose pieces have ids of their own", dialect: Chat,
@@ -221,13 +208,11 @@ var answers = []answer{
 		name: "thoughts alone", dialect: Chat,
 		stream: chatStream(delta(`{"role":"assistant","reasoning_content":"x"}`), finishStop, usageChunk),
 		whole:  wholeChat(`{"role":"assistant","content":null,"reasoning_content":"x"}`),
-		raws:   [][]string{{`{"role":"assistant","content":null,"reasoning_content":"x"}`}},
 	},
 	{
 		name: "an empty string behind a list", dialect: Chat,
 		stream: chatStream(delta(`{"role":"assistant","content":[{"type":"thinking","thinking":[{"type":"text","text":"h"}]}]}`), delta(`{"content":""}`), finishStop, usageChunk),
 		whole:  wholeChat(`{"role":"assistant","content":[{"type":"thinking","thinking":[{"type":"text","text":"h"}]}]}`),
-		raws:   [][]string{{`{"role":"assistant","content":[{"type":"thinking","thinking":[{"type":"text","text":"h"}]}]}`}},
 	},
 	{
 		name: "completed", dialect: Responses,
@@ -290,7 +275,12 @@ func TestFoldAnswers(t *testing.T) {
 			if !ended || !once.Complete || once.ID == "" || once.Model != "m" || string(once.Usage) != `{"total_tokens":3}` || once.Error != nil || once.Truncated {
 				t.Errorf("got %+v, ended %v", once, ended)
 			}
-			if d := diff(a.raws, raws(once)); d != "" {
+			whole := wiretest.Answer(t, a.dialect, a.whole)
+			want := a.raws
+			if want == nil {
+				want = raws(whole)
+			}
+			if d := diff(want, raws(once)); d != "" {
 				t.Errorf("items:\n%s", d)
 			}
 			for _, items := range once.Choices {
@@ -305,10 +295,6 @@ func TestFoldAnswers(t *testing.T) {
 				if d := diff(once, f.Reply()); d != "" {
 					t.Fatalf("in pieces, seed %d:\n%s", seed, d)
 				}
-			}
-			whole, err := FoldBody(a.dialect, []byte(a.whole))
-			if err != nil {
-				t.Fatal(err)
 			}
 			if d := diff(hashes(once), hashes(whole)); d != "" {
 				t.Errorf("hashes of the whole body:\n%s\n%s\n%s", d, raws(once), raws(whole))

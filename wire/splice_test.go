@@ -3,7 +3,6 @@ package wire_test
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -12,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
 	"pgregory.net/rapid"
 
 	. "remora/wire"
@@ -42,21 +42,16 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// sections reads a txtar archive: the text after each line "-- name --".
+// sections reads an archive.
 func sections(t *testing.T, file string) map[string]string {
 	t.Helper()
-	data, err := os.ReadFile(file)
+	archive, err := txtar.ParseFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, name := make(map[string]string), ""
-	for line := range strings.Lines(string(data)) {
-		if rest, ok := strings.CutPrefix(line, "-- "); ok && strings.HasSuffix(rest, " --\n") {
-			name = strings.TrimSuffix(rest, " --\n")
-			out[name] = ""
-			continue
-		}
-		out[name] += line
+	out := make(map[string]string)
+	for _, f := range archive.Files {
+		out[f.Name] = string(f.Data)
 	}
 	return out
 }

@@ -124,10 +124,7 @@ func TestRepeatedReferencesAreReadOnce(t *testing.T) {
 		return e
 	}
 	const question = `{"role":"user","content":"1"}`
-	reply, err := wire.FoldBody(dialects.Responses, []byte(`{"id":"r","status":"completed","output":[{"type":"message","id":"msg_1","role":"assistant","content":[{"type":"output_text","text":"a long answer"}]}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	reply := wiretest.Answer(t, dialects.Responses, `{"id":"r","status":"completed","output":[{"type":"message","id":"msg_1","role":"assistant","content":[{"type":"output_text","text":"a long answer"}]}]}`)
 	if err := commit(enter("turn1", "first", question), &Answer{HTTPStatus: 200, Provider: "first", Reply: reply}); err != nil {
 		t.Fatal(err)
 	}

@@ -53,10 +53,7 @@ func TestArgumentsAreComparedWithinBounds(t *testing.T) {
 			t.Fatal(err)
 		}
 		body := fmt.Appendf(nil, `{"id":"x","choices":[{"index":0,"message":{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"ask","arguments":%q}}]},"finish_reason":"tool_calls"}]}`, raw)
-		reply, err := wire.FoldBody(dialects.Chat, body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		reply := wiretest.Answer(t, dialects.Chat, string(body))
 		if err := commit(enter(l, "turn1", request("ask", "plan it")), &Answer{HTTPStatus: 200, Reply: reply}); err != nil {
 			t.Fatal(err)
 		}

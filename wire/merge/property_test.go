@@ -15,6 +15,7 @@ import (
 	"remora/wire"
 	"remora/wire/dialects"
 	. "remora/wire/merge"
+	"remora/wire/wiretest"
 )
 
 // said is an answer as it is meant, which the streams and bodies of the tests are made of.
@@ -202,10 +203,7 @@ func TestSees(t *testing.T) {
 		}
 		check(merged)
 		body := Whole(p.dialect, bodies)
-		whole, err := wire.FoldBody(p.dialect, body)
-		if err != nil {
-			rt.Fatalf("%s: %v", body, err)
-		}
+		whole := wiretest.Answer(rt, p.dialect, string(body))
 		check(whole)
 		if whole.ID != merged.ID {
 			rt.Errorf("id %q, streamed %q", whole.ID, merged.ID)

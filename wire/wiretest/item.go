@@ -34,6 +34,16 @@ func Request(tb TB, d wire.Dialect, body string) *wire.Request {
 	return r
 }
 
+// Answer reads a whole answer.
+func Answer(tb TB, d wire.Dialect, body string) wire.Reply {
+	tb.Helper()
+	r, err := wire.FoldBody(d, []byte(body))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return r
+}
+
 // Item wants an element, between blanks, to be read as an item. A want without Parts has one of its own kind.
 func Item(tb testing.TB, d wire.Dialect, raw string, want wire.Item) {
 	tb.Helper()
