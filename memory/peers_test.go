@@ -1185,8 +1185,9 @@ func TestSpooledTurnIsRecordedAsPlaced(t *testing.T) {
 type replaced struct {
 	cache.Store
 
-	mu  sync.Mutex
-	bad map[cache.Group]bool
+	mu    sync.Mutex
+	bad   map[cache.Group]bool
+	mends bool // what is deleted is no longer bad
 }
 
 func (s *replaced) replace(g cache.Group) {
@@ -1223,6 +1224,57 @@ func (s *replaced) Commit(ctx context.Context, b []cache.Batch) []cache.Outcome 
 		out[i] = s.Store.Commit(ctx, b[i:i+1])[0]
 	}
 	return out
+}
+
+// Delete removes what the other program has stored, if mends.
+func (s *replaced) Delete(ctx context.Context, g cache.Group) error {
+	s.mu.Lock()
+	if s.mends {
+		delete(s.bad, g)
+	}
+	s.mu.Unlock()
+	return s.Store.Delete(ctx, g)
+}
+
+func (s *replaced) replacedGroups() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.bad)
+}
+
+// TestForeignAnnouncementsAreReplaced: each process writes again what another program has put in the place of its announcements, on both
+// boards, and so they know of each other's turns again.
+func TestForeignAnnouncementsAreReplaced(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // as in withReplicas
+	synctest.Test(t, func(t *testing.T) {
+		mem, err := stores.Open("memory:", cache.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		store := &replaced{Store: mem, bad: map[cache.Group]bool{}, mends: true}
+		a, b := startReplica(t, store, &link{Store: store}, &queue{}), startReplica(t, store, &link{Store: store}, &queue{})
+		time.Sleep(3500 * time.Millisecond)
+		for _, owner := range []string{cache.LowHalf + "processes", cache.HighHalf + "processes"} {
+			names, _, err := mem.List(t.Context(), owner, "", 10)
+			if err != nil || len(names) != 2 {
+				t.Fatalf("processes %q, %v, want 2", names, err)
+			}
+			for _, name := range append(names, "starts") {
+				store.replace(cache.Group{Owner: owner, Name: name})
+			}
+		}
+		time.Sleep(5 * time.Second)
+		if n := store.replacedGroups(); n > 0 {
+			t.Errorf("%d announcements are still replaced", n)
+		}
+		a.open("u:1").Commit(answer(t, "a:1"))
+		b.wantAnswer("u:2", "a:2", "u:1 a:1 u:2", memory.StatusOK)
+		a.m.Close()
+		b.m.Close()
+		if err := mem.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestForeignAnnouncements: what another program stores under the keys of processes on one board takes no session its memory.

@@ -68,6 +68,9 @@ func (p *Peers) poll(ctx context.Context) {
 	defer cancel()
 	b := p.reads()
 	err := p.pollOn(ctx, b)
+	if isForeign(err) {
+		p.heartbeat.startAgain(b)
+	}
 	if err != nil && p.leave(b, err) {
 		p.turnTo(b.other())
 		err = p.pollOn(ctx, b.other())
