@@ -17,6 +17,7 @@ import (
 
 	"remora/cache/stores"
 	"remora/providers"
+	"remora/providers/retry"
 	"remora/proxy/limit"
 )
 
@@ -121,7 +122,7 @@ const ownFiles = 40
 
 // mistakes lists settings that work but are probably a mistake, such as base URLs without a path, where few servers serve their
 // API, or with the path of an endpoint, bodies that leave little memory for anything else, more connections than the process may have,
-// or a collector's port for gRPC.
+// a collector's port for gRPC, or options of retries and breakers that are off.
 func (c *Config) mistakes() (found problems) {
 	found.addErrors("", c.admin(nil, nil).Validate())
 	if share := limit.MemoryShare(c.goLimit); share > 0 && c.Limits.Global.BodyBytes == 0 && int64(c.Server.MaxBody) > share {
@@ -151,6 +152,15 @@ func (c *Config) mistakes() (found problems) {
 				found.add(fmt.Sprintf("providers[%d].base_url", i), "is the URL of an endpoint; clients add its path to theirs, so want %s", base)
 				break
 			}
+		}
+	}
+	for i := range c.Providers {
+		o := &c.Providers[i].Resilience
+		if r := o.Retry; r.Attempts == 0 && (r.BaseDelay != 0 || r.MaxDelay != 0) {
+			found.add(fmt.Sprintf("providers[%d].retry", i), "is off without attempts, the number of calls in all")
+		}
+		if b := o.Breaker; b.Failures == 0 && b != (retry.Breaker{}) {
+			found.add(fmt.Sprintf("providers[%d].breaker", i), "is off without failures, the share of failed calls that opens it")
 		}
 	}
 	return found

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"remora/memory/layer"
 	"remora/memory/view"
 	"remora/providers"
+	"remora/providers/retry"
 	"remora/proxy"
 )
 
@@ -436,6 +438,24 @@ func TestDefaultsFollowTheMemory(t *testing.T) {
 		t.Errorf("indexes of a small process get %d bytes, want %d", got, minIndexBytes)
 	}
 	runtime.KeepAlive(ballast)
+}
+
+// TestOptionsOfWhatIsOff: options of retries and breakers that are off are reported, those of one that is on are not.
+func TestOptionsOfWhatIsOff(t *testing.T) {
+	c := &Config{Providers: []retry.Entry{
+		{Resilience: retry.Options{Retry: retry.Retry{BaseDelay: time.Second}, Breaker: retry.Breaker{MinCalls: 3}}},
+		{Resilience: retry.Options{Retry: retry.Retry{Attempts: 2, MaxDelay: time.Second}, Breaker: retry.Breaker{Failures: 1, MinCalls: 3}}},
+		{Resilience: retry.Options{Retry: retry.Retry{On: []any{500}}}}, // counts for fallbacks, too
+	}}
+	var paths []string
+	for _, p := range c.mistakes() {
+		if strings.HasPrefix(p.path, "providers") {
+			paths = append(paths, p.path)
+		}
+	}
+	if want := []string{"providers[0].retry", "providers[0].breaker"}; !slices.Equal(paths, want) {
+		t.Errorf("have %q, want %q", paths, want)
+	}
 }
 
 // TestProviderIsNamedByItsKind: a provider without a name is referred to by its kind, and one with a name by nothing else.
