@@ -478,7 +478,7 @@ func TestNotRemembered(t *testing.T) {
 	}
 	bypass := func(reason string) string { return `bypass;reason="` + reason + `";source="x-session-id"` }
 	const path = "conversations on this path are not remembered"
-	const encoding = "the Content-Encoding of the body is unknown, or it unpacks to more than is read"
+	const encoding = "the body cannot be unpacked: its Content-Encoding is unknown or not that of its bytes, or it unpacks to more than is read"
 	f("off", chatIn("s", chatBody, "X-Memory: OFF\r\n"), `off;source="x-session-id"`)
 	f("no session", chatIn("", chatBody), "")
 	f("null", chatIn("null", chatBody), "")
@@ -489,6 +489,7 @@ func TestNotRemembered(t *testing.T) {
 	f("nothing", chatIn("s", ""), bypass("the body is empty"))
 	f("items too short for their number", chatIn("s", `{"messages":[`+strings.Repeat("0,", 30000)+strings.Repeat("0,", 2768)+`0]}`), bypass("the body cannot be read at byte 65549: too many items for their size"))
 	f("unknown encoding", chatIn("s", chatBody, "Content-Encoding: br\r\n"), bypass(encoding))
+	f("bytes that are not packed", chatIn("s", chatBody, "Content-Encoding: gzip\r\n"), bypass(encoding))
 	f("two encodings", chatIn("s", gzipped(chatBody), "Content-Encoding: br\r\n", "Content-Encoding: gzip\r\n"), bypass(encoding))
 	f("bomb", chatIn("s", gzipped(`{"messages":[],"x":"`+strings.Repeat("x", 70<<10)+`"}`), "Content-Encoding: gzip\r\n"), bypass(encoding))
 	f("another endpoint", strings.Replace(chatIn("s", chatBody), "chat/completions", "embeddings", 1), bypass(path))

@@ -175,7 +175,7 @@ func (r *request) parse() error {
 		return err
 	}
 	if err != nil {
-		r.unreadable("the Content-Encoding of the body is unknown, or it unpacks to more than is read")
+		r.unreadable("the body cannot be unpacked: its Content-Encoding is unknown or not that of its bytes, or it unpacks to more than is read")
 		return nil //nolint:nilerr // it is forwarded as it came
 	}
 	if !startsObject(plain) {

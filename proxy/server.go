@@ -308,7 +308,7 @@ func (s *Server) logUpstream(p *providers.Provider, e *Error) {
 func (s *Server) bypassed(reason string) {
 	kind, _, _ := strings.Cut(reason, " at byte ")
 	if _, due := s.bypasses.due(kind, s.now(), bypassEvery); due {
-		s.log.Warn("a request that names a session is forwarded without memory", "reason", reason)
+		s.log.Warn("memory is off for a request that names a session", "reason", reason)
 	}
 }
 
