@@ -10,6 +10,7 @@ import (
 	"remora/cache"
 	"remora/memory/layer"
 	"remora/memory/past"
+	"remora/memory/replicas"
 	"remora/memory/session"
 	"remora/memory/view"
 	"remora/wire"
@@ -263,14 +264,25 @@ func (t *Turn) find(ctx context.Context, want session.Want) (extra session.Extra
 // enter reads the session and finds the turn's place in it. held reports whether other processes may have turns of the session
 // that are not stored, or were not when it was read.
 func (t *Turn) enter(ctx context.Context, want session.Want) (extra session.Extra, held bool, err error) {
+	if !t.m.o.Shared {
+		entry, extra, err := t.m.log.Enter(ctx, t.ID, t.started, t.call.inSession(), want)
+		if err == nil {
+			t.writer.entry = entry
+		}
+		return extra, false, err
+	}
+
 	peers := t.m.peers
-	inquiry := peers.Inquire()
-	want.First = t.withTombstones(inquiry.Queries)
+	var inquiry replicas.Inquiry // made only if the session is read
+	want.First = func() []cache.Query {
+		inquiry = peers.Inquire()
+		return t.withTombstones(inquiry.Queries)
+	}
 	entry, extra, err := t.m.log.Enter(ctx, t.ID, t.started, t.call.inSession(), want)
 	if err != nil {
 		var ok bool
 		if inquiry, ok = peers.Instead(inquiry, err); ok {
-			want.First = t.withTombstones(inquiry.Queries)
+			want.First = func() []cache.Query { return t.withTombstones(inquiry.Queries) }
 			entry, extra, err = t.m.log.Enter(ctx, t.ID, t.started, t.call.inSession(), want)
 		}
 	}
@@ -290,7 +302,7 @@ func (t *Turn) enter(ctx context.Context, want session.Want) (extra session.Extr
 // withTombstones adds the queries of the session's tombstones: other processes write them, by their own clocks. In a cluster they are on
 // other servers than the session, which must not need those.
 func (t *Turn) withTombstones(q []cache.Query) []cache.Query {
-	if !t.m.o.Shared || t.m.store.Shard(t.group) != "" {
+	if t.m.store.Shard(t.group) != "" {
 		return q
 	}
 	return append(slices.Clip(q), tombstoneQueries(t.call.Scope)...)

@@ -153,9 +153,10 @@ func hasNoEscapes(raw []byte) bool {
 
 // Want names values to read together with a session, in the same round trip, that do not belong to the transcript.
 type Want struct {
-	// First are read before the session: a turn that another process commits between the two reads appears in the session, and in
-	// the other order it would be missed. They are not read again when a commit reads the session anew.
-	First  []cache.Query
+	// First returns what is read before the session: a turn that another process commits between the two reads appears in the session,
+	// and in the other order it would be missed. It is not called where the session is not read, since this process knows it, and not
+	// when a commit reads the session anew.
+	First  func() []cache.Query
 	Names  []string      // of values of the session's group
 	Others []cache.Query // of other groups
 	// Steady: the values of Names are written only with answers, so the process that wrote the last answer knows them.

@@ -89,11 +89,15 @@ func (t transcript) load(ctx context.Context, req *wire.Request, turnID string, 
 	}
 
 	session := cache.Query{Group: t.group, Names: append(names, w.Names...)}
-	results, err := t.store.Read(ctx, slices.Concat(w.First, []cache.Query{session}, w.Others))
+	var before []cache.Query
+	if w.First != nil {
+		before = w.First()
+	}
+	results, err := t.store.Read(ctx, slices.Concat(before, []cache.Query{session}, w.Others))
 	if err != nil {
 		return state{}, Extra{}, fmt.Errorf("load session: %w", err)
 	}
-	first, results := results[:len(w.First)], results[len(w.First):]
+	first, results := results[:len(before)], results[len(before):]
 	st.version = results[0].Version
 	values := results[0].Values
 	for i, f := range take {
