@@ -83,24 +83,25 @@ const (
 
 var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
 
-func compile(r Rule) (*rule, error) {
+// compile checks a rule and compiles its expression. Its errors begin with at.
+func compile(at string, r Rule) (*rule, error) {
 	c := &rule{id: r.ID, phases: map[string]bool{}, guidance: r.Guidance}
 	var errs []error
 	if !idPattern.MatchString(r.ID) {
-		errs = append(errs, errors.New(`id: want letters, digits, "_", "-" and ".", at most 64`))
+		errs = append(errs, fmt.Errorf(`%s.id: want letters, digits, "_", "-" and ".", at most 64`, at))
 	}
 	for _, phase := range r.AppliesTo {
 		c.phases[phase] = true
 	}
 	wrong := func(phase string) bool { return phase != beforeToolCall && phase != afterModelCall }
 	if len(r.AppliesTo) == 0 || slices.ContainsFunc(r.AppliesTo, wrong) {
-		errs = append(errs, errors.New("applies_to: want before_tool_call, after_model_call or both"))
+		errs = append(errs, fmt.Errorf("%s.applies_to: want before_tool_call, after_model_call or both", at))
 	}
-	errs = append(errs, c.takeAction(r), c.takeCheck(r.ModelCheck), c.takeExpression(r.When))
+	errs = append(errs, c.takeAction(at, r), c.takeCheck(at, r.ModelCheck), c.takeExpression(at, r.When))
 	return c, errors.Join(errs...)
 }
 
-func (c *rule) takeAction(r Rule) error {
+func (c *rule) takeAction(at string, r Rule) error {
 	switch r.Action {
 	case "deny":
 		c.action, c.decides = layer.Deny, true
@@ -110,36 +111,36 @@ func (c *rule) takeAction(r Rule) error {
 		c.action, c.decides = layer.Allow, true
 	case "":
 		if r.ModelCheck == nil {
-			return errors.New("action: want deny, guide or allow, or the key model_check")
+			return fmt.Errorf("%s.action: want deny, guide or allow, or the key model_check", at)
 		}
 	default:
-		return errors.New("action: want deny, guide or allow")
+		return fmt.Errorf("%s.action: want deny, guide or allow", at)
 	}
 	if c.decides && r.When == "" {
-		return errors.New("when: want an expression for the action, such as true")
+		return fmt.Errorf("%s.when: want an expression for the action, such as true", at)
 	}
 	return nil
 }
 
-func (c *rule) takeCheck(check *ModelCheck) error {
+func (c *rule) takeCheck(at string, check *ModelCheck) error {
 	if check == nil {
 		return nil
 	}
 	c.mode, c.prompt = check.Mode, check.Prompt
-	err := layer.OneOf("model_check.mode", &c.mode, modeSync, modeAsync)
+	err := layer.OneOf(at+".model_check.mode", &c.mode, modeSync, modeAsync)
 	if strings.TrimSpace(c.prompt) == "" {
-		err = errors.Join(err, errors.New("model_check.prompt: want what the model is to look for"))
+		err = errors.Join(err, fmt.Errorf("%s.model_check.prompt: want what the model is to look for", at))
 	}
 	return err
 }
 
 // takeExpression compiles the expression for each phase, since their variables differ.
-func (c *rule) takeExpression(when string) error {
+func (c *rule) takeExpression(at, when string) error {
 	if when == "" {
 		return nil
 	}
 	if len(when) > maxExpression {
-		return fmt.Errorf("when: want at most %d bytes", maxExpression)
+		return fmt.Errorf("%s.when: want at most %d bytes", at, maxExpression)
 	}
 	c.programs = map[string]cel.Program{}
 	var errs []error
@@ -149,7 +150,7 @@ func (c *rule) takeExpression(when string) error {
 		}
 		program, err := expression(phase, when)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("when: for %s: %w", phase, err))
+			errs = append(errs, fmt.Errorf("%s.when: for %s: %w", at, phase, err))
 		}
 		c.programs[phase] = program
 	}

@@ -66,43 +66,22 @@ func New(o Options) (*Layer, error) {
 	}
 	ids := map[string]bool{}
 	for i, r := range o.Rules[:min(len(o.Rules), maxRules)] {
-		compiled, err := compile(r)
+		at := fmt.Sprintf("rules[%d]", i)
+		if idPattern.MatchString(r.ID) {
+			at += " (" + r.ID + ")"
+		}
+		compiled, err := compile(at, r)
+		errs = append(errs, err)
 		if r.ModelCheck != nil && !o.HasModel {
-			err = errors.Join(err, errors.New("model_check: needs the key model of the layer (MISSING_CALL_MODEL)"))
+			errs = append(errs, fmt.Errorf("%s.model_check: needs the key model of the layer (MISSING_CALL_MODEL)", at))
 		}
 		if ids[r.ID] {
-			err = errors.Join(err, errors.New("id: want one of its own"))
+			errs = append(errs, fmt.Errorf("%s.id: want one of its own", at))
 		}
 		ids[r.ID] = true
-		errs = append(errs, named(i, r.ID, err))
 		l.rules = append(l.rules, compiled)
 	}
 	return l, errors.Join(errs...)
-}
-
-// named prefixes each error of a rule with the rule.
-func named(i int, id string, err error) error {
-	at := fmt.Sprintf("rules[%d]", i)
-	if idPattern.MatchString(id) {
-		at += " (" + id + ")"
-	}
-	return below(at, err)
-}
-
-// below prefixes every error of a join with a path.
-func below(at string, err error) error {
-	if err == nil {
-		return nil
-	}
-	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok {
-		return fmt.Errorf("%s.%w", at, err)
-	}
-	var errs []error
-	for _, e := range joined.Unwrap() {
-		errs = append(errs, below(at, e))
-	}
-	return errors.Join(errs...)
 }
 
 // Has selects the hooks that the rules need (layer.Selective): answers and tool calls are only held back if a rule may stop
