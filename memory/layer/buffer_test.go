@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"remora/memory/layer"
+	"remora/memory/layer/layertest"
 	"remora/wire"
 	"remora/wire/dialects"
 )
@@ -99,10 +100,7 @@ func TestDistil(t *testing.T) {
 	asked := func(_ context.Context, texts []layer.Heard) (string, error) {
 		return layer.Transcript(texts, func(layer.Heard) string { return "now" }), nil
 	}
-	learn, err := layer.Distil(t.Context(), turn, &b, asked)
-	if err != nil {
-		t.Fatal(err)
-	}
+	learn := layertest.Must(layer.Distil(t.Context(), turn, &b, asked))(t)
 	later := layer.Buffer{Texts: append(b.Texts[:1:1], layer.Heard{By: "user", Text: "new"})}
 	var learnt []string
 	note := func(_ []layer.Heard, answer string) { learnt = append(learnt, answer) }

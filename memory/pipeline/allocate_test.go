@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"remora/memory/layer"
+	"remora/memory/layer/layertest"
 	"remora/memory/view"
 )
 
@@ -71,10 +72,7 @@ func TestAllocate(t *testing.T) {
 		{"floor without ceiling", []layer.Budget{layer.Between(100, inf), auto}, 1100, 0, 0, []float64{400, 300}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got, err := allocate(allocation{Layers: test.layers, Total: test.total, System: test.system, Reserve: test.reserve})
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := layertest.Must(allocate(allocation{Layers: test.layers, Total: test.total, System: test.system, Reserve: test.reserve}))(t)
 			if !slices.EqualFunc(got, test.want, near) {
 				t.Errorf("got %v, want %v", got, test.want)
 			}
@@ -184,14 +182,8 @@ func TestAllocationsAddUp(t *testing.T) {
 // The order of layers changes no amount, to the last bit: 0.1+0.2+0.3 depends on where one begins.
 func TestOrderOfFractionsChangesNothing(t *testing.T) {
 	a, b, c := layer.AtMost(0.1), layer.AtMost(0.2), layer.AtMost(0.3)
-	one, err := allocate(allocation{Layers: []layer.Budget{a, b, c}, Total: 0.5})
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, err := allocate(allocation{Layers: []layer.Budget{c, b, a}, Total: 0.5})
-	if err != nil {
-		t.Fatal(err)
-	}
+	one := layertest.Must(allocate(allocation{Layers: []layer.Budget{a, b, c}, Total: 0.5}))(t)
+	other := layertest.Must(allocate(allocation{Layers: []layer.Budget{c, b, a}, Total: 0.5}))(t)
 	if slices.Reverse(other); !slices.Equal(one, other) {
 		t.Errorf("got %v, reversed %v", one, other)
 	}
@@ -245,10 +237,7 @@ func TestAllocationsAreNumbers(t *testing.T) {
 // What layers did not use of their shares is the history's.
 func TestUnusedSharesGoToHistory(t *testing.T) {
 	p := view.Policy{Budget: 1000}
-	out, err := allocate(allocation{Layers: []layer.Budget{{}, {}}, Total: p.Budget})
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := layertest.Must(allocate(allocation{Layers: []layer.Budget{{}, {}}, Total: p.Budget}))(t)
 	for _, test := range []struct {
 		layers []view.Candidate
 		want   int // entries of 100 tokens

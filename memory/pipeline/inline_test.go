@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"remora/memory/layer"
+	"remora/memory/layer/layertest"
 	"remora/memory/view"
 )
 
@@ -47,16 +48,10 @@ func TestPromptLayersRunInPlace(t *testing.T) {
 					return c.store(ctx)
 				},
 			}}}
-			p, err := New([]Layer{l}, Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := layertest.Must(New([]Layer{l}, Options{}))(t)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			r, err := p.Begin(ctx, "t", layer.Turn{Thread: "s"}, nil, Credential{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := layertest.Must(p.Begin(ctx, "t", layer.Turn{Thread: "s"}, nil, Credential{}))(t)
 			if c.gone {
 				cancel()
 			}
@@ -108,10 +103,7 @@ func TestQuietLayersAreNotAsked(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := p.Begin(t.Context(), "t", layer.Turn{Thread: "s"}, nil, Credential{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := layertest.Must(p.Begin(t.Context(), "t", layer.Turn{Thread: "s"}, nil, Credential{}))(t)
 			if said := r.Recall(t.Context(), 0); asked != c.asked || len(said) > 0 != c.asked {
 				t.Errorf("asked %t, said %v", asked, said)
 			}

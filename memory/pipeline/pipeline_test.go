@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"remora/memory/layer"
+	"remora/memory/layer/layertest"
 	"remora/memory/view"
 	"remora/wire"
 	"remora/wire/dialects"
@@ -111,20 +112,12 @@ func turn() layer.Turn {
 
 func build(t *testing.T, o Options, layers ...Layer) *Pipeline {
 	t.Helper()
-	p, err := New(layers, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return layertest.Must(New(layers, o))(t)
 }
 
 func begin(t *testing.T, p *Pipeline, of layer.Turn, states map[Cell]layer.State) *Run {
 	t.Helper()
-	r, err := p.Begin(t.Context(), "tenant", of, states, Credential{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return layertest.Must(p.Begin(t.Context(), "tenant", of, states, Credential{}))(t)
 }
 
 func start(t *testing.T, o Options, layers ...Layer) *Run {
@@ -442,10 +435,7 @@ func TestEventual(t *testing.T) {
 				if store[q.tenant] == nil {
 					store[q.tenant] = map[Cell]layer.State{}
 				}
-				r, err := p.Begin(t.Context(), q.tenant, of, store[q.tenant], Credential{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				r := layertest.Must(p.Begin(t.Context(), q.tenant, of, store[q.tenant], Credential{}))(t)
 				var got string
 				for _, b := range r.Recall(t.Context(), q.system) {
 					got += b.Texts[0]

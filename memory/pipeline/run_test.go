@@ -19,6 +19,7 @@ import (
 	"pgregory.net/rapid"
 
 	"remora/memory/layer"
+	"remora/memory/layer/layertest"
 	"remora/memory/view"
 	"remora/wire"
 	"remora/wire/dialects"
@@ -65,10 +66,7 @@ func TestExecutionStates(t *testing.T) {
 	request := func(p *Pipeline, tenant, execution string) *Run {
 		of := turn()
 		of.Execution = execution
-		r, err := p.Begin(t.Context(), tenant, of, nil, Credential{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := layertest.Must(p.Begin(t.Context(), tenant, of, nil, Credential{}))(t)
 		r.Store(t.Context(), nil)
 		if r.Changes() != nil {
 			t.Error("a state of an execution is to be written")
@@ -230,10 +228,7 @@ func TestModelIsBoundToTheCaller(t *testing.T) {
 	with.Model = model{}.Bind
 	p := build(t, Options{}, with, at("b", 2, &fake{recall: asks}))
 	cred := Credential{Header: "Authorization", Value: "Bearer key"}
-	r, err := p.Begin(t.Context(), "tenant", turn(), nil, cred)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := layertest.Must(p.Begin(t.Context(), "tenant", turn(), nil, cred))(t)
 	blocks := r.Recall(t.Context(), 0)
 	if blocks[0].Texts[0] != "hello for Bearer key" || blocks[1].Texts[0] != "no model" {
 		t.Errorf("%v", blocks)
@@ -551,10 +546,7 @@ func TestNoCountIsLost(t *testing.T) {
 	}
 	cell := Cell{"a", layer.Thread, "s"}
 	rapid.Check(t, func(rt *rapid.T) {
-		p, err := New([]Layer{at("a", 1, f)}, Options{})
-		if err != nil {
-			rt.Fatal(err)
-		}
+		p := layertest.Must(New([]Layer{at("a", 1, f)}, Options{}))(rt)
 		store, base := map[Cell]layer.State{}, map[*Run]string{}
 		var runs []*Run
 		want := 0

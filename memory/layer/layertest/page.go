@@ -39,16 +39,8 @@ func PageTurn() *layer.Turn {
 	}
 }
 
-// PageRecall returns the messages that a layer recalls in that turn. err is the error of the step before, such as
-// opening the layer.
-func PageRecall(t *testing.T, l layer.Recaller, err error, s layer.State) []string {
+// PageRecall returns the messages that a layer recalls in that turn.
+func PageRecall(t *testing.T, l layer.Recaller, s layer.State) []string {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := l.Recall(t.Context(), PageTurn(), s, 1000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r.Messages
+	return Must(l.Recall(t.Context(), PageTurn(), s, 1000))(t).Messages
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"remora/memory/layer"
+	"remora/memory/layer/layertest"
 	"remora/memory/tokens"
 	"remora/memory/view"
 	"remora/wire"
@@ -243,10 +244,7 @@ func prompt(t *testing.T, m *meter, l *Layer, state layer.State, history []wire.
 		lost = slices.Delete(lost, v.Pinned, v.Pinned+1)
 	}
 	turn := &layer.Turn{Count: m.count, Cut: cut(fmt.Sprint(v.Start.Units, len(history) < 200), lost, v.Items)}
-	r, err := l.Recall(t.Context(), turn, state, 1<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := layertest.Must(l.Recall(t.Context(), turn, state, 1<<20))(t)
 	if r.State != nil {
 		state = r.State
 	}

@@ -10,15 +10,12 @@ import (
 	"remora/memory/layer"
 	"remora/memory/layer/layertest"
 	"remora/wire"
+	"remora/wire/dialects"
 )
 
 func newLayer(t *testing.T, o Options) *Layer {
 	t.Helper()
-	l, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return layertest.Must(New(o))(t)
 }
 
 func place(name string) func(context.Context) (string, error) {
@@ -38,10 +35,7 @@ func recall(t *testing.T, l *Layer, s layer.State, c *layer.WindowCut, budget in
 	t.Helper()
 	turn := layertest.PageTurn()
 	turn.Cut, turn.InView = c, func(wire.Hash) bool { return false }
-	r, err := l.Recall(t.Context(), turn, s, budget)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := layertest.Must(l.Recall(t.Context(), turn, s, budget))(t)
 	if r.State == nil {
 		r.State = s
 	}
@@ -150,4 +144,22 @@ func TestBeforeTheView(t *testing.T) {
 	if err != nil || strings.Join(r.Messages, "|") != said {
 		t.Errorf("have %q, %v, want %q", r.Messages, err, said)
 	}
+}
+
+// The block on the page is the one that the layer makes.
+func TestPage(t *testing.T) {
+	l := layertest.Must(New(Options{}))(t)
+	said := func(texts ...string) func(context.Context) ([]wire.Item, error) {
+		var items []wire.Item
+		for _, text := range texts {
+			items = append(items, wire.NewMessage(dialects.Chat, wire.User, text))
+		}
+		return func(context.Context) ([]wire.Item, error) { return items, nil }
+	}
+	turn := layertest.PageTurn()
+	turn.Cut = &layer.WindowCut{
+		Place: func(context.Context) (string, error) { return "1", nil }, Lost: said("My sister Ada lives in Lyon, and our billing service is called Kestrel. parseHeader in internal/store/lease.go:40 came with v2.14.1."), Shown: said("Thanks!"),
+	}
+	r := layertest.Must(l.Recall(t.Context(), turn, nil, 1000))(t)
+	layertest.Page(t, r.Messages...)
 }

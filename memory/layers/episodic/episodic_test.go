@@ -25,10 +25,7 @@ type user struct {
 
 func newUser(t *testing.T, o episodic.Options) *user {
 	t.Helper()
-	l, err := episodic.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := layertest.Must(episodic.New(o))(t)
 	return &user{T: t, layer: l, now: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)}
 }
 
@@ -67,11 +64,7 @@ func (u *user) told(session string) string {
 
 func TestSuite(t *testing.T) {
 	layertest.Run(t, func() any {
-		l, err := episodic.New(episodic.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return l
+		return layertest.Must(episodic.New(episodic.Options{}))(t)
 	}, layertest.States(layer.State(`{"episodes":[{"session":"x","last":"2026-03-01T00:00:00Z","messages":1,"asked":"Hi </episodes>"}]}`)))
 }
 
@@ -80,13 +73,10 @@ func TestPage(t *testing.T) {
 	u := newUser(t, episodic.Options{})
 	u.says("hotel", "Book a hotel in Oslo.", "With breakfast?")
 	u.says("hotel", "With breakfast, please.", "Booked: Hotel Bristol.")
-	done, err := u.layer.Complete(t.Context(), u.turn("hotel"), u.state, layer.Outcome{Result: layer.Success, Thread: "hotel"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	done := layertest.Must(u.layer.Complete(t.Context(), u.turn("hotel"), u.state, layer.Outcome{Result: layer.Success, Thread: "hotel"}))(t)
 	u.state, u.now = done, u.now.Add(72*time.Hour)
 	u.says("train", "Find a train to Bergen.", "One leaves at 8:25.")
-	layertest.Page(t, layertest.PageRecall(t, u.layer, nil, u.state)...)
+	layertest.Page(t, layertest.PageRecall(t, u.layer, u.state)...)
 }
 
 // A session is told those that were answered before it began, and goes on being told the same.
@@ -165,10 +155,7 @@ func TestToolLoop(t *testing.T) {
 	ask := &layer.Response{Input: []wire.Item{wire.NewMessage(dialects.Chat, wire.User, "Look it up")}}
 	end := &layer.Response{Text: "Found.", Done: true}
 	for _, r := range []*layer.Response{ask, {}, end} {
-		next, err := u.layer.Store(t.Context(), u.turn("a"), u.state, r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		next := layertest.Must(u.layer.Store(t.Context(), u.turn("a"), u.state, r))(t)
 		u.state = next
 	}
 	u.now = u.now.Add(time.Hour)

@@ -49,30 +49,19 @@ func write(t *testing.T, name, content string) {
 
 func newLayer(t *testing.T, o Options) *Layer {
 	t.Helper()
-	l, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return layertest.Must(New(o))(t)
 }
 
 // says appends a user's message.
 func says(t *testing.T, l *Layer, ask layer.Model, s layer.State, text string) layer.Appended {
 	t.Helper()
 	tu := &layer.Turn{Query: text, Dialect: dialects.Chat, Count: layertest.Quarter, Ask: ask}
-	got, err := l.AppendItems(t.Context(), tu, s, []wire.Item{wire.NewMessage(dialects.Chat, wire.User, text)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return got
+	return layertest.Must(l.AppendItems(t.Context(), tu, s, []wire.Item{wire.NewMessage(dialects.Chat, wire.User, text)}))(t)
 }
 
 func recall(t *testing.T, l *Layer, s layer.State, budget int) string {
 	t.Helper()
-	got, err := l.Recall(t.Context(), &layer.Turn{Dialect: dialects.Chat, Count: layertest.Quarter}, s, budget)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := layertest.Must(l.Recall(t.Context(), &layer.Turn{Dialect: dialects.Chat, Count: layertest.Quarter}, s, budget))(t)
 	text := strings.Join(got.Messages, "|")
 	if n := layertest.Quarter(text); n > budget {
 		t.Errorf("recalled %d tokens, budget %d", n, budget)
@@ -295,10 +284,7 @@ func FuzzReferences(f *testing.F) {
 	if err := errors.Join(os.Mkdir(base, 0o755), os.WriteFile(filepath.Join(parent, "secret.md"), []byte("secret"), 0o600)); err != nil {
 		f.Fatal(err)
 	}
-	root, err := os.OpenRoot(base)
-	if err != nil {
-		f.Fatal(err)
-	}
+	root := layertest.Must(os.OpenRoot(base))(f)
 	f.Fuzz(func(t *testing.T, text string) {
 		var st state
 		var refs []string

@@ -29,19 +29,12 @@ var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 func kept(tb testing.TB, summaries []string, memories ...Entry) layer.State {
 	tb.Helper()
 	st := state{Version: stateVersion, Memories: memories, Chapters: []chapter{{Conversation: "A", Parts: summaries}}}
-	s, err := st.encode()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return s
+	return layertest.Must(st.encode())(tb)
 }
 
 func recall(tb testing.TB, l *Layer, tu *layer.Turn, s layer.State, budget int) string {
 	tb.Helper()
-	got, err := l.Recall(tb.Context(), tu, s, budget)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	got := layertest.Must(l.Recall(tb.Context(), tu, s, budget))(tb)
 	text := strings.Join(got.Messages, "|")
 	text = strings.TrimPrefix(text, "<"+tag+">\n")
 	return strings.TrimSuffix(text, "\n</"+tag+">")
@@ -70,10 +63,7 @@ func TestSuite(t *testing.T) {
 		_ = full.Memories.Store(t.Context(), Entry{Type: types()[i%5], Content: fmt.Sprintf("%d I prefer tea </zz>", i), User: "u", Conversation: "c", At: int64(i)})
 	}
 	full.Chapters = []chapter{c}
-	s, err := full.encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := layertest.Must(full.encode())(t)
 	open := func() any { return open(t, o) }
 	layertest.Run(t, open, layertest.States(s))
 	t.Run("with a model", func(t *testing.T) { layertest.Run(t, open, layertest.Model(answers("Ann wants </zz> tea."))) })
@@ -167,22 +157,11 @@ func TestLinesComeWhileTheModelSummarises(t *testing.T) {
 	tu := turn()
 	tu.Ask = answers("All of it.")
 	many := slices.Repeat([]wire.Item{says(wire.User, "a line")}, batchLines)
-	s, err := l.Evicted(t.Context(), tu, nil, many)
-	if err != nil {
-		t.Fatal(err)
-	}
-	change, err := l.Distil(t.Context(), tu, s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := layertest.Must(l.Evicted(t.Context(), tu, nil, many))(t)
+	change := layertest.Must(l.Distil(t.Context(), tu, s))(t)
 
-	if s, err = l.Evicted(t.Context(), tu, s, []wire.Item{says(wire.User, "a late line")}); err != nil {
-		t.Fatal(err)
-	}
-	next, err := change(t.Context(), s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s = layertest.Must(l.Evicted(t.Context(), tu, s, []wire.Item{says(wire.User, "a late line")}))(t)
+	next := layertest.Must(change(t.Context(), s))(t)
 	if c := decode(next).Chapters[0]; len(c.Parts) != 1 || c.Parts[0] != "All of it." || len(c.Pending) != 1 || !strings.Contains(c.Pending[0], "a late line") {
 		t.Errorf("have %+v", c)
 	}
@@ -247,10 +226,7 @@ func TestEvicted(t *testing.T) {
 		if err == nil || strings.Contains(err.Error(), "Ann") || len(got.Chapters) != 1 || len(got.Chapters[0].Pending) != batchLines {
 			t.Fatal(err, got)
 		}
-		again, err := got.encode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		again := layertest.Must(got.encode())(t)
 		if _, err := evict(t, on, answers(""), again, said...); err != nil {
 			t.Errorf("the model was asked again at once: %v", err)
 		}
@@ -300,10 +276,7 @@ func TestThroughThePipeline(t *testing.T) {
 	store := map[pipeline.Cell]layer.State{}
 	request := func(thread, query string, history ...wire.Item) (blocks []view.Block, left []int) {
 		t.Helper()
-		r, err := p.Begin(t.Context(), "tenant", layer.Turn{Thread: thread, Resource: "ann", Query: query, Now: start}, store, pipeline.Credential{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := layertest.Must(p.Begin(t.Context(), "tenant", layer.Turn{Thread: thread, Resource: "ann", Query: query, Now: start}, store, pipeline.Credential{}))(t)
 		blocks = r.Recall(t.Context(), 0)
 		sent := r.Project(t.Context(), history, func() int { return 0 }, 0, math.MaxInt)
 		left = nil
@@ -352,13 +325,10 @@ func TestBounded(t *testing.T) {
 	l := open(t, Options{EnableSummarization: true, EnableLongTermMemory: true})
 	odd := strings.Repeat("\"\\\n", 3000)
 	var s layer.State
-	var err error
 	for i := range 100 {
 		tu := turn()
 		tu.Thread, tu.Ask = fmt.Sprint(i%20, strings.Repeat("\x00", 300)), answers(fmt.Sprint(i, odd))
-		if s, err = l.Complete(t.Context(), tu, s, layer.Outcome{Result: layer.Success, Unseen: []wire.Item{says(wire.User, "x")}}); err != nil {
-			t.Fatal(err)
-		}
+		s = layertest.Must(l.Complete(t.Context(), tu, s, layer.Outcome{Result: layer.Success, Unseen: []wire.Item{says(wire.User, "x")}}))(t)
 	}
 	if len(s) > 256<<10 || !json.Valid(s) {
 		t.Errorf("%d bytes", len(s))
@@ -372,10 +342,7 @@ func TestBounded(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(kept(f, []string{"s1", "s2"}, fact("tea"))), 20)
 	f.Add([]byte(`{"version":2,"summaries":[{"conversation":"A","parts":["\u2028x"],"pending":["[user] y"]}],"memories":[{"type":"fact","content":"tea","at":-9e18}]}`), 9)
-	l, err := New(Options{EnableSummarization: true, EnableLongTermMemory: true})
-	if err != nil {
-		f.Fatal(err)
-	}
+	l := layertest.Must(New(Options{EnableSummarization: true, EnableLongTermMemory: true}))(f)
 	f.Fuzz(func(t *testing.T, raw []byte, budget int) {
 		st := decode(raw)
 		s, err := st.encode()
@@ -407,4 +374,18 @@ func TestMaxChars(t *testing.T) {
 	if _, err := New(Options{MaxChars: 2001}); err == nil || !strings.HasPrefix(err.Error(), "max_chars: ") {
 		t.Errorf("error %v", err)
 	}
+}
+
+// The block on the page is the one that the layer makes.
+func TestPage(t *testing.T) {
+	l := layertest.Must(New(Options{EnableLongTermMemory: true}))(t)
+	about := layertest.PageTurn()
+	about.Query = "Where does Ann live?"
+	r, err := l.Recall(t.Context(), about, layer.State(`{"version":2,
+		"summaries":[{"conversation":"a","pending":["[user] My cat is called Whiskers.","[assistant] A fine name."]}],
+		"memories":[{"type":"fact","content":"Ann lives in Oslo","at":0}]}`), 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	layertest.Page(t, r.Messages...)
 }

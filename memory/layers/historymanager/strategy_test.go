@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"remora/memory/layer"
+	"remora/memory/layer/layertest"
 	"remora/memory/view"
 	"remora/wire"
 	"remora/wire/dialects"
@@ -29,20 +30,13 @@ func turn() *layer.Turn {
 
 func open(tb testing.TB, o Options) *Layer {
 	tb.Helper()
-	l, err := New(o)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return l
+	return layertest.Must(New(o))(tb)
 }
 
 func item(tb testing.TB, d wire.Dialect, v any) wire.Item {
 	tb.Helper()
-	raw, err := json.Marshal(v)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return wiretest.Parse(tb, d, string(raw))
+	raw := layertest.Must(json.Marshal(v))(tb)
+	return layertest.Must(wire.ParseItem(d, raw))(tb)
 }
 
 func says(role wire.Role, text string) wire.Item { return wire.NewMessage(dialects.Chat, role, text) }
@@ -82,11 +76,7 @@ func project(tb testing.TB, strategy string, available, overhead int, history []
 	l := open(tb, Options{Strategy: strategy, ContextWindowTokens: available + overhead + output, MaxOutputTokens: output})
 	tu := turn()
 	tu.Overhead = overhead
-	got, err := l.ProjectHistory(tb.Context(), tu, nil, history)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return got
+	return layertest.Must(l.ProjectHistory(tb.Context(), tu, nil, history))(tb)
 }
 
 // evaluated are messages of which the system one costs 9 tokens, users' 15 and assistants' 17.

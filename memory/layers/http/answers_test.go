@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"remora/memory/layer"
+	"remora/memory/layer/layertest"
 	"remora/wire"
 	"remora/wire/dialects"
 )
@@ -25,10 +26,7 @@ func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f
 func answering(tb testing.TB, o Options, text string) *Layer {
 	tb.Helper()
 	o.URL = "http://layer.invalid/"
-	l, err := New(o)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	l := layertest.Must(New(o))(tb)
 	l.client.Client = &http.Client{Transport: roundTrip(func(*http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: http.StatusOK, ContentLength: -1, Body: io.NopCloser(strings.NewReader(text))}, nil
 	})}
@@ -53,10 +51,7 @@ func TestRecall(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l := answering(t, Options{Hooks: []string{"recall"}, Tag: tt.tag}, tt.answer)
-			got, err := l.Recall(t.Context(), testTurn(), nil, tt.budget)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := layertest.Must(l.Recall(t.Context(), testTurn(), nil, tt.budget))(t)
 			if diff := cmp.Diff(tt.want, got.Messages); diff != "" {
 				t.Errorf("(-want +have):\n%s", diff)
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"remora/memory/layer"
+	"remora/memory/layer/layertest"
 	"remora/wire"
 )
 
@@ -23,10 +24,7 @@ const docs = "../../../docs/"
 // examples are the two JSON blocks of each section of docs/custom-layer.md that is called like a hook.
 func examples(t *testing.T) map[string][2]string {
 	t.Helper()
-	text, err := os.ReadFile(docs + "custom-layer.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := layertest.Must(os.ReadFile(docs + "custom-layer.md"))(t)
 	found := map[string][2]string{}
 	block := regexp.MustCompile("(?s)```json\n(.*?)```")
 	for section := range strings.SplitSeq(string(text), "\n### ") {
@@ -95,10 +93,7 @@ func TestDocumentedMessages(t *testing.T) {
 				sent, _ = io.ReadAll(r.Body)
 				_, _ = io.WriteString(w, example[1])
 			})
-			have, err := tt.call(open(t, allHooks(url)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			have := layertest.Must(tt.call(open(t, allHooks(url))))(t)
 			if diff := cmp.Diff(tt.want, have); diff != "" {
 				t.Errorf("result (-want +have):\n%s", diff)
 			}
@@ -147,10 +142,7 @@ func TestExampleServer(t *testing.T) {
 	var state layer.State
 	for _, query := range []string{"Hello!", "Remember that I like </memory> green tea.", "Remember: I live in Oslo", "Remember: I live in Oslo"} {
 		turn.Query = query
-		next, err := l.Store(ctx, turn, state, &layer.Response{Text: "Fine."})
-		if err != nil {
-			t.Fatal(err)
-		}
+		next := layertest.Must(l.Store(ctx, turn, state, &layer.Response{Text: "Fine."}))(t)
 		state = next
 	}
 	recall := func(want string) {
@@ -180,10 +172,7 @@ func startNode(t *testing.T, script string) string {
 	cmd := exec.CommandContext(ctx, "node", script, "0")
 	cmd.Env = append(os.Environ(), "LAYER_SECRET=k3y")
 	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := layertest.Must(cmd.StdoutPipe())(t)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -191,9 +180,6 @@ func startNode(t *testing.T, script string) string {
 		stop()
 		_ = cmd.Wait() // it was killed
 	})
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	line := layertest.Must(bufio.NewReader(out).ReadString('\n'))(t)
 	return strings.TrimSpace(strings.TrimPrefix(line, "listening on "))
 }

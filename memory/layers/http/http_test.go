@@ -20,7 +20,6 @@ import (
 	"remora/memory/layer/layertest"
 	"remora/wire"
 	"remora/wire/dialects"
-	"remora/wire/wiretest"
 )
 
 // allHooks configures every hook and one tool.
@@ -34,10 +33,7 @@ func allHooks(url string) Options {
 
 func open(t *testing.T, o Options) *Layer {
 	t.Helper()
-	l, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := layertest.Must(New(o))(t)
 	t.Cleanup(func() { _ = l.Close() })
 	return l
 }
@@ -307,7 +303,7 @@ func TestLargeRequest(t *testing.T) {
 // TestRequest: the signature is one over what was sent, and nothing else goes out.
 func TestRequest(t *testing.T) {
 	raw := `{"role":"user","content":"a <b> & \u003c 1.50","n":1e3}`
-	item := wiretest.Parse(t, dialects.Chat, raw)
+	item := layertest.Must(wire.ParseItem(dialects.Chat, []byte(raw)))(t)
 	var headers http.Header
 	var body []byte
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -442,10 +438,7 @@ func TestHas(t *testing.T) {
 
 func TestSecretIsNotPrinted(t *testing.T) {
 	o := Options{Secret: "k3y"}
-	js, err := json.Marshal(o.Secret)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := layertest.Must(json.Marshal(o.Secret))(t)
 	if s := fmt.Sprintf("%v %+v %#v %x %s %s", o, o, o, o.Secret, o.Secret.LogValue(), js); strings.Contains(s, "k3y") || strings.Contains(s, "6b33") {
 		t.Error(s)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"remora/memory/layer"
+	"remora/memory/layer/layertest"
 	"remora/wire"
 	"remora/wire/dialects"
 )
@@ -117,10 +118,7 @@ func TestChats(t *testing.T) {
 			play := func() []string {
 				var s layer.State
 				for _, text := range c.says {
-					got, err := l.AppendItems(t.Context(), tu, s, []wire.Item{wire.NewMessage(dialects.Chat, wire.User, text)})
-					if err != nil {
-						t.Fatal(err)
-					}
+					got := layertest.Must(l.AppendItems(t.Context(), tu, s, []wire.Item{wire.NewMessage(dialects.Chat, wire.User, text)}))(t)
 					if got.State != nil {
 						s = got.State
 					}

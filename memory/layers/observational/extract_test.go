@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"remora/memory/layer"
+	"remora/memory/layer/layertest"
 	"remora/wire"
 	"remora/wire/dialects"
 )
@@ -103,10 +104,7 @@ func TestPlaysOfTwoSessions(t *testing.T) {
 	} {
 		tu := turn(nil)
 		tu.Thread = said[0]
-		got, err := l.AppendItems(t.Context(), tu, s, []wire.Item{wire.NewMessage(dialects.Chat, wire.User, said[1])})
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := layertest.Must(l.AppendItems(t.Context(), tu, s, []wire.Item{wire.NewMessage(dialects.Chat, wire.User, said[1])}))(t)
 		s = say(t, l, tu, got.State, "")
 	}
 	if o := read(t, s).Observations; len(o) != 1 || !strings.Contains(o[0].Text, "Lyon") {
@@ -118,10 +116,7 @@ func TestPlaysOfTwoSessions(t *testing.T) {
 func TestExtractiveKnowsTheDay(t *testing.T) {
 	l := newLayer(t, Options{})
 	tu := turn(nil)
-	got, err := l.AppendItems(t.Context(), tu, nil, []wire.Item{wire.NewMessage(dialects.Chat, wire.User, "My exam is tomorrow in Lyon.")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := layertest.Must(l.AppendItems(t.Context(), tu, nil, []wire.Item{wire.NewMessage(dialects.Chat, wire.User, "My exam is tomorrow in Lyon.")}))(t)
 	tu.Now = tu.Now.AddDate(0, 0, 4)
 	s := say(t, l, tu, got.State, "")
 	if o := read(t, s).Observations; len(o) != 1 || !strings.HasPrefix(o[0].line(), "user (Thu 2026-03-05): ") {
@@ -209,10 +204,7 @@ func TestCorrectionsReplace(t *testing.T) {
 
 func TestFactComesBackInAnotherSession(t *testing.T) {
 	l, tu := newLayer(t, Options{Inputs: inputsConversation}), turn(nil)
-	got, err := l.AppendItems(t.Context(), tu, nil, []wire.Item{wire.NewMessage(dialects.Chat, wire.User, "Hi, my name is Ana. What's up?")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := layertest.Must(l.AppendItems(t.Context(), tu, nil, []wire.Item{wire.NewMessage(dialects.Chat, wire.User, "Hi, my name is Ana. What's up?")}))(t)
 	s := say(t, l, tu, got.State, "Nice to meet you, Ana!")
 	other := turn(nil)
 	other.Thread = "b"

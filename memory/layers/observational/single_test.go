@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"remora/memory/layer"
+	"remora/memory/layer/layertest"
 	"remora/wire"
 	"remora/wire/dialects"
 	"remora/wire/wiretest"
@@ -112,15 +113,9 @@ func keptOf(t *testing.T, by, text string) []string {
 
 	it := wire.NewMessage(dialects.Chat, wire.User, text)
 	if by == layer.ByTool {
-		content, err := json.Marshal(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := layertest.Must(json.Marshal(text))(t)
 		it = wiretest.Parse(t, dialects.Chat, `{"role":"tool","tool_call_id":"c","content":`+string(content)+`}`)
 	}
-	got, err := l.AppendItems(t.Context(), tu, nil, []wire.Item{it})
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := layertest.Must(l.AppendItems(t.Context(), tu, nil, []wire.Item{it}))(t)
 	return linesOf(read(t, say(t, l, tu, got.State, "Sure.")).Observations)
 }

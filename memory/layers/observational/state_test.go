@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"remora/memory/layer"
+	"remora/memory/layer/layertest"
 	"remora/wire"
 	"remora/wire/dialects"
 )
@@ -20,21 +21,12 @@ import (
 func told(tb rapid.TB, l *layer.Turn, with func() *Layer, s layer.State, user, assistant string) (layer.State, string) {
 	tb.Helper()
 	ctx := context.Background()
-	appended, err := with().AppendItems(ctx, l, s, []wire.Item{wire.NewMessage(dialects.Chat, wire.User, user)})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	appended := layertest.Must(with().AppendItems(ctx, l, s, []wire.Item{wire.NewMessage(dialects.Chat, wire.User, user)}))(tb)
 	if appended.State != nil {
 		s = appended.State
 	}
-	recalled, err := with().Recall(ctx, l, s, 400)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	next, err := with().Store(ctx, l, s, &layer.Response{Items: []wire.Item{wire.NewMessage(dialects.Chat, wire.Assistant, assistant)}})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	recalled := layertest.Must(with().Recall(ctx, l, s, 400))(tb)
+	next := layertest.Must(with().Store(ctx, l, s, &layer.Response{Items: []wire.Item{wire.NewMessage(dialects.Chat, wire.Assistant, assistant)}}))(tb)
 	return next, strings.Join(recalled.Messages, "|")
 }
 
@@ -47,11 +39,7 @@ func TestRememberedStates(t *testing.T) {
 			MaxBuffer: 200, MaxObservations: 4, BufferThreshold: 30,
 		}
 		open := func() *Layer {
-			l, err := New(o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return l
+			return layertest.Must(New(o))(t)
 		}
 		one, tu := open(), turn(nil)
 		var have, want layer.State
@@ -112,10 +100,7 @@ func FuzzState(f *testing.F) {
 	f.Add([]byte(`{"observations":null,"buffer":[]}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		st := decode(raw)
-		next, err := layer.Encode(st)
-		if err != nil {
-			t.Fatal(err)
-		}
+		next := layertest.Must(layer.Encode(st))(t)
 		if diff := cmp.Diff(st, decode(next), cmpopts.EquateEmpty()); diff != "" {
 			t.Error(diff)
 		}

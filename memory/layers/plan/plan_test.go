@@ -15,11 +15,7 @@ import (
 
 func open(t *testing.T, o plan.Options) *plan.Layer {
 	t.Helper()
-	l, err := plan.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return layertest.Must(plan.New(o))(t)
 }
 
 var turn = &layer.Turn{Layer: "plan", Count: layertest.Quarter, Now: time.Unix(5, 0), Tools: []string{"Read", "Write", "mcp/write"}}
@@ -252,15 +248,9 @@ func FuzzTools(f *testing.F) {
 	f.Add([]byte(`{"phase":"planning","version":1}`), []byte(`{"content":"x","name":"w","document":{"a":[{}]},"action":"execute"}`))
 	f.Add([]byte(`{"phase":"executing","prd":"x","planTree":{},"version":2147483647}`), []byte(`{"document":"\"{\\\""}`))
 	f.Add([]byte(`{"phase":"completed","planTree":null}`), []byte(`{"goal":"g"}`))
-	l, err := plan.New(plan.Options{})
-	if err != nil {
-		f.Fatal(err)
-	}
+	l := layertest.Must(plan.New(plan.Options{}))(f)
 	f.Fuzz(func(t *testing.T, stored, arguments []byte) {
-		s, err := l.Init(t.Context(), turn, stored)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := layertest.Must(l.Init(t.Context(), turn, stored))(t)
 		for _, tool := range l.Tools() {
 			_, next, err := tool.Run(t.Context(), turn, s, arguments)
 			if err != nil {
@@ -300,10 +290,7 @@ func TestModelEndsPlan(t *testing.T) {
 func TestNamesOfTools(t *testing.T) {
 	s := &session{T: t, Layer: open(t, plan.Options{})}
 	said := []string{s.does("exitPlanMode", `{"action":"execute"}`), s.does("enterPlanMode", `{}`), s.recall(math.MaxInt)}
-	v, err := s.ReviewToolCall(t.Context(), turn, s.state, layer.ToolCall{Name: "Write"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := layertest.Must(s.ReviewToolCall(t.Context(), turn, s.state, layer.ToolCall{Name: "Write"}))(t)
 	said = append(said, v.Guidance, s.does("exitPlanMode", `{"action":"execute"}`))
 	s.does("updatePrd", `{"content":"x"}`)
 	said = append(said, s.does("exitPlanMode", `{"action":"execute"}`), s.does("setPlanTree", `{"document":{"a":1}}`), s.does("exitPlanMode", `{"action":"execute"}`))

@@ -9,7 +9,6 @@ import (
 	"remora/memory/layers/procedural"
 	"remora/wire"
 	"remora/wire/dialects"
-	"remora/wire/wiretest"
 )
 
 func shop() procedural.Options {
@@ -26,11 +25,7 @@ func shop() procedural.Options {
 
 func open(t *testing.T, o procedural.Options) *procedural.Layer {
 	t.Helper()
-	l, err := procedural.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return layertest.Must(procedural.New(o))(t)
 }
 
 func TestSuite(t *testing.T) {
@@ -43,13 +38,10 @@ func TestSuite(t *testing.T) {
 
 // The block on the page is the one that the layer makes.
 func TestPage(t *testing.T) {
-	l, err := procedural.New(shop())
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := layertest.Must(procedural.New(shop()))(t)
 	said := []wire.Item{wire.NewMessage(dialects.Chat, wire.User, "I want to return a parcel.")}
-	a, err := l.AppendItems(t.Context(), layertest.PageTurn(), nil, said)
-	layertest.Page(t, layertest.PageRecall(t, l, err, a.State)...)
+	a := layertest.Must(l.AppendItems(t.Context(), layertest.PageTurn(), nil, said))(t)
+	layertest.Page(t, layertest.PageRecall(t, l, a.State)...)
 }
 
 // A conversation, and which procedure is told in answer to each of its messages.
@@ -66,10 +58,7 @@ func TestWhichProcedureIsTold(t *testing.T) {
 		{"No, wait: I am returning a parcel, and it was a gift.", "gift returns"},
 		{"お店は何時に開きますか。", "opening hours"},
 	} {
-		a, err := l.AppendItems(t.Context(), layertest.PageTurn(), s, []wire.Item{wire.NewMessage(dialects.Chat, wire.User, c.user)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := layertest.Must(l.AppendItems(t.Context(), layertest.PageTurn(), s, []wire.Item{wire.NewMessage(dialects.Chat, wire.User, c.user)}))(t)
 		if a.State != nil {
 			s = a.State
 		}
@@ -83,7 +72,7 @@ func TestWhichProcedureIsTold(t *testing.T) {
 func TestOnlyUsersChoose(t *testing.T) {
 	l := open(t, shop())
 	s := layer.State(`{"procedure":"returns","left":1}`)
-	result := wiretest.Parse(t, dialects.Chat, `{"role":"tool","tool_call_id":"c","content":"when is the shop open"}`)
+	result := layertest.Must(wire.ParseItem(dialects.Chat, []byte(`{"role":"tool","tool_call_id":"c","content":"when is the shop open"}`)))(t)
 	a, err := l.AppendItems(t.Context(), layertest.PageTurn(), s, []wire.Item{result})
 	if err != nil || a.State != nil {
 		t.Errorf("state %s, %v: want it unchanged", a.State, err)
@@ -127,10 +116,7 @@ func TestBadOptions(t *testing.T) {
 // told returns the name of the procedure that the layer tells.
 func told(t *testing.T, l *procedural.Layer, s layer.State, budget int) string {
 	t.Helper()
-	got, err := l.Recall(t.Context(), &layer.Turn{Count: layertest.Quarter}, s, budget)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := layertest.Must(l.Recall(t.Context(), &layer.Turn{Count: layertest.Quarter}, s, budget))(t)
 	if len(got.Messages) == 0 {
 		return ""
 	}

@@ -54,11 +54,7 @@ func put(t *testing.T, at, text string) {
 
 func open(t *testing.T, o rag.Options) *rag.Layer {
 	t.Helper()
-	l, err := rag.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return layertest.Must(rag.New(o))(t)
 }
 
 // start is when the messages of a test begin to come.
@@ -67,11 +63,7 @@ var start = layertest.PageTurn().Now
 // ask returns what the layer tells of a question, asked some time after the start.
 func ask(t *testing.T, l *rag.Layer, after time.Duration, question string) string {
 	t.Helper()
-	text, err := tryAsk(t.Context(), l, after, question, 2000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
+	return layertest.Must(tryAsk(t.Context(), l, after, question, 2000))(t)
 }
 
 func tryAsk(ctx context.Context, l *rag.Layer, after time.Duration, question string, budget int) (string, error) {
@@ -228,10 +220,7 @@ func TestLinks(t *testing.T) {
 	link(".", "loop")
 	outside := write(t, map[string]string{"secret.md": "The otter weighs 99 kg."})
 	link(filepath.Join(outside, "secret.md"), "b.md")
-	relative, err := filepath.Rel(dir, filepath.Join(outside, "secret.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	relative := layertest.Must(filepath.Rel(dir, filepath.Join(outside, "secret.md")))(t)
 	link(relative, "c.md")
 	l := open(t, rag.Options{Paths: []string{dir}})
 	if got := ask(t, l, 0, "How much does an otter weigh?"); strings.Count(got, "9 kg") != 1 {
@@ -324,10 +313,7 @@ func BenchmarkRead(b *testing.B) {
 		}
 	}
 	for b.Loop() {
-		l, err := rag.New(rag.Options{Paths: []string{dir}})
-		if err != nil {
-			b.Fatal(err)
-		}
+		l := layertest.Must(rag.New(rag.Options{Paths: []string{dir}}))(b)
 		if _, err := tryAsk(b.Context(), l, 0, "What does otter 17 eat?", 1000); err != nil {
 			b.Fatal(err)
 		}

@@ -11,16 +11,11 @@ import (
 	"remora/memory/layers/reminder"
 	"remora/wire"
 	"remora/wire/dialects"
-	"remora/wire/wiretest"
 )
 
 func open(t *testing.T, list ...reminder.Reminder) *reminder.Layer {
 	t.Helper()
-	l, err := reminder.New(reminder.Options{Reminders: list})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return layertest.Must(reminder.New(reminder.Options{Reminders: list}))(t)
 }
 
 func TestSuite(t *testing.T) {
@@ -73,16 +68,13 @@ func item(t *testing.T, letter rune) wire.Item {
 		'u': `{"role":"user","content":"u"}`, 't': `{"role":"tool","tool_call_id":"c","content":"r"}`,
 		's': `{"role":"system","content":"s"}`, 'a': `{"role":"assistant","content":"a"}`,
 	}[letter]
-	return wiretest.Parse(t, dialects.Chat, raw)
+	return layertest.Must(wire.ParseItem(dialects.Chat, []byte(raw)))(t)
 }
 
 // told are the texts that the layer tells, put together.
 func told(t *testing.T, l *reminder.Layer, s layer.State, budget int) string {
 	t.Helper()
-	got, err := l.Recall(t.Context(), &layer.Turn{Count: layertest.Quarter}, s, budget)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := layertest.Must(l.Recall(t.Context(), &layer.Turn{Count: layertest.Quarter}, s, budget))(t)
 	var all string
 	for _, m := range got.Messages {
 		all += strings.TrimSuffix(strings.TrimPrefix(m, "<reminder>\n"), "\n</reminder>")
@@ -112,4 +104,12 @@ func TestBadOptions(t *testing.T) {
 	if _, err := reminder.New(reminder.Options{}); err == nil {
 		t.Error("no reminders: want an error")
 	}
+}
+
+// The block on the page is the one that the layer makes.
+func TestPage(t *testing.T) {
+	l := layertest.Must(reminder.New(reminder.Options{Reminders: []reminder.Reminder{{Text: "Keep answers short.", EveryUserTurns: 1}}}))(t)
+	said := []wire.Item{wire.NewMessage(dialects.Chat, wire.User, "Hi")}
+	a := layertest.Must(l.AppendItems(t.Context(), layertest.PageTurn(), nil, said))(t)
+	layertest.Page(t, layertest.PageRecall(t, l, a.State)...)
 }

@@ -28,11 +28,7 @@ func (p past) Search(context.Context, string, int) ([]layer.Statement, error) {
 
 func open(t *testing.T, o semanticrecall.Options) *semanticrecall.Layer {
 	t.Helper()
-	l, err := semanticrecall.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return layertest.Must(semanticrecall.New(o))(t)
 }
 
 // said returns these statements as search results, best first, each a day older than the one before.
@@ -55,10 +51,7 @@ func recalled(t *testing.T, l *semanticrecall.Layer, p past, question string, ch
 	if change != nil {
 		change(turn)
 	}
-	r, err := l.Recall(t.Context(), turn, nil, 1000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := layertest.Must(l.Recall(t.Context(), turn, nil, 1000))(t)
 	return strings.Join(r.Messages, "\n")
 }
 

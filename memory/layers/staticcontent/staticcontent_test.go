@@ -24,20 +24,13 @@ func write(t *testing.T, dir, name, text string) string {
 
 func open(t *testing.T, o staticcontent.Options) *staticcontent.Layer {
 	t.Helper()
-	l, err := staticcontent.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return layertest.Must(staticcontent.New(o))(t)
 }
 
 // recall returns the recalled text, "" for none.
 func recall(t *testing.T, l *staticcontent.Layer, budget int) string {
 	t.Helper()
-	got, err := l.Recall(t.Context(), &layer.Turn{Count: layertest.Quarter}, nil, budget)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := layertest.Must(l.Recall(t.Context(), &layer.Turn{Count: layertest.Quarter}, nil, budget))(t)
 	return strings.Join(got.Messages, "|")
 }
 
@@ -121,4 +114,10 @@ func TestBadOptions(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The block on the page is the one that the layer makes.
+func TestPage(t *testing.T) {
+	l := layertest.Must(staticcontent.New(staticcontent.Options{Text: "Answer in British English."}))(t)
+	layertest.Page(t, layertest.PageRecall(t, l, nil)...)
 }

@@ -49,11 +49,7 @@ func (m *model) Complete(_ context.Context, system, user string, _ int) (string,
 
 func newLayer(t *testing.T, o Options) *Layer {
 	t.Helper()
-	l, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return layertest.Must(New(o))(t)
 }
 
 func on(phase, id, action, when, guidance string) Rule {
@@ -247,10 +243,7 @@ func TestAsyncVerdicts(t *testing.T) {
 		told     int
 	}{{ofTurn(turn(nil), "1"), 1}, {unshown, 1}, {ofTurn(turn(nil), "2"), 0}} {
 		c.answered.Ask = &model{answers: []string{"allow"}}
-		next, err := l.Store(t.Context(), c.answered, again.State, &layer.Response{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		next := layertest.Must(l.Store(t.Context(), c.answered, again.State, &layer.Response{}))(t)
 		if later, err := l.Recall(t.Context(), ofTurn(turn(nil), "3"), next, 500); err != nil || len(later.Messages) != c.told {
 			t.Errorf("after an answer of turn %s: told %q, %v", c.answered.ID, later.Messages, err)
 		}
@@ -260,10 +253,7 @@ func TestAsyncVerdicts(t *testing.T) {
 		if err != nil || len(first.Messages) != 1 {
 			t.Fatal(first, err)
 		}
-		stored, err := l.Store(t.Context(), turn(&model{answers: []string{"allow"}}), first.State, &layer.Response{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		stored := layertest.Must(l.Store(t.Context(), turn(&model{answers: []string{"allow"}}), first.State, &layer.Response{}))(t)
 		rest, err := l.Recall(t.Context(), turn(nil), stored, 500)
 		if err != nil || len(rest.Messages) != 1 || strings.Count(first.Messages[0]+rest.Messages[0], "[safe]") != 2 {
 			t.Errorf("have %q then %q, %v", first.Messages, rest.Messages, err)
@@ -375,10 +365,7 @@ func FuzzVerdict(f *testing.F) {
 
 // FuzzArguments: no input of a tool breaks an evaluation, and JSON objects always reach it.
 func FuzzArguments(f *testing.F) {
-	l, err := New(Options{Rules: []Rule{on(beforeToolCall, "r", "deny", `tool.arguments.a == "x" || tool.arguments.a.b > 1`, "")}})
-	if err != nil {
-		f.Fatal(err)
-	}
+	l := layertest.Must(New(Options{Rules: []Rule{on(beforeToolCall, "r", "deny", `tool.arguments.a == "x" || tool.arguments.a.b > 1`, "")}}))(f)
 	f.Add(`{"a":"x"}`)
 	f.Add(`{"a":{"b":1e400}}`)
 	f.Fuzz(func(t *testing.T, arguments string) {

@@ -21,11 +21,7 @@ import (
 
 func open(t *testing.T, o taskstate.Options) *taskstate.Layer {
 	t.Helper()
-	l, err := taskstate.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return layertest.Must(taskstate.New(o))(t)
 }
 
 // at is a turn n seconds after the epoch.
@@ -38,10 +34,7 @@ func marks(t *testing.T, n int) layer.State {
 	t.Helper()
 	var s layer.State
 	for i := range n {
-		var err error
-		if s, err = open(t, taskstate.Options{}).Store(t.Context(), at(i), s, &layer.Response{}); err != nil {
-			t.Fatal(err)
-		}
+		s = layertest.Must(open(t, taskstate.Options{}).Store(t.Context(), at(i), s, &layer.Response{}))(t)
 	}
 	return s
 }
@@ -127,10 +120,7 @@ func TestTools(t *testing.T) {
 
 func TestRecall(t *testing.T) {
 	recall := func(s layer.State, budget int) string {
-		got, err := open(t, taskstate.Options{}).Recall(t.Context(), at(0), s, budget)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := layertest.Must(open(t, taskstate.Options{}).Recall(t.Context(), at(0), s, budget))(t)
 		return strings.Join(got.Messages, "|")
 	}
 	empty := "<task_state>\n{\n  \"checkpoints\": [],\n  \"files\": [],\n  \"data\": {}\n}\n</task_state>"
@@ -164,10 +154,7 @@ func shown(t *testing.T, s layer.State) string {
 	if err := json.Unmarshal(s, &members); err != nil {
 		t.Fatalf("%s: %v", s, err)
 	}
-	out, err := json.Marshal(members)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := layertest.Must(json.Marshal(members))(t)
 	return string(out)
 }
 
@@ -179,10 +166,7 @@ func TestReturn(t *testing.T) {
 		"execution": `{"checkpoints":[{"timestamp":1,"depth":0},{"timestamp":2,"depth":1}],"files":["a","b","c"],` +
 			`"data":{"e7":{"y":2,"z":2},"x":1,"y":1}}`,
 	} {
-		got, err := open(t, taskstate.Options{ReturnMode: mode}).Return(t.Context(), at(0), parent, child, layer.Outcome{Execution: "e7"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := layertest.Must(open(t, taskstate.Options{ReturnMode: mode}).Return(t.Context(), at(0), parent, child, layer.Outcome{Execution: "e7"}))(t)
 		if diff := cmp.Diff(want, shown(t, got)); diff != "" {
 			t.Errorf("%s: -want +got:\n%s", mode, diff)
 		}
@@ -340,10 +324,7 @@ func TestRunsEndNoTask(t *testing.T) {
 func TestOutcomeUntilTheUserGoesOn(t *testing.T) {
 	l := open(t, taskstate.Options{})
 	s, _ := run(t, "setTaskData", nil, `{"key":"k","value":1}`)
-	s, err := l.Complete(t.Context(), at(1), s, layer.Outcome{Result: layer.Success})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s = layertest.Must(l.Complete(t.Context(), at(1), s, layer.Outcome{Result: layer.Success}))(t)
 	result := wire.NewToolResult(wire.Call{ID: "c", Family: "function"}, dialects.Chat, "ok")
 	if got, err := l.AppendItems(t.Context(), at(2), s, []wire.Item{result}); err != nil || got.State != nil {
 		t.Errorf("a result changed the state to %s, %v", got.State, err)
@@ -367,15 +348,9 @@ func TestBadOptions(t *testing.T) {
 func FuzzTools(f *testing.F) {
 	f.Add([]byte(`{"checkpoints":[],"files":["a"],"data":{"k":[1]}}`), []byte(`{"key":"k","value":null,"path":"b"}`))
 	f.Add([]byte(`{"data":{"k":[[[[`), []byte(`{"key":"\u0000","value":"x"}`))
-	l, err := taskstate.New(taskstate.Options{})
-	if err != nil {
-		f.Fatal(err)
-	}
+	l := layertest.Must(taskstate.New(taskstate.Options{}))(f)
 	f.Fuzz(func(t *testing.T, stored, arguments []byte) {
-		s, err := l.Init(t.Context(), at(0), stored)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := layertest.Must(l.Init(t.Context(), at(0), stored))(t)
 		for _, tool := range l.Tools() {
 			_, next, err := tool.Run(t.Context(), at(0), s, arguments)
 			if err != nil && string(next) != string(s) {

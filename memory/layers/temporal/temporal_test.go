@@ -28,19 +28,12 @@ func (m model) Complete(_ context.Context, system, user string, _ int) (string, 
 
 func newLayer(t *testing.T, o Options) *Layer {
 	t.Helper()
-	l, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return layertest.Must(New(o))(t)
 }
 
 func recall(t *testing.T, l *Layer, s layer.State, budget int) string {
 	t.Helper()
-	got, err := l.Recall(t.Context(), turn(nil), s, budget)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := layertest.Must(l.Recall(t.Context(), turn(nil), s, budget))(t)
 	return strings.Join(got.Messages, "|")
 }
 
@@ -48,11 +41,7 @@ func recall(t *testing.T, l *Layer, s layer.State, budget int) string {
 func stored(t *testing.T, l *Layer, s layer.State, answer string) layer.State {
 	t.Helper()
 	said := &layer.Response{Items: []wire.Item{wire.NewMessage(dialects.Chat, wire.Assistant, "</transcript> enough to be distilled")}}
-	s, err := layertest.Learn(t.Context(), l, turn(model(func(string, string) (string, error) { return answer, nil })), s, said)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return layertest.Must(layertest.Learn(t.Context(), l, turn(model(func(string, string) (string, error) { return answer, nil })), s, said))(t)
 }
 
 func TestGrounding(t *testing.T) {
@@ -126,14 +115,8 @@ func TestFactsInTheViewAreNotRepeated(t *testing.T) {
 	l := newLayer(t, Options{GroundDateTime: new(bool), InjectLedger: true, BufferThreshold: 1, Setup: layer.Setup{HasModel: true}})
 	said := wire.NewMessage(dialects.Chat, wire.User, "I moved to Bergen in March.")
 	tu := turn(model(func(string, string) (string, error) { return "2026-03-01 | Ann moved to Bergen.", nil }))
-	in, err := l.AppendItems(t.Context(), tu, nil, []wire.Item{said})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := layertest.Distil(t.Context(), l, tu, in.State)
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := layertest.Must(l.AppendItems(t.Context(), tu, nil, []wire.Item{said}))(t)
+	s := layertest.Must(layertest.Distil(t.Context(), l, tu, in.State))(t)
 	for _, shown := range []bool{true, false} {
 		view := *tu
 		view.InView = func(content wire.Hash) bool { return shown && content == said.ContentHash() }
@@ -187,10 +170,7 @@ func TestExtract(t *testing.T) {
 			t.Fatalf("asked %q, %v", prompt, err)
 		}
 		out := &layer.Response{Items: []wire.Item{wire.NewMessage(dialects.Chat, wire.Assistant, strings.Repeat("x", 40))}}
-		s, err := layertest.Learn(t.Context(), l, tu, in.State, out)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := layertest.Must(layertest.Learn(t.Context(), l, tu, in.State, out))(t)
 		want := "<transcript>\n[Thu 2026-03-05T09:07:00Z] user: hi <\\/transcript>\n[Thu 2026-03-05T09:07:00Z] assistant: " + strings.Repeat("x", 40) + "\n</transcript>"
 		if diff := cmp.Diff(want, prompt); diff != "" {
 			t.Error(diff)
@@ -216,10 +196,7 @@ func TestExtract(t *testing.T) {
 			t.Fatal(err)
 		}
 		out := &layer.Response{Items: []wire.Item{wire.NewMessage(dialects.Chat, wire.Assistant, strings.Repeat("x", 40))}}
-		s, err := layertest.Learn(t.Context(), l, friday, in.State, out)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := layertest.Must(layertest.Learn(t.Context(), l, friday, in.State, out))(t)
 		want := []string{
 			"<transcript>\n[Thu 2026-03-05T10:07:00+01:00] user: The dentist comes tomorrow.\n[Mon 2026-03-09T10:07:00+01:00] assistant: " + strings.Repeat("x", 40) + "\n</transcript>",
 			"<transcript>\n[Thu 2026-03-05T10:07:00+01:00] tool: moved\n</transcript>",
@@ -235,14 +212,8 @@ func TestExtract(t *testing.T) {
 	})
 	t.Run("what was forgotten meanwhile makes no fact", func(t *testing.T) {
 		tu := turn(model(func(string, string) (string, error) { return "Ann moved.", nil }))
-		in, err := l.AppendItems(t.Context(), tu, nil, []wire.Item{wire.NewMessage(dialects.Chat, wire.User, strings.Repeat("x", 100))})
-		if err != nil {
-			t.Fatal(err)
-		}
-		change, err := l.Distil(t.Context(), tu, in.State)
-		if err != nil {
-			t.Fatal(err)
-		}
+		in := layertest.Must(l.AppendItems(t.Context(), tu, nil, []wire.Item{wire.NewMessage(dialects.Chat, wire.User, strings.Repeat("x", 100))}))(t)
+		change := layertest.Must(l.Distil(t.Context(), tu, in.State))(t)
 		if s, err := change(t.Context(), nil); err != nil || s != nil {
 			t.Errorf("have %s, %v", s, err)
 		}
@@ -302,18 +273,12 @@ func TestSecretsAreNotKept(t *testing.T) {
 		asked = user
 		return "2026-03-05 | The user moved to Oslo\n2026-03-05 | The wifi password is hunter2", nil
 	})
-	got, err := l.AppendItems(t.Context(), turn(ask), nil, []wire.Item{wire.NewMessage(dialects.Chat, wire.User, "My wifi password is hunter2")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := layertest.Must(l.AppendItems(t.Context(), turn(ask), nil, []wire.Item{wire.NewMessage(dialects.Chat, wire.User, "My wifi password is hunter2")}))(t)
 	if strings.Contains(string(got.State), "hunter2") {
 		t.Errorf("gathered: %s", got.State)
 	}
 	said := &layer.Response{Items: []wire.Item{wire.NewMessage(dialects.Chat, wire.Assistant, strings.Repeat("Noted, your password is hunter2. ", 10))}}
-	s, err := layertest.Learn(t.Context(), l, turn(ask), got.State, said)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := layertest.Must(layertest.Learn(t.Context(), l, turn(ask), got.State, said))(t)
 	if asked == "" || strings.Contains(asked, "hunter2") {
 		t.Errorf("the model was asked %q", asked)
 	}
@@ -357,4 +322,10 @@ func TestItemBeyondTheBufferIsNotRedacted(t *testing.T) {
 	if st := read(got.State); err != nil || counted > 100 || len(st.Texts) < 10 || st.Tokens < defaultThreshold {
 		t.Errorf("%d texts counted, kept %d of %d tokens, %v", counted, len(st.Texts), st.Tokens, err)
 	}
+}
+
+// The block on the page is the one that the layer makes.
+func TestPage(t *testing.T) {
+	l := layertest.Must(New(Options{TimeZone: "UTC"}))(t)
+	layertest.Page(t, layertest.PageRecall(t, l, nil)...)
 }

@@ -15,16 +15,11 @@ import (
 	"remora/memory/layers/toolmemory"
 	"remora/wire"
 	"remora/wire/dialects"
-	"remora/wire/wiretest"
 )
 
 func open(t *testing.T, tools ...toolmemory.Tool) *toolmemory.Layer {
 	t.Helper()
-	l, err := toolmemory.New(toolmemory.Options{Tools: tools})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return layertest.Must(toolmemory.New(toolmemory.Options{Tools: tools}))(t)
 }
 
 var turn = &layer.Turn{Count: layertest.Quarter, Now: time.Date(2026, 3, 5, 9, 7, 0, 0, time.UTC)}
@@ -32,19 +27,13 @@ var turn = &layer.Turn{Count: layertest.Quarter, Now: time.Date(2026, 3, 5, 9, 7
 // used is the state after the model called a tool and the client answered.
 func used(t *testing.T, l *toolmemory.Layer, s layer.State, d wire.Dialect, c layer.ToolCall, result string) layer.State {
 	t.Helper()
-	s, err := l.Store(t.Context(), turn, s, &layer.Response{Calls: []layer.ToolCall{c}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s = layertest.Must(l.Store(t.Context(), turn, s, &layer.Response{Calls: []layer.ToolCall{c}}))(t)
 	v := map[string]any{"role": "tool", "tool_call_id": c.ID, "content": result}
 	if d == dialects.Responses {
 		v = map[string]any{"type": "function_call_output", "call_id": c.ID, "output": result}
 	}
-	raw, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	it := wiretest.Parse(t, d, string(raw))
+	raw := layertest.Must(json.Marshal(v))(t)
+	it := layertest.Must(wire.ParseItem(d, raw))(t)
 	got, err := l.AppendItems(t.Context(), turn, s, []wire.Item{wire.NewMessage(d, wire.User, "hi"), it})
 	if err != nil || len(got.Items) != 2 {
 		t.Fatalf("AppendItems: %d items, %v", len(got.Items), err)
@@ -57,10 +46,7 @@ func used(t *testing.T, l *toolmemory.Layer, s layer.State, d wire.Dialect, c la
 
 func recall(t *testing.T, l *toolmemory.Layer, s layer.State, budget int) string {
 	t.Helper()
-	got, err := l.Recall(t.Context(), turn, s, budget)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := layertest.Must(l.Recall(t.Context(), turn, s, budget))(t)
 	return strings.Join(got.Messages, "\n")
 }
 
@@ -119,10 +105,7 @@ func TestResults(t *testing.T) {
 func TestDates(t *testing.T) {
 	o := toolmemory.Options{Tools: []toolmemory.Tool{{Name: "weather"}}}
 	o.SetUp(false, layer.Thread)
-	l, err := toolmemory.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := layertest.Must(toolmemory.New(o))(t)
 	s := used(t, l, nil, dialects.Chat, layer.ToolCall{ID: "w", Name: "weather", Arguments: "Oslo"}, "sn\u200Bow\U000E0069")
 	if got := recall(t, l, s, math.MaxInt); !strings.Contains(got, "\n[2026-03-05 09:07] Oslo -> snow\n") {
 		t.Errorf("remembered %q", got)
@@ -135,19 +118,12 @@ func TestSameIDInTwoSessions(t *testing.T) {
 	in := func(session string) *layer.Turn { c := *turn; c.Thread = session; return &c }
 	asked := func(s layer.State, session, arguments string) layer.State {
 		t.Helper()
-		s, err := l.Store(t.Context(), in(session), s, &layer.Response{Calls: []layer.ToolCall{{ID: "call_0", Name: "weather", Arguments: arguments}}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
+		return layertest.Must(l.Store(t.Context(), in(session), s, &layer.Response{Calls: []layer.ToolCall{{ID: "call_0", Name: "weather", Arguments: arguments}}}))(t)
 	}
 	s := asked(asked(asked(nil, "a", "unanswered"), "a", "Oslo"), "b", "Rome")
 	for _, answer := range [][2]string{{"b", "sun"}, {"a", "snow"}} {
-		it := wiretest.Parse(t, dialects.Chat, `{"role":"tool","tool_call_id":"call_0","content":"`+answer[1]+`"}`)
-		got, err := l.AppendItems(t.Context(), in(answer[0]), s, []wire.Item{it})
-		if err != nil {
-			t.Fatal(err)
-		}
+		it := layertest.Must(wire.ParseItem(dialects.Chat, []byte(`{"role":"tool","tool_call_id":"call_0","content":"`+answer[1]+`"}`)))(t)
+		got := layertest.Must(l.AppendItems(t.Context(), in(answer[0]), s, []wire.Item{it}))(t)
 		s = got.State
 	}
 	if got := recall(t, l, s, math.MaxInt); !strings.Contains(got, "Rome -> sun\nOslo -> snow\n") {
@@ -171,10 +147,7 @@ func TestForget(t *testing.T) {
 	s := used(t, l, nil, dialects.Chat, one, "of s")
 	other := *turn
 	other.Thread = "other"
-	s, err := l.Store(t.Context(), &other, s, &layer.Response{Calls: []layer.ToolCall{{ID: "2", Name: "a"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s = layertest.Must(l.Store(t.Context(), &other, s, &layer.Response{Calls: []layer.ToolCall{{ID: "2", Name: "a"}}}))(t)
 
 	left, err := l.Forget(t.Context(), turn, s, func(digest string) bool { return digest == layer.Digest(turn.Thread) })
 	if err != nil || strings.Contains(string(left), "of s") || !strings.Contains(string(left), `"call":"2"`) {

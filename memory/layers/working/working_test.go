@@ -16,11 +16,7 @@ import (
 
 func open(tb testing.TB, o working.Options) *working.Layer {
 	tb.Helper()
-	l, err := working.New(o)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return l
+	return layertest.Must(working.New(o))(tb)
 }
 
 var turn = &layer.Turn{Count: layertest.Quarter}
@@ -28,10 +24,7 @@ var turn = &layer.Turn{Count: layertest.Quarter}
 // recall returns the recalled text, "" for none.
 func recall(t *testing.T, l *working.Layer, s layer.State, budget int) string {
 	t.Helper()
-	got, err := l.Recall(t.Context(), turn, s, budget)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := layertest.Must(l.Recall(t.Context(), turn, s, budget))(t)
 	if len(got.Messages) > 1 {
 		t.Fatalf("%d messages, want at most one", len(got.Messages))
 	}
@@ -250,10 +243,7 @@ func FuzzUpdate(f *testing.F) {
 	l := open(f, working.Options{MaxBytes: 1000})
 	run := l.Tools()[0].Run
 	f.Fuzz(func(t *testing.T, stored, arguments []byte) {
-		s, err := l.Init(t.Context(), turn, stored)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := layertest.Must(l.Init(t.Context(), turn, stored))(t)
 		_, next, err := run(t.Context(), turn, s, arguments)
 		if err != nil {
 			if string(next) != string(s) {
@@ -272,4 +262,11 @@ func FuzzUpdate(f *testing.F) {
 			t.Fatalf("recalled %q, %v", got.Messages, errors.Join(err))
 		}
 	})
+}
+
+// The block on the page is the one that the layer makes.
+func TestPage(t *testing.T) {
+	l := layertest.Must(working.New(working.Options{}))(t)
+	s := update(t, l, nil, `{"name":"Ann","city":"Oslo"}`)
+	layertest.Page(t, layertest.PageRecall(t, l, s)...)
 }
