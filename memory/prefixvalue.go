@@ -126,7 +126,7 @@ func (e *prefixValue) observe(r *wire.Reply) {
 		return
 	}
 	e.observed = true
-	u := wire.ParseUsage(r.Usage)
+	u := &r.Used
 	e.replace(e.now.Answered(e.config, view.CacheUsage{Prompt: int(u.Input), Cached: int(u.Cached), Reported: u.CacheKnown}))
 }
 

@@ -150,7 +150,7 @@ func newSpooledReply(a *Answer) *spooledReply {
 func (r *spooledReply) answer(d wire.Dialect) (*Answer, error) {
 	a := &Answer{HTTPStatus: r.HTTPStatus, Aborted: r.Cut, Provider: r.Provider, Model: string(r.AskedFor), Later: r.Later, Reply: wire.Reply{
 		ID: string(r.ID), Model: string(r.Model), Finish: string(r.Finish),
-		Usage: r.Usage, Error: r.Error, Complete: r.Complete, Truncated: r.Truncated,
+		Usage: r.Usage, Used: wire.ParseUsage(r.Usage), Error: r.Error, Complete: r.Complete, Truncated: r.Truncated,
 	}}
 	for _, raws := range r.Choices {
 		items := make([]wire.Item, len(raws))

@@ -20,7 +20,7 @@ func TestSpooledAnswerIsWhole(t *testing.T) {
 	it := wiretest.Parse(t, dialects.Chat, `{"role":"assistant","content":"hi"}`)
 	want := &Answer{
 		Reply: wire.Reply{
-			Choices: [][]wire.Item{{it}}, ID: "\xff", Model: "m", Finish: "f", Usage: []byte(`{"u":1}`), Complete: true, Truncated: true,
+			Choices: [][]wire.Item{{it}}, ID: "\xff", Model: "m", Finish: "f", Usage: []byte(`{"input_tokens":1}`), Used: wire.Usage{Input: 1}, Complete: true, Truncated: true,
 			Error:      []byte(`{"e":1}`),
 			OtherNames: map[int][]string{}, Unclear: "-", // for a judge, who has judged
 		},

@@ -151,10 +151,9 @@ func (a *attempt) learnLength(r *refusal) bool {
 // noteCut logs, once an hour for each caller and model, that upstream has counted less than half of the text that it was sent: some
 // servers cut a request that is longer than their context, and do not refuse it. This teaches nothing, since others may leave out
 // of the count what they had in a cache.
-func (a *attempt) noteCut(usage []byte) {
+func (a *attempt) noteCut(u *wire.Usage) {
 	o := &a.out
 	const margin = 1000 // below which counts say little
-	u := wire.ParseUsage(usage)
 	counted := int(u.Input + u.Cached)
 	if counted == 0 {
 		return

@@ -90,7 +90,7 @@ func (t *trace) answeredUntil(a *attempt, status int, r *wire.Reply, aborted mem
 		failure = "closed"
 	}
 	t.Answered(telemetry.Answer{
-		Status: status, Failure: failure, ID: r.ID, Model: r.Model, Finish: r.Finish, Usage: wire.ParseUsage(r.Usage),
+		Status: status, Failure: failure, ID: r.ID, Model: r.Model, Finish: r.Finish, Usage: r.Used,
 	})
 }
 

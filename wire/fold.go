@@ -22,8 +22,9 @@ type Reply struct {
 	// ID and Model are upstream's. Finish is the finish reason of the first choice (Chat) or the response's
 	// status (Responses).
 	ID, Model, Finish string
-	// Usage is upstream's unchanged usage object, nil if there is none.
+	// Usage is upstream's unchanged usage object, nil if there is none. Used is what it says.
 	Usage []byte
+	Used  Usage
 	// Complete: upstream ended the answer itself ([DONE], a terminal event, a finish reason for every choice, or a whole
 	// body, unless that announces an answer in the background which is still to come).
 	Complete bool
@@ -161,7 +162,7 @@ func (f *Folder) fold() (last bool) {
 func (f *Folder) Reply() Reply {
 	r := Reply{
 		ID: f.meta.ID, Model: f.meta.Model, Finish: f.meta.Finish,
-		Usage: f.meta.Usage, Error: f.meta.Err,
+		Usage: f.meta.Usage, Used: ParseUsage(f.meta.Usage), Error: f.meta.Err,
 		Complete: f.ended, Truncated: f.truncated,
 	}
 	_, _, line := f.split.Begun()
@@ -205,7 +206,7 @@ func FoldBody(d Dialect, body []byte) (Reply, error) {
 	if s.reason != "" {
 		return Reply{}, s.err()
 	}
-	r.ID, r.Model, r.Finish, r.Usage, r.Error = m.ID, m.Model, m.Finish, m.Usage, m.Err
+	r.ID, r.Model, r.Finish, r.Usage, r.Used, r.Error = m.ID, m.Model, m.Finish, m.Usage, ParseUsage(m.Usage), m.Err
 	return r, nil
 }
 
