@@ -164,7 +164,7 @@ func hexText(b []byte) string {
 
 // size returns the approximate size of the head in bytes.
 func (h *head) size() int {
-	n := 256 + len(h.Ring)*12 + len(h.Tails)*56 + len(h.Begun)*48 + len(h.Habits)*10
+	n := 192 + len(h.Ring)*12 + len(h.Tails)*56 + len(h.Begun)*48 + len(h.Habits)*10
 	for i := range h.Tails {
 		n += 8 * len(h.Tails[i].Open)
 	}
@@ -368,7 +368,7 @@ type linePosition struct {
 
 // encode is the function encode for the record that is written most: it allocates nothing else.
 func (p *linePosition) encode() []byte {
-	const usual = 40 // bytes
+	const usual = 32 // bytes
 	c := newRecord(usual)
 	p.fields(&c)
 	return c.Data

@@ -140,7 +140,7 @@ type BlockRef struct {
 
 // Size is about how many bytes AppendTo writes.
 func (r *Record) Size() int {
-	n := 640 + len(r.Usage)
+	n := 560 + len(r.Usage) + len(r.Model) + len(r.Resource) + len(r.ParentID) + len(r.ResponseID) + 96*len(r.Layers) + 144*len(r.Blocks)
 	for _, s := range r.View.Items {
 		n += 48 + 4*(len(s.Off)+len(s.Is))/3
 	}

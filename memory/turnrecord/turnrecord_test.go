@@ -2,6 +2,7 @@ package turnrecord_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,9 +24,24 @@ func TestTurnRecordReadsBack(t *testing.T) {
 		if diff := cmp.Diff(r, got); diff != "" {
 			t.Error(diff)
 		}
+		if size := r.Size(); len(r.AppendTo(nil)) > size {
+			t.Errorf("%d bytes, more than its Size, %d", len(r.AppendTo(nil)), size)
+		}
 	}
 	at := time.Date(2026, 11, 21, 3, 4, 5, 678, time.UTC)
 	f(turnrecord.Record{ID: "1", Time: at, Status: turnrecord.Incomplete, Open: true, Relation: "root", Dialect: "chat"})
+	f(turnrecord.Record{ // as most are
+		ID: "06GZR82WJGS4MM1DQGMARCCJEG", Time: at.Add(123456789), Status: turnrecord.Complete, Relation: "continue", Rule: "known_history", Dialect: "chat", Model: "gpt-5-mini",
+		Resource: strings.Repeat("u", 36), Execution: "80ca932a1c45e049", HTTPStatus: 200, SystemPrompt: strings.Repeat("0f", 16), Parent: 1006, Tip: 1007,
+		Input: []uint64{1007}, Output: [][]uint64{{1008}}, ResponseID: "chatcmpl-B0000000000000000000000000000", Finish: "stop",
+		Usage: json.RawMessage(`{"prompt_tokens":90,"completion_tokens":20,"total_tokens":110}`),
+		View: turnrecord.View{
+			Conversation: 80, Sent: 80, SystemPrompt: strings.Repeat("0f", 16), Messages: "joined", Tokens: &turnrecord.Tokens{System: 1500, Tools: 2000, History: 15200, Total: 18700, Estimated: true},
+			Items: []turnrecord.Span{{End: "18a2e1f5fd5eea88", N: 79}, {Is: []byte{1, 2, 3, 4, 5, 6, 7, 8}}},
+		},
+		Blocks: []turnrecord.BlockRef{{Block: view.Block{Layer: "working_memory", Slot: 100, Tokens: 120}, Hash: strings.Repeat("0f", 16)}},
+		Layers: []turnrecord.LayerNote{{ID: "working_memory", Name: "Working memory", Tokens: 120, Items: 1, Ms: 1}, {ID: "semantic_recall", Ms: 1}},
+	})
 	f(turnrecord.Record{
 		ID: "06GZR82WJGS4MM1DQGMARCCJEG", Time: at, Status: turnrecord.Complete, Relation: "delta", Dialect: "responses",
 		Model: "a \"model\"\\ of <é>\n", Side: "compaction", HTTPStatus: 200, Cut: "client", Degraded: true, SystemPrompt: "00ff", Before: "06GZR82WJGS4MM1DQGMARCCJEF",
