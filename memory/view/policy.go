@@ -1,7 +1,6 @@
 package view
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -57,34 +56,17 @@ func (p Policy) HistoryBudget(spent float64) float64 { return max(0, p.Budget-p.
 
 // Validate returns one error per invalid value, with its key in memory.policy.
 func (p Policy) Validate() []error {
-	var errs []error
-	if !(p.Budget > 0) {
-		errs = append(errs, fmt.Errorf("token_budget: want 1 token or more, or 0 for no limit, have %v", p.Budget))
-	}
-	switch {
-	case !(p.Reserve >= 0) || math.IsInf(p.Reserve, 1):
-		errs = append(errs, fmt.Errorf("response_reserve: want 0 tokens or more, have %v", p.Reserve))
-	case p.Budget > 0 && p.Reserve >= p.Budget:
-		errs = append(errs, fmt.Errorf("response_reserve: want less than token_budget, which is %v, have %v", p.Budget, p.Reserve))
-	}
-	if !slices.Contains(overflows(), p.Overflow) {
-		errs = append(errs, fmt.Errorf("overflow: want %s, have %q", oneOf(overflows()), p.Overflow))
-	}
-	if p.Window < 0 {
-		errs = append(errs, fmt.Errorf("window_size: want 0 (no limit) or more entries, have %d", p.Window))
-	}
-	switch {
-	case p.Turns < 0:
-		errs = append(errs, fmt.Errorf("window_turns: want 1 or more pairs, have %d", p.Turns))
-	case p.Turns == 0 && p.Overflow == OverflowTurns:
-		errs = append(errs, fmt.Errorf("window_turns: want 1 or more pairs with overflow %q, have 0", OverflowTurns))
-	}
-	if p.MinTurns < 0 {
-		errs = append(errs, fmt.Errorf("min_history_turns: want 0 or more pairs, have %d", p.MinTurns))
-	}
-	if p.ToolResult != 0 && p.ToolResult < minToolResult {
-		errs = append(errs, fmt.Errorf("tool_result_max_tokens: want 0 (no limit) or at least %d tokens, have %d", minToolResult, p.ToolResult))
-	}
+	var errs problems
+	errs.want(p.Budget > 0, "token_budget: want 1 token or more, or 0 for no limit, have %v", p.Budget)
+	reserves := p.Reserve >= 0 && !math.IsInf(p.Reserve, 1)
+	errs.want(reserves, "response_reserve: want 0 tokens or more, have %v", p.Reserve)
+	errs.want(!reserves || !(p.Budget > 0) || p.Reserve < p.Budget, "response_reserve: want less than token_budget, which is %v, have %v", p.Budget, p.Reserve)
+	errs.want(slices.Contains(overflows(), p.Overflow), "overflow: want %s, have %q", oneOf(overflows()), p.Overflow)
+	errs.want(p.Window >= 0, "window_size: want 0 (no limit) or more entries, have %d", p.Window)
+	errs.want(p.Turns >= 0, "window_turns: want 1 or more pairs, have %d", p.Turns)
+	errs.want(p.Turns != 0 || p.Overflow != OverflowTurns, "window_turns: want 1 or more pairs with overflow %q, have 0", OverflowTurns)
+	errs.want(p.MinTurns >= 0, "min_history_turns: want 0 or more pairs, have %d", p.MinTurns)
+	errs.want(p.ToolResult == 0 || p.ToolResult >= minToolResult, "tool_result_max_tokens: want 0 (no limit) or at least %d tokens, have %d", minToolResult, p.ToolResult)
 	return errs
 }
 

@@ -1,7 +1,6 @@
 package view
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -43,41 +42,19 @@ func DefaultPromptCache() PromptCache {
 
 // Validate returns one error per invalid value, with its key.
 func (c PromptCache) Validate() []error {
-	var errs []error
-	for _, n := range []struct {
-		key         string
-		value, from int
-	}{
-		{"min_cached_tokens", c.MinCachedTokens, 0},
-		{"min_prefix_runs", c.MinPrefixRuns, 1},
-		{"max_prefix_runs", c.MaxPrefixRuns, 1},
-		{"min_churn_samples", c.MinChurnSamples, 1},
-	} {
-		if n.value < n.from {
-			errs = append(errs, fmt.Errorf("%s: want %d or more, have %d", n.key, n.from, n.value))
-		}
-	}
-	for _, f := range []struct {
-		key   string
-		value float64
-	}{
-		{"delta_budget_fraction", c.DeltaBudgetFraction},
-		{"auto_demote_churn", c.AutoDemoteChurn},
-		{"auto_promote_churn", c.AutoPromoteChurn},
-		{"churn_decay", c.ChurnDecay},
-	} {
-		if !(f.value >= 0 && f.value <= 1) {
-			errs = append(errs, fmt.Errorf("%s: want 0 to 1, have %v", f.key, f.value))
-		}
-	}
-	if c.AutoPromoteChurn >= c.AutoDemoteChurn {
-		errs = append(errs, fmt.Errorf("auto_promote_churn: want less than auto_demote_churn, which is %v, have %v",
-			c.AutoDemoteChurn, c.AutoPromoteChurn))
-	}
-	if c.IdleReset < 0 {
-		errs = append(errs, fmt.Errorf("idle_reset: want 0 (never) or more, have %v", c.IdleReset))
-	}
-	return errs
+	var p problems
+	p.want(c.MinCachedTokens >= 0, "min_cached_tokens: want 0 or more, have %d", c.MinCachedTokens)
+	p.want(c.MinPrefixRuns >= 1, "min_prefix_runs: want 1 or more, have %d", c.MinPrefixRuns)
+	p.want(c.MaxPrefixRuns >= 1, "max_prefix_runs: want 1 or more, have %d", c.MaxPrefixRuns)
+	p.want(c.MinChurnSamples >= 1, "min_churn_samples: want 1 or more, have %d", c.MinChurnSamples)
+	share := func(key string, have float64) { p.want(have >= 0 && have <= 1, "%s: want 0 to 1, have %v", key, have) }
+	share("delta_budget_fraction", c.DeltaBudgetFraction)
+	share("auto_demote_churn", c.AutoDemoteChurn)
+	share("auto_promote_churn", c.AutoPromoteChurn)
+	share("churn_decay", c.ChurnDecay)
+	p.want(!(c.AutoPromoteChurn >= c.AutoDemoteChurn), "auto_promote_churn: want less than auto_demote_churn, which is %v, have %v", c.AutoDemoteChurn, c.AutoPromoteChurn)
+	p.want(c.IdleReset >= 0, "idle_reset: want 0 (never) or more, have %v", c.IdleReset)
+	return p
 }
 
 // Said is a configured layer's current block, and where it may stand. Every configured layer must be passed, in the

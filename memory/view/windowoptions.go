@@ -78,49 +78,34 @@ func (w *Window) Defaults(given func(key string) bool) {
 	}
 }
 
-// Validate returns one error per invalid value, with its key.
-func (w Window) Validate() []error {
-	errs := w.validateItems()
-	if w.MaxTokens < 0 || w.MaxTokens > maxTokens {
-		errs = append(errs, fmt.Errorf("max_tokens: want 0 (no limit) to %d, have %d", maxTokens, w.MaxTokens))
+// problems are the errors of a configuration.
+type problems []error
+
+// want adds an error, which names the key and what it wants, unless the value is valid.
+func (p *problems) want(valid bool, format string, args ...any) {
+	if !valid {
+		*p = append(*p, fmt.Errorf(format, args...))
 	}
-	if !(w.MaxShare >= 0 && w.MaxShare <= 1) {
-		errs = append(errs, fmt.Errorf("max_share: want 0 (no limit) to 1, have %v", w.MaxShare))
-	}
-	if !(w.EvictShare >= 0 && w.EvictShare < 1) {
-		errs = append(errs, fmt.Errorf("evict_share: want 0 or more and less than 1, have %v", w.EvictShare))
-	}
-	if w.IdleReset < 0 {
-		errs = append(errs, fmt.Errorf("idle_reset: want 0 (never) or more, have %v", w.IdleReset))
-	}
-	if w.InFlight != InFlightKeep && w.InFlight != InFlightWindow {
-		errs = append(errs, fmt.Errorf("in_flight: want %q or %q, have %q", InFlightKeep, InFlightWindow, w.InFlight))
-	}
-	if w.Slot < 0 {
-		errs = append(errs, fmt.Errorf("slot: want 0 (behind all layers) or more, have %d", w.Slot))
-	}
-	if w.MaxExpansion < 0 {
-		errs = append(errs, fmt.Errorf("max_expansion: want 0 (no bound) or more, have %d", w.MaxExpansion))
-	}
-	return errs
 }
 
-// validateItems is Validate for the limit by items.
-func (w Window) validateItems() (errs []error) {
+// Validate returns one error per invalid value, with its key.
+func (w Window) Validate() []error {
+	var p problems
 	if w.MaxItems == 0 && w.countsTokens() {
-		if w.EvictBatch < 0 || w.EvictBatch > 1 {
-			errs = append(errs, fmt.Errorf("evict_batch: has no use without max_items, have %d", w.EvictBatch))
-		}
-		return errs
+		p.want(w.EvictBatch == 0 || w.EvictBatch == 1, "evict_batch: has no use without max_items, have %d", w.EvictBatch)
+	} else {
+		p.want(w.MaxItems >= minItems && w.MaxItems <= MaxItems && w.MaxItems == math.Trunc(w.MaxItems),
+			"max_items: INVALID_HISTORY_WINDOW_MAX_ITEMS: want a whole number from %d to %d, or 0 beside a limit by tokens, have %v", minItems, MaxItems, w.MaxItems)
+		p.want(w.EvictBatch >= 1 && !(float64(w.EvictBatch) >= max(w.MaxItems, minItems)), "evict_batch: want 1 to max_items-1, have %d", w.EvictBatch)
 	}
-	if !(w.MaxItems >= minItems && w.MaxItems <= MaxItems) || w.MaxItems != math.Trunc(w.MaxItems) {
-		errs = append(errs, fmt.Errorf("max_items: INVALID_HISTORY_WINDOW_MAX_ITEMS: want a whole number from %d to %d, or 0 beside a limit by tokens, have %v",
-			minItems, MaxItems, w.MaxItems))
-	}
-	if w.EvictBatch < 1 || float64(w.EvictBatch) >= max(w.MaxItems, minItems) {
-		errs = append(errs, fmt.Errorf("evict_batch: want 1 to max_items-1, have %d", w.EvictBatch))
-	}
-	return errs
+	p.want(w.MaxTokens >= 0 && w.MaxTokens <= maxTokens, "max_tokens: want 0 (no limit) to %d, have %d", maxTokens, w.MaxTokens)
+	p.want(w.MaxShare >= 0 && w.MaxShare <= 1, "max_share: want 0 (no limit) to 1, have %v", w.MaxShare)
+	p.want(w.EvictShare >= 0 && w.EvictShare < 1, "evict_share: want 0 or more and less than 1, have %v", w.EvictShare)
+	p.want(w.IdleReset >= 0, "idle_reset: want 0 (never) or more, have %v", w.IdleReset)
+	p.want(w.InFlight == InFlightKeep || w.InFlight == InFlightWindow, "in_flight: want %q or %q, have %q", InFlightKeep, InFlightWindow, w.InFlight)
+	p.want(w.Slot >= 0, "slot: want 0 (behind all layers) or more, have %d", w.Slot)
+	p.want(w.MaxExpansion >= 0, "max_expansion: want 0 (no bound) or more, have %d", w.MaxExpansion)
+	return p
 }
 
 func (w Window) countsTokens() bool { return w.MaxTokens != 0 || w.MaxShare != 0 }
