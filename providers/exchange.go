@@ -17,6 +17,9 @@ type Exchange struct {
 	// Sent, if set, is called once before the answer is waited for: when the request has been written, or while a
 	// large one is being written.
 	Sent func()
+	// Rest, if set, is what follows the body that Send is given. It can be sent once, so it gets a new connection, which upstream
+	// is not about to close.
+	Rest Rest
 	// Silence, if more than 0, makes Next return ErrIdle each time that nothing has come for about so long, a quarter
 	// less at most.
 	Silence time.Duration
@@ -34,19 +37,32 @@ type Exchange struct {
 	vector   net.Buffers
 }
 
+// Rest is the rest of a request, which arrives while it is sent.
+type Rest interface {
+	// Next waits for the next bytes of the request, as they are to be sent, which stay valid until the following call. io.EOF
+	// comes with the last of them or after them, and only if they are complete: after another error upstream gets no more.
+	Next() ([]byte, error)
+	// Stop ends a call of Next and all that follow, with an error. It is called while another goroutine calls Next.
+	Stop()
+}
+
 // Send sends a request and reads the head of its answer. The request's head is everything up to and including the empty line,
 // body everything after it; both must match, nothing is added.
 //
 // A pooled connection that turns out to be dead before a byte was written is replaced silently. A request that may have
-// reached upstream is not repeated, unless its method is GET or HEAD and nothing at all came back. After an error there
-// is nothing to read; Close is still due.
+// reached upstream is not repeated, unless its method is GET or HEAD and nothing at all came back. An error of Rest is returned
+// as it is. After an error there is nothing to read; Close is still due.
 func (c *Client) Send(x *Exchange, up Address, head, body []byte, answer *Head) error {
 	x.client = c
 	p, err := c.pool(up)
 	if err != nil {
 		return err
 	}
-	for take := p.get; ; take = noConn {
+	take := p.get
+	if x.Rest != nil {
+		take = noConn
+	}
+	for ; ; take = noConn {
 		reused, err := x.acquire(p, take())
 		if err != nil {
 			return err
@@ -154,7 +170,7 @@ func (x *Exchange) Hijack() (net.Conn, *bufio.Reader) {
 // reset makes x ready for its next use. By then nothing may call Abort any more.
 func (x *Exchange) reset() {
 	x.link.reset()
-	x.Sent, x.Silence, x.client = nil, 0, nil
+	x.Sent, x.Rest, x.Silence, x.client = nil, nil, 0, nil
 	x.renew()
 }
 
@@ -277,9 +293,12 @@ func (x *Exchange) extend(now, deadline time.Time) {
 // explain turns an error of a connection into one of this package.
 func (x *Exchange) explain(err error) error {
 	var timeout net.Error
+	cut, isCut := errors.AsType[*restError](err)
 	switch {
 	case x.link.isAborted():
 		return ErrAborted
+	case isCut:
+		return cut.error
 	case errors.Is(err, ErrMalformed), errors.Is(err, ErrLargeHead), errors.Is(err, ErrClosed), errors.Is(err, ErrUnreachable):
 		return err
 	case errors.As(err, &timeout) && timeout.Timeout():

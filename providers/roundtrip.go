@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"sync/atomic"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -13,7 +15,7 @@ import (
 
 // roundTrip sends the request and reads the head of the answer. It returns how many bytes were sent.
 func (x *Exchange) roundTrip(head, body []byte, answer *Head) (int64, error) {
-	if len(body) > largeBody {
+	if len(body) > largeBody || x.Rest != nil {
 		return x.roundTripLarge(head, body, answer)
 	}
 	wrote, err := x.write(head, body)
@@ -36,27 +38,102 @@ const largeBody = 128 << 10
 func (x *Exchange) roundTripLarge(head, body []byte, answer *Head) (int64, error) {
 	x.keep = true
 	x.sent()
-	type result struct {
-		wrote int64
-		err   error
+	w := writing{x: x, done: make(chan struct{})}
+	if x.Rest != nil {
+		x.link.writeBy(time.Time{}) // it takes as long as it comes; sendRest limits each piece
 	}
-	written := make(chan result, 1)
-	go func() {
-		n, err := x.write(head, body)
-		written <- result{n, err}
-	}()
+	go w.run(head, body)
 	err := x.readHead(answer)
 	switch {
 	case err != nil || answer.status >= fasthttp.StatusMultipleChoices:
-		x.link.writeBy(past())
+		w.stop()
 	case x.allHere(answer, isHead(head)):
-		x.link.writeBy(x.client.o.Now().Add(time.Second)) // for an upstream that reads on although it has said all
+		w.finish()
 	}
-	w := <-written
+	<-w.done
 	if w.err != nil {
 		x.keep = false
 	}
+	if cut, ok := errors.AsType[*restError](w.err); ok && (err != nil || answer.status < fasthttp.StatusMultipleChoices) {
+		err = cut
+	}
 	return w.wrote, err // a failed write is a consequence of what the answer says, or of why there is none
+}
+
+// writing is a large request that is being written, by a goroutine of its own.
+type writing struct {
+	x       *Exchange
+	stopped atomic.Bool
+	done    chan struct{} // closed at the end
+
+	// Valid when it is done.
+	wrote int64
+	err   error
+}
+
+func (w *writing) run(head, body []byte) {
+	defer close(w.done)
+	if w.wrote, w.err = w.x.write(head, body); w.err == nil && w.x.Rest != nil {
+		w.err = w.sendRest()
+	}
+}
+
+// restError is an error of Rest.
+type restError struct{ error }
+
+// sendRest writes the rest of the request as it comes. Upstream has the time for its answer from each piece on, and all the time while
+// there is none to send.
+func (w *writing) sendRest() error {
+	x := w.x
+	for limit := x.client.o.ResponseHeaderTimeout; ; {
+		x.link.readBy(time.Time{})
+		p, err := x.Rest.Next()
+		if err != nil && !errors.Is(err, io.EOF) {
+			if !w.stopped.Load() {
+				err = &restError{err}
+				x.link.readBy(past()) // no answer can be to the whole request
+			}
+			return err
+		}
+		if limit > 0 {
+			x.link.readBy(x.client.o.Now().Add(limit))
+		}
+		if len(p) > 0 {
+			n, err := x.link.conn.Write(p)
+			w.wrote += int64(n)
+			if err != nil {
+				return err
+			}
+		}
+		if err != nil {
+			return nil
+		}
+	}
+}
+
+// stop ends it.
+func (w *writing) stop() {
+	w.stopped.Store(true)
+	w.x.link.writeBy(past())
+	if w.x.Rest != nil {
+		w.x.Rest.Stop()
+	}
+}
+
+// finish gives it another second, for an upstream that reads on although it has said all.
+func (w *writing) finish() {
+	const limit = time.Second
+	w.x.link.writeBy(w.x.client.o.Now().Add(limit))
+	if w.x.Rest == nil {
+		return
+	}
+	enough := time.NewTimer(limit) //nolint:forbidigo // wakes; no clock is read
+	defer enough.Stop()
+	select {
+	case <-w.done:
+	case <-enough.C:
+		w.stop()
+	}
 }
 
 // allHere reports whether the answer has ended, so that upstream may read no further. It waits for the rest of a short one; of

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 
 	"github.com/valyala/fasthttp"
 
@@ -132,7 +133,7 @@ func (a *attempt) try(head *providers.Head, plan retry.Plan, goesOn bool) error 
 		}
 
 		next, again := plan.Next(retry.Outcome{Err: err, Head: head})
-		if !again {
+		if sent := err == nil && a.req.body.streamed; !again || sent {
 			return err
 		}
 		if err != nil {
@@ -160,6 +161,9 @@ func (a *attempt) call(head *providers.Head) error {
 	if err := a.prepare(); err != nil {
 		return err
 	}
+	if a.req.body.streamed {
+		a.upstream.Rest = &a.req.body
+	}
 	return a.req.s.client.Send(a.upstream, a.out.provider.Address(), *a.head, a.out.body, head)
 }
 
@@ -177,8 +181,12 @@ func (a *attempt) prepare() error {
 	if err := a.out.provider.Prepare(out); err != nil {
 		return err
 	}
+	length := len(a.out.body)
+	if a.req.body.streamed {
+		length = int(a.req.head.length)
+	}
 	rw := rewrite{
-		body: len(a.out.body), decoded: a.out.decoded, tunnel: a.req.head.upgrade != nil, ownCredential: a.bringsCredential(&out.Header),
+		body: length, decoded: a.out.decoded, tunnel: a.req.head.upgrade != nil, ownCredential: a.bringsCredential(&out.Header),
 		remembered: a.req.turn != nil || a.req.late.turn != nil || a.req.stored.target != nil,
 	}
 	if rw.ownCredential {
@@ -191,6 +199,9 @@ func (a *attempt) prepare() error {
 		a.head, _ = a.req.s.heads.Get().(*[]byte)
 	}
 	*a.head = a.req.head.appendHead((*a.head)[:0], &out.Header, rw)
+	if length < 0 {
+		*a.head = append(strconv.AppendInt(*a.head, int64(len(a.out.body)), 16), "\r\n"...) // the first chunk
+	}
 	return nil
 }
 
@@ -294,6 +305,9 @@ func (a *attempt) hold(n int) bool {
 // isPortable reports whether another provider could serve the request, as the client sent it or as the view changes it. It reads all
 // of the body.
 func (a *attempt) isPortable() bool {
+	if a.req.body.streamed {
+		return false
+	}
 	body := a.req.body.bytes
 	if a.req.parsed != nil {
 		body = a.req.body.plain

@@ -269,6 +269,9 @@ func (x *exchange) reply() error {
 	}
 
 	length := x.attempt.upstream.Length()
+	if x.body.unread() { // upstream has answered without it
+		return x.startStream(nil, length)
+	}
 	if length == 0 {
 		a.commit(wire.Reply{}, memory.NotAborted)
 		return nil
@@ -387,8 +390,8 @@ func (x *exchange) startStream(begun []byte, length int64) error {
 	x.trace.Stream()
 	a.forget()
 
-	if length < 0 && !x.ctx.Request.Header.IsHTTP11() {
-		x.streamToClose()
+	if length < 0 && !x.ctx.Request.Header.IsHTTP11() || x.body.unread() {
+		x.streamToClose(length)
 		return nil
 	}
 
@@ -401,11 +404,14 @@ func (x *exchange) startStream(begun []byte, length int64) error {
 	return nil
 }
 
-// streamToClose writes an answer of unknown length to an HTTP/1.0 client, which does not know chunks: the body ends with the
-// connection. fasthttp would send chunks, so this bypasses it.
-func (x *exchange) streamToClose() {
+// streamToClose writes an answer after which the connection is closed, and bypasses fasthttp for it: to an HTTP/1.0 client, which does
+// not know chunks, where the length is unknown, and to one that may still be sending its body.
+func (x *exchange) streamToClose(length int64) {
 	h, c := &x.ctx.Response.Header, x.ctx.Conn()
 	h.SetConnectionClose()
+	if length >= 0 && !x.ctx.IsHead() {
+		h.SetContentLength(int(length))
+	}
 	x.stream.client.arm()
 	head, _ := x.answer.head.Join(nil, h.Header())
 	_, err := c.Write(head)
@@ -413,6 +419,10 @@ func (x *exchange) streamToClose() {
 		_, err = x.stream.WriteTo(c)
 	}
 	x.stream.settle()
+	if err == nil && x.body.unread() {
+		x.s.answerFirst(x.ctx, nil)
+		return
+	}
 	x.s.takeConn(x.ctx, func(net.Conn) {
 		if err != nil {
 			breakConn(c)
@@ -441,28 +451,33 @@ func (x *exchange) fail(err error) {
 	e.write(&x.ctx.Response, x.dialect)
 	a.report()
 	a.openErrorToPages()
-	if x.body.unread(x.ctx, x.head.length) {
-		x.answerFirst()
+	if x.body.unread() {
+		resp := &x.ctx.Response
+		resp.Header.SetConnectionClose()
+		resp.Header.SetContentLength(len(resp.Body()))
+		head, _ := a.head.Join(nil, resp.Header.AppendBytes(nil))
+		x.s.answerFirst(x.ctx, append(head, resp.Body()...))
 	}
 }
 
-// answerFirst sends the answer and then drains the body for a while. Closing a connection with unread bytes resets it, and a
-// client that is still sending would not see the answer.
-func (x *exchange) answerFirst() {
-	resp := &x.ctx.Response
-	resp.Header.SetConnectionClose()
-	resp.Header.SetContentLength(len(resp.Body()))
-	head, _ := x.answer.head.Join(nil, resp.Header.AppendBytes(nil))
-	answer := append(head, resp.Body()...)
-	conn, s, rest := x.ctx.Conn(), x.s, x.ctx.RequestBodyStream()
-	s.hijack(x.ctx, func() { _ = conn.SetDeadline(past()) }, func(c net.Conn) {
+// answerFirst sends an answer, or what is left of it, and then drains the request's body for a while. Closing a connection with unread
+// bytes resets it, and a client that is still sending would not see the answer.
+func (s *Server) answerFirst(ctx *fasthttp.RequestCtx, answer []byte) {
+	conn, rest := ctx.Conn(), ctx.RequestBodyStream()
+	s.hijack(ctx, func() { _ = conn.SetDeadline(past()) }, func(c net.Conn) {
 		const limit = 30 * time.Second
 		_ = c.SetDeadline(s.now().Add(limit))
 		if s.stopping.Load() {
 			_ = c.SetDeadline(past())
 		}
-		if _, err := c.Write(answer); err == nil && rest != nil {
-			_, _ = io.CopyN(io.Discard, rest, 2*int64(s.o.MaxBody))
+		if _, err := c.Write(answer); err != nil || rest == nil {
+			return
+		}
+		if half, ok := conn.(interface{ CloseWrite() error }); ok {
+			_ = half.CloseWrite() // the end of the answer, for a client that waits for it
+		}
+		if _, err := io.Copy(io.Discard, rest); err != nil {
+			_, _ = io.Copy(io.Discard, c) // reading was stopped in the frame of a chunk: the end is the client's
 		}
 	})
 }
@@ -505,6 +520,6 @@ func (x *exchange) reset() {
 }
 
 func (x *exchange) releaseBody() {
-	x.body.release(x.s)
+	x.body.release()
 	x.parsed, x.attempt.out.body = nil, nil
 }

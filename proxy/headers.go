@@ -60,7 +60,6 @@ func (h *head) read(t *headerTable, r *fasthttp.RequestHeader) {
 			h.paged = true
 		case roleTransfer:
 			h.chunked = true
-			m.role = roleHop
 		case roleCredential, roleKey, roleSession, roleResource, roleExecution, roleParent, roleMemory, roleHistory, roleRetryCount:
 			h.asked = true
 			h.id.note(m, value)
@@ -119,7 +118,7 @@ func (h *head) reset() {
 
 // rewrite is the difference between the client's head and the one to send.
 type rewrite struct {
-	body          int  // length of the body that is sent, in bytes
+	body          int  // length of the body that is sent, in bytes; -1 for one in chunks
 	remembered    bool // ask for an answer that is not compressed
 	decoded       bool // the body is sent without its Content-Encoding
 	tunnel        bool // keep Connection and Upgrade
@@ -135,7 +134,7 @@ func (h *head) appendHead(dst []byte, out *fasthttp.RequestHeader, rw rewrite) [
 	dst = append(dst, " HTTP/1.1\r\n"...)
 
 	// Some servers refuse a POST without a length, so an empty body that came in chunks gets one.
-	host, length, accept := out.Host(), rw.body > 0 || h.chunked, rw.remembered
+	host, framed, accept := out.Host(), rw.body == 0 && !h.chunked, rw.remembered
 	for i := range h.lines {
 		l := &h.lines[i]
 		switch l.role {
@@ -145,8 +144,15 @@ func (h *head) appendHead(dst []byte, out *fasthttp.RequestHeader, rw rewrite) [
 				host = nil
 			}
 		case roleLength:
-			dst = appendLength(append(dst, l.key...), rw.body)
-			length = false
+			if rw.body >= 0 {
+				dst = appendLength(append(dst, l.key...), rw.body)
+				framed = true
+			}
+		case roleTransfer:
+			if rw.body < 0 && !framed {
+				dst = appendLine(dst, l.key, []byte("chunked"))
+				framed = true
+			}
 		case roleAccept:
 			accept = false
 			if rw.remembered {
@@ -164,8 +170,12 @@ func (h *head) appendHead(dst []byte, out *fasthttp.RequestHeader, rw rewrite) [
 	if host != nil {
 		dst = appendLine(dst, []byte("Host"), host)
 	}
-	if length {
-		dst = appendLength(append(dst, "Content-Length"...), rw.body)
+	switch {
+	case framed:
+	case rw.body < 0:
+		dst = appendLine(dst, []byte(fasthttp.HeaderTransferEncoding), []byte("chunked"))
+	default:
+		dst = appendLength(append(dst, fasthttp.HeaderContentLength...), rw.body)
 	}
 	if accept {
 		dst = appendLine(dst, []byte(fasthttp.HeaderAcceptEncoding), []byte("identity"))

@@ -26,8 +26,9 @@ type Options struct {
 	// AdminListen is the address of the server for operators (health, metrics), "" for none; AdminToken is its bearer token.
 	AdminListen string        `mapstructure:"admin_listen"`
 	AdminToken  secret.String `mapstructure:"admin_token"`
-	// MaxBody is the largest request body as it arrives; a larger one gets 413. A compressed body that unpacks to more is
-	// forwarded without memory, or refused with 400 if layers judge all answers.
+	// MaxBody is the largest request body that is held, as it arrives. A larger one gets 413 if it has to be read here, and else goes
+	// upstream as it arrives. A compressed body that unpacks to more is forwarded without memory, or refused with 400 if layers
+	// judge all answers.
 	MaxBody Size `mapstructure:"max_body"`
 	// MaxHeader is the largest request head, target included; a larger one gets 431. Each connection keeps a
 	// buffer of this size.

@@ -99,6 +99,9 @@ func (o *outgoing) bodyOf(s view.Shape) (body []byte, sent view.Sent, err error)
 // adaptBody puts the try's model and the provider's cache hints into the body. A compressed body stays as it is if there is
 // nothing to put in.
 func (o *outgoing) adaptBody() {
+	if o.req.body.streamed {
+		return
+	}
 	body, packed := o.body, len(o.req.head.encoded) > 0 && !o.decoded
 	if packed {
 		if o.req.parsed == nil {

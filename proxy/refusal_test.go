@@ -34,9 +34,9 @@ func TestEarlyRefusalsOfLargeBodiesAreRead(t *testing.T) {
 		{"429", "/v1/x", limit.Options{Tenant: limit.Tenant{RequestsPerMinute: 1, Burst: 1}}, 429, true},
 		{"429 of concurrent requests", "/v1/x", limit.Options{Tenant: limit.Tenant{Concurrent: 1}}, 429, true},
 		{"503", "/v1/x", limit.Options{Global: limit.Global{Concurrent: 1}}, 503, true},
-		{"503 in the middle of the body", "/v1/x", limit.Options{Global: limit.Global{BodyBytes: 1 << 20}}, 503, true},
+		{"503 in the middle of the body", "/v1/chat/completions", limit.Options{Global: limit.Global{BodyBytes: 1 << 20}}, 503, true},
 		{"400", "/v2/responses", limit.Options{}, 400, false},
-		{"413", "/v1/x", limit.Options{}, 413, false},
+		{"413", "/v1/chat/completions", limit.Options{}, 413, false},
 	} {
 		for _, framing := range []string{"length", "chunks"} {
 			t.Run(c.name+", "+framing, func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestEarlyRefusalsOfLargeBodiesAreRead(t *testing.T) {
 func TestAnnouncedBodiesAreRefusedAtOnce(t *testing.T) {
 	r := start(t, rigOptions{memory: noTurn(t), upstream: "127.0.0.1:1", tune: func(o *Options) { o.MaxBody = 100 << 10 }})
 	conn, br := r.dial(t)
-	if _, err := fmt.Fprintf(conn, "POST /v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n{", 1<<20); err != nil {
+	if _, err := fmt.Fprintf(conn, "POST /v1/responses HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n{", 1<<20); err != nil {
 		t.Fatalf("send: %v", err)
 	}
 	resp, err := http.ReadResponse(br, nil)

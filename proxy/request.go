@@ -68,6 +68,7 @@ func (r *request) reset() {
 func (r *request) identify() error {
 	h := &r.ctx.Request.Header
 	r.head.read(r.s.names, h)
+	r.body.open(r.s, r.ctx, r.head.length)
 	if string(h.Method()) != fasthttp.MethodGet {
 		r.head.upgrade = nil // an ordinary request, whatever it would like to become
 	}
@@ -148,17 +149,51 @@ func (r *request) limitNames() []string {
 	return slices.Compact(names)
 }
 
-// read takes the whole body.
+// read takes the body: all of it, or the beginning of one that goes upstream as it arrives, since it is large and nothing here reads
+// it. If it may have to be sent again, it is held as far as max_body.
 func (r *request) read() error {
 	r.body.ticket.Await()
-	if err := r.body.read(r.s, r.ctx, r.head.length); err != nil {
+	if err := r.hold(); err != nil {
 		return err
 	}
 	return r.body.ticket.Arrived()
 }
 
+// hold is read without its place in limits.global.concurrent.
+func (r *request) hold() error {
+	most, length := int(r.s.o.MaxBody), r.head.length
+	held := min(most, maxPooled-1)
+	if !r.head.chunked && length <= int64(held) || r.readsBody() {
+		return r.body.hold(most, false)
+	}
+	switch {
+	case r.resilience.Repeats() && length <= int64(most):
+		held = most
+	case length > 0:
+		held = min(held, perRead-1) // no more of it makes it a small one
+	}
+	return r.body.hold(held, true)
+}
+
+// readsBody reports whether all of the body is needed here: for memory and rules, for an earlier answer that it names, or for the
+// model that it asks for, which no form has.
+func (r *request) readsBody() bool {
+	if r.dialect.Known() || r.head.upgrade != nil || r.s.response != nil && r.mayName() {
+		return true
+	}
+	if _, named := keptAnswer(r.ctx.Method(), r.ctx.RequestURI()); named {
+		return true
+	}
+	const form = "multipart/form-data"
+	typ := r.ctx.Request.Header.ContentType()
+	return r.upstreams.NeedsModel() && (len(typ) < len(form) || !bytes.EqualFold(typ[:len(form)], []byte(form)))
+}
+
 // parse parses the body if memory or the choice of a provider needs it. It fails if there is no room for an unpacked one.
 func (r *request) parse() error {
+	if r.body.streamed {
+		return nil
+	}
 	guarded := r.guarded()
 	follows := r.mayFollow()
 	needed := r.remember || guarded || follows || r.upstreams.NeedsModel()

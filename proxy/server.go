@@ -372,13 +372,17 @@ func spellExpect(h *fasthttp.RequestHeader) {
 	}
 }
 
-// onExpect refuses a body that is announced as too large before it is sent.
+// onExpect refuses a body that is announced as too large to be read here before it is sent.
 func (s *Server) onExpect(ctx *fasthttp.RequestCtx) int {
-	if int64(ctx.Request.Header.ContentLength()) > int64(s.o.MaxBody) {
-		errBodyTooLarge(s.o.MaxBody).write(&ctx.Response, wire.Dialect{})
-		return fasthttp.StatusRequestEntityTooLarge
+	if int64(ctx.Request.Header.ContentLength()) <= int64(s.o.MaxBody) {
+		return fasthttp.StatusContinue
 	}
-	return fasthttp.StatusContinue
+	r := request{s: s, ctx: ctx, routes: s.routes.Load()}
+	if err := r.identify(); err != nil || !r.readsBody() {
+		return fasthttp.StatusContinue // the handler reports the error
+	}
+	errBodyTooLarge(s.o.MaxBody).write(&ctx.Response, wire.Dialect{})
+	return fasthttp.StatusRequestEntityTooLarge
 }
 
 // onProtocolError answers a request whose head, or the beginning of whose body, could not be read. fasthttp closes the connection

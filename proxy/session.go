@@ -38,7 +38,7 @@ const (
 	roleConnection        // lists more hop-by-hop headers
 	roleHost              // replaced
 	roleLength            // rewritten in place
-	roleTransfer          // frames a body in chunks; it is sent with a length
+	roleTransfer          // frames a body in chunks; one that is held is sent with a length
 	roleEncoding          // Content-Encoding: dropped when a body is sent decoded
 	roleAccept            // Accept-Encoding: identity on remembered requests
 	roleCredential        // replaced where the provider has its own

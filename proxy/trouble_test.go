@@ -314,7 +314,7 @@ func TestStalledStreamIsCut(t *testing.T) {
 
 func TestTooMuchIsRefusedReadably(t *testing.T) {
 	addr, requests := recording(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", noBody)
-	r := start(t, rigOptions{upstream: addr, tune: func(o *Options) { o.MaxBody, o.MaxHeader = 100<<10, 4<<10 }})
+	r := start(t, rigOptions{upstream: addr, memory: noTurn(t), tune: func(o *Options) { o.MaxBody, o.MaxHeader = 100<<10, 4<<10 }})
 	f := func(name string, status int, code string, send func(c net.Conn) error) {
 		t.Helper()
 		t.Run(name, func(t *testing.T) {
@@ -335,23 +335,23 @@ func TestTooMuchIsRefusedReadably(t *testing.T) {
 	}
 	big := strings.Repeat("x", 5<<20)
 	f("length", 413, "body_too_large", func(c net.Conn) error {
-		_, err := fmt.Fprintf(c, "POST /v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", 110<<10, big[:110<<10])
+		_, err := fmt.Fprintf(c, "POST /v1/responses HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", 110<<10, big[:110<<10])
 		return err
 	})
 	f("chunked", 413, "body_too_large", func(c net.Conn) error {
-		_, err := fmt.Fprintf(c, "POST /v1/x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", 150<<10, big[:150<<10])
+		_, err := fmt.Fprintf(c, "POST /v1/responses HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", 150<<10, big[:150<<10])
 		return err
 	})
 	f("expect", 413, "body_too_large", func(c net.Conn) error {
-		_, err := fmt.Fprintf(c, "POST /v1/x HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", 5<<20)
+		_, err := fmt.Fprintf(c, "POST /v1/responses HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", 5<<20)
 		return err
 	})
 	f("expect, as Node spells it", 413, "body_too_large", func(c net.Conn) error {
-		_, err := fmt.Fprintf(c, "POST /v1/x HTTP/1.1\r\nHost: x\r\nexpect: 100-Continue\r\nContent-Length: %d\r\n\r\n", 5<<20)
+		_, err := fmt.Fprintf(c, "POST /v1/responses HTTP/1.1\r\nHost: x\r\nexpect: 100-Continue\r\nContent-Length: %d\r\n\r\n", 5<<20)
 		return err
 	})
 	f("head", 431, "header_too_large", func(c net.Conn) error {
-		_, err := fmt.Fprintf(c, "POST /v1/x HTTP/1.1\r\nHost: x\r\nX-Big: %s\r\n\r\n", big[:300<<10])
+		_, err := fmt.Fprintf(c, "POST /v1/responses HTTP/1.1\r\nHost: x\r\nX-Big: %s\r\n\r\n", big[:300<<10])
 		return err
 	})
 	f("not HTTP", 400, "bad_request", func(c net.Conn) error {

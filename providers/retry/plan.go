@@ -106,6 +106,20 @@ func (c *Config) inherited(pr *providers.Provider, o Breaker) *circuit {
 
 func circuitKey(pr *providers.Provider) string { return pr.Name() + " " + pr.Address().Addr }
 
+// Repeats reports whether a request may be sent more than once, so that its body has to be kept until the answer comes. A nil policy
+// never repeats one.
+func (p *Policy) Repeats() bool {
+	if p == nil {
+		return false
+	}
+	for _, steps := range p.routes {
+		if len(steps) > 1 || steps[0].retry.Attempts > 1 {
+			return true
+		}
+	}
+	return false
+}
+
 // OpenError is returned for a call that was not made: the circuit of its provider is open, and there is no fallback.
 type OpenError struct {
 	Provider string
