@@ -313,6 +313,9 @@ func (s *Scanner) Each() iter.Seq[[]byte] {
 // NewScanner returns one at the beginning of a value.
 func NewScanner(raw []byte) Scanner { return Scanner{b: raw} }
 
+// OK reports whether what was read so far is well formed.
+func (s *Scanner) OK() bool { return s.reason == "" }
+
 // Offset returns the index of the next byte to read.
 func (s *Scanner) Offset() int { return s.i }
 

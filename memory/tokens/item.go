@@ -2,8 +2,7 @@ package tokens
 
 import (
 	"bytes"
-
-	"github.com/go-json-experiment/json/jsontext"
+	"unicode/utf8"
 
 	"remora/wire"
 )
@@ -64,117 +63,88 @@ func isMedia(typ []byte) bool {
 	return false
 }
 
-// walker counts text, and prices the JSON of items in one pass, without recursion. It is scratch space: one for each
-// goroutine, ready when zero.
+// walker counts text, and prices the JSON of items in one pass. It is scratch space: one for each goroutine, ready when zero.
 type walker struct {
 	merger merger
 	text   []byte
-	buffer bytes.Buffer
-	dec    *jsontext.Decoder
+	scan   wire.Scanner
 	v      *vocabulary
-	rules  []rule // of the open objects and arrays, and of the current member
-	names  bool   // names of members are read by the model too
+	names  bool // names of members are read by the model too
 	total  int
 }
 
-// count returns the number of tokens of the string in w.text.
-func (w *walker) count() int { return w.v.count(&w.merger, w.text) }
+// count returns the number of tokens of the string in w.text. In it each bad byte is U+FFFD, as it is on its way to a model.
+func (w *walker) count() int {
+	if !utf8.Valid(w.text) {
+		var text []byte
+		for _, r := range string(w.text) {
+			text = utf8.AppendRune(text, r)
+		}
+		w.text = text
+	}
+	return w.v.count(&w.merger, w.text)
+}
 
 // item returns the number of tokens of an item. Invalid JSON is estimated by its size.
 func (w *walker) item(v *vocabulary, it wire.Item) int {
-	if w.dec == nil {
-		w.dec = new(jsontext.Decoder)
-	}
-	w.buffer = *bytes.NewBuffer(it.Raw)
-	w.dec.Reset(&w.buffer, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	w.v, w.rules, w.total = v, append(w.rules[:0], ruleOther), itemTokens
-	w.names = it.Kind == wire.Other
+	w.v, w.total, w.names = v, itemTokens, it.Kind == wire.Other
 	if it.Kind == wire.Message {
 		w.total += callTokens * calls(it)
 	}
-	for {
-		more, ok := w.step()
-		if !ok {
-			return itemTokens + estimate(len(it.Raw))
-		}
-		if !more {
-			return w.total
-		}
+	w.scan = wire.NewScanner(it.Raw)
+	if w.value(ruleOther); !w.scan.OK() {
+		return itemTokens + estimate(len(it.Raw))
 	}
+	return w.total
 }
 
 // release lets go of the item, and of scratch space that is too large to keep.
 func (w *walker) release() {
-	w.buffer = bytes.Buffer{}
+	w.scan = wire.Scanner{}
 	if cap(w.text) > maxScratch {
 		w.text = nil
 	}
 }
 
-// step prices the next token of the JSON. more is false after the value, ok is false for malformed JSON.
-func (w *walker) step() (more, ok bool) {
-	top := len(w.rules) - 1
-	switch kind := w.dec.PeekKind(); kind {
+// value prices the value at the scanner's place, in a member or a list of that rule. The scanner bounds how deep it goes.
+func (w *walker) value(r rule) {
+	s := &w.scan
+	switch c := s.Peek(); c {
 	case '{', '[':
-		w.rules = append(w.rules, w.rules[top])
-	case '}', ']':
-		w.rules = w.rules[:top]
-	case '"':
-		return w.str()
-	case '0', 't', 'f':
-		w.total += scalarTokens
-	case 'n':
-	default:
-		return false, false
-	}
-	if _, err := w.dec.ReadToken(); err != nil {
-		return false, false
-	}
-	return w.dec.StackDepth() > 0, true
-}
-
-// str prices a string. Of the name of a member it notes the rule, and skips a value that costs nothing.
-func (w *walker) str() (more, ok bool) {
-	kind, length := w.dec.StackIndex(w.dec.StackDepth())
-	raw, err := w.dec.ReadValue()
-	if err != nil {
-		return false, false
-	}
-	// An error is about bytes that are no UTF-8, and those have been replaced.
-	w.text, _ = jsontext.AppendUnquote(w.text[:0], raw)
-	more = w.dec.StackDepth() > 0
-	if kind != '{' || length%2 == 1 {
-		w.value()
-		return more, true
-	}
-	r := ruleOf(w.text)
-	w.rules[len(w.rules)-1] = r
-	if r == ruleSkip {
-		return more, w.dec.SkipValue() == nil
-	}
-	if w.names && r == ruleOther {
-		w.total += w.count()
-	}
-	return more, true
-}
-
-// value prices the string in w.text.
-func (w *walker) value() {
-	switch w.rules[len(w.rules)-1] {
-	case ruleType:
-		if isMedia(w.text) {
-			w.total += mediaTokens
+		for name := range s.Each() {
+			inner := r
+			if c == '{' {
+				inner = ruleOf(name)
+			}
+			if inner == ruleSkip {
+				continue
+			}
+			if c == '{' && w.names && inner == ruleOther {
+				w.text = append(w.text[:0], name...)
+				w.total += w.count()
+			}
+			w.value(inner)
 		}
-	case ruleSealed:
+	case '"':
+		text, _ := wire.Inside(s.Raw())
+		w.text = wire.AppendText(w.text[:0], text)
+		w.str(r)
+	default:
+		if !wire.IsNull(s.Raw()) {
+			w.total += scalarTokens
+		}
+	}
+}
+
+// str prices the string in w.text.
+func (w *walker) str(r rule) {
+	switch {
+	case r == ruleType && isMedia(w.text), r == ruleOther && isData(w.text):
+		w.total += mediaTokens
+	case r == ruleSealed:
 		// Base64 is a third longer than what it holds, and four bytes of that are a token.
 		w.total += len(w.text) * 3 / 16
-	case ruleOther:
-		if isData(w.text) {
-			w.total += mediaTokens
-			return
-		}
-		w.total += w.count()
-	default:
+	case r != ruleType:
 		w.total += w.count()
 	}
 }

@@ -9,7 +9,6 @@ package tokens
 import (
 	"hash/maphash"
 	"sync"
-	"unicode/utf8"
 
 	"remora/wire"
 )
@@ -97,15 +96,8 @@ func (c *Counter) key(hash uint64, e encoding, what uint64) uint64 {
 
 func (c *Counter) count(v *vocabulary, text string) int {
 	w := c.borrow()
-	if utf8.ValidString(text) {
-		w.text = append(w.text[:0], text...)
-	} else {
-		w.text = w.text[:0]
-		for _, r := range text { // each bad byte becomes U+FFFD, as it does on its way to a model
-			w.text = utf8.AppendRune(w.text, r)
-		}
-	}
-	n := v.count(&w.merger, w.text)
+	w.v, w.text = v, append(w.text[:0], text...)
+	n := w.count()
 	c.giveBack(w)
 	return n
 }
