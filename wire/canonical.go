@@ -291,6 +291,15 @@ func Text(raw []byte) string {
 	return string(Unescaped(content))
 }
 
+// maxBlank is how long a text may be that is looked at for white space alone, in bytes of JSON.
+const maxBlank = 1 << 10
+
+// Blank reports whether a value is a string with nothing but white space in it.
+func Blank(raw []byte) bool {
+	content, ok := Inside(raw)
+	return ok && len(content) <= maxBlank && len(bytes.TrimSpace(Unescaped(content))) == 0
+}
+
 // AppendText appends the text of a string's raw content. Escapes of lone surrogates become U+FFFD, as in every client
 // that holds text as UTF-8; invalid escapes are kept as they are.
 func AppendText(dst, content []byte) []byte {

@@ -679,10 +679,7 @@ func (it Item) WithText(text string) Item {
 	if it.Kind != ToolResult && (it.Kind != Message || it.HasCalls() || it.hasAudio()) {
 		return it
 	}
-	blank := func(raw []byte) bool {
-		said, ok := Inside(raw)
-		return IsNull(raw) || ok && len(bytes.TrimSpace(Unescaped(said))) == 0
-	}
+	blank := func(raw []byte) bool { return IsNull(raw) || Blank(raw) }
 	text = cmp.Or(Text(Member(it.Raw, "refusal")), text)
 	return it.Rewritten(EditMember(it.Raw, it.contentName(), func(content []byte) []byte {
 		left := !blank(content)

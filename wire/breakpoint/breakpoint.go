@@ -124,20 +124,8 @@ func takes(it wire.Item) bool {
 
 // speaks reports whether a value is a string with more than white space.
 func speaks(value []byte) bool {
-	if len(value) < 2 || value[0] != '"' {
-		return false
-	}
-	for rest := value[1 : len(value)-1]; len(rest) > 0; {
-		switch {
-		case rest[0] == ' ':
-			rest = rest[1:]
-		case rest[0] == '\\' && bytes.IndexByte([]byte("nrt"), rest[1]) >= 0:
-			rest = rest[2:]
-		default:
-			return true
-		}
-	}
-	return false
+	_, text := wire.Inside(value)
+	return text && !wire.Blank(value)
 }
 
 // lastText returns the index of the last text part of a list, -1 for none.

@@ -140,14 +140,9 @@ func saysAny(it wire.Item) bool {
 	for p := range wire.Children(it.Raw) {
 		f.note(&p)
 	}
-	text, ok := wire.Inside(f.content)
-	blank := ok && len(text) <= maxBlank && len(bytes.TrimSpace(wire.Unescaped(text))) == 0
 	refusal, _ := wire.Inside(f.refusal)
-	return !blank || len(refusal) > 0 || len(f.audio) > 0 && f.audio[0] == '{' || wire.HasChildren(f.images)
+	return !wire.Blank(f.content) || len(refusal) > 0 || len(f.audio) > 0 && f.audio[0] == '{' || wire.HasChildren(f.images)
 }
-
-// maxBlank is how long a text may be that is looked at for white space alone, in bytes of JSON.
-const maxBlank = 1 << 10
 
 func (messages) WithCallIDs(it wire.Item, ids []string) []byte {
 	if it.Kind == wire.ToolResult {
