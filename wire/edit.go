@@ -31,7 +31,7 @@ func Edit(raw []byte, keep func(i int, p Child) ([]byte, bool)) []byte {
 		v, ok := keep(i, p)
 		if ok {
 			if i > 0 && !neighbour {
-				_, before = cutComma(before)
+				_, before, _ = bytes.Cut(before, []byte{','})
 				if !first {
 					out = append(out, ',')
 				}
@@ -85,16 +85,6 @@ func WithoutMembers(raw []byte, names ...string) []byte {
 	return Edit(raw, func(_ int, p Child) ([]byte, bool) {
 		return p.Value, !slices.Contains(names, string(p.Name))
 	})
-}
-
-// cutComma splits the bytes between two parts at their comma.
-func cutComma(between []byte) (before, after []byte) {
-	for i, c := range between {
-		if c == ',' {
-			return between[:i], between[i+1:]
-		}
-	}
-	return between, nil
 }
 
 // WithMember returns an object with a value of a member: in the place of the old one, or at the end. All other bytes stay.
