@@ -103,8 +103,8 @@ func (a *assembly) want() uint64 {
 	if sum == nil {
 		return want
 	}
-	if behind := a.entry.UnitsBefore(); behind >= sum.now.Units {
-		want = max(want, behind-sum.now.Units+1)
+	if before := a.entry.UnitsBefore(); before >= sum.now.Units {
+		want = max(want, before-sum.now.Units+1)
 	}
 	return min(want, view.MaxItems)
 }

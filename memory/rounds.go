@@ -165,18 +165,18 @@ type round struct {
 
 // hiddenPlace holds the hidden items at one place of an answer.
 type hiddenPlace struct {
-	behind  int         // the number of items before it that the client gets
+	after   int         // the number of items before it that the client gets
 	kept    []wire.Item // the hidden calls, and the reasoning that led to them
 	seen    []wire.Hash // of kept, what the client sees too
 	results []wire.Item
 }
 
 // hiddenPlace is the one at the present place. Reasoning after it is of what comes next.
-func (r *round) hiddenPlace(behind int) *hiddenPlace {
-	if n := len(r.places); n > 0 && r.places[n-1].behind == behind {
+func (r *round) hiddenPlace(after int) *hiddenPlace {
+	if n := len(r.places); n > 0 && r.places[n-1].after == after {
 		return &r.places[n-1]
 	}
-	r.places = append(r.places, hiddenPlace{behind: behind})
+	r.places = append(r.places, hiddenPlace{after: after})
 	return &r.places[len(r.places)-1]
 }
 
@@ -336,7 +336,7 @@ func (rs *rounds) lastView(t *Turn) view.Messages {
 		m.Without(t.chosen.hiddenItems())
 	}
 	m.After = nil
-	end := 0 // behind the last item that is not the model's: many upstreams want another's word last
+	end := 0 // after the last item that is not the model's: many upstreams want another's word last
 	var reasoning []wire.Item
 	for _, it := range rs.extra {
 		switch {
@@ -366,7 +366,7 @@ func (rs *rounds) hide(t *Turn, r *round, discarded bool) {
 		if !d.Rules().OneItem {
 			h.Behind += rs.shown
 			if !discarded {
-				h.Behind += a.behind
+				h.Behind += a.after
 			}
 		}
 		for _, it := range slices.Concat(a.kept, a.results) {

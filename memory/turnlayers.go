@@ -45,10 +45,10 @@ func (l *turnLayers) append(ctx context.Context, e *session.Entry) error {
 	return e.Notes.Amend(amendments(input, items, first, l.turn.Dialect)...)
 }
 
-// amendments returns the hidden items that turn one list of new items into another. behind is the number of visible
+// amendments returns the hidden items that turn one list of new items into another. before is the number of visible
 // items before the list.
-func amendments(was, is []wire.Item, behind int, d wire.Dialect) []session.Hidden {
-	changed := make([]session.Hidden, len(was)+1) // [i] is behind the first i items
+func amendments(was, is []wire.Item, before int, d wire.Dialect) []session.Hidden {
+	changed := make([]session.Hidden, len(was)+1) // [i] is after the first i items
 	next := 0
 	for _, it := range is {
 		at := slices.IndexFunc(was[next:], func(w wire.Item) bool { return wire.SameBytes(w.Raw, it.Raw) })
@@ -68,7 +68,7 @@ func amendments(was, is []wire.Item, behind int, d wire.Dialect) []session.Hidde
 	}
 	var list []session.Hidden
 	for i, h := range changed {
-		if h.Behind, h.Dialect = behind+i, d.Code(); h.Replaces || len(h.Items) > 0 {
+		if h.Behind, h.Dialect = before+i, d.Code(); h.Replaces || len(h.Items) > 0 {
 			list = append(list, h)
 		}
 	}

@@ -45,8 +45,8 @@ func TestKeptAnswer(t *testing.T) {
 		if ok != (tt.id != "") || in.id != tt.id {
 			t.Errorf("%.80s: %q, %v", tt.request, in.id, ok)
 		}
-		if ok && (!strings.HasPrefix(target, string(in.before)) || !strings.HasSuffix(target, string(in.behind))) {
-			t.Errorf("%.80s: %q and %q are around the id", tt.request, in.before, in.behind)
+		if ok && (!strings.HasPrefix(target, string(in.before)) || !strings.HasSuffix(target, string(in.after))) {
+			t.Errorf("%.80s: %q and %q are around the id", tt.request, in.before, in.after)
 		}
 	}
 }

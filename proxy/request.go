@@ -380,7 +380,7 @@ func (r *request) follow() {
 		known := r.known(in.id)
 		if r.stored.provider = known.Provider; isAnswerID(known.Last) {
 			r.stored.id, r.stored.last = in.id, known.Last
-			r.stored.target = slices.Concat(in.before, []byte(url.PathEscape(known.Last)), in.behind)
+			r.stored.target = slices.Concat(in.before, []byte(url.PathEscape(known.Last)), in.after)
 		}
 		if in.itself && r.s.late != nil {
 			r.late.turn, r.late.dialect = r.s.late(r.tenant(), in.id, known), in.dialect

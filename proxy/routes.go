@@ -234,7 +234,7 @@ func (m *routeMatcher) endpoint() (d wire.Dialect, unclear bool) {
 type answerPath struct {
 	before  []byte
 	id      string // unescaped
-	behind  []byte
+	after   []byte
 	dialect wire.Dialect
 	itself  bool // the answer is asked for: it is what comes back
 }

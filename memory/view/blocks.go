@@ -35,7 +35,7 @@ type Place struct {
 // AfterUser is directly after the user message that began the run.
 func AfterUser() Place { return Place{Live: true, Run: true} }
 
-// End is behind the history.
+// End is after the history.
 func End() Place { return Place{Live: true} }
 
 // Inside is in the history, after a number of units of the conversation, or, once the view is chosen, of items of its history.
@@ -66,8 +66,8 @@ type placed struct {
 
 // inside is a message within the history, after a number of its items.
 type inside struct {
-	behind int
-	item   wire.Item
+	after int
+	item  wire.Item
 }
 
 // place makes messages of blocks.
@@ -113,12 +113,12 @@ func (p *placed) pieces(items []wire.Item) iter.Seq2[[]wire.Item, bool] {
 	for _, it := range p.run {
 		blocks = append(blocks, inside{run, it})
 	}
-	slices.SortStableFunc(blocks, func(a, b inside) int { return cmp.Compare(a.behind, b.behind) })
+	slices.SortStableFunc(blocks, func(a, b inside) int { return cmp.Compare(a.after, b.after) })
 
 	return func(yield func(piece []wire.Item, block bool) bool) {
 		from := 0
 		for _, b := range blocks {
-			at := min(max(b.behind, 0), len(items))
+			at := min(max(b.after, 0), len(items))
 			if from < at && !yield(items[from:at], false) || !yield([]wire.Item{b.item}, true) {
 				return
 			}

@@ -120,7 +120,7 @@ func endWithResults(items []wire.Item, entries []entry, order []int, results map
 // splitThoughts finds results between reasoning and the item that it led to, which upstream wants together. It returns for each
 // of them the item before the reasoning, and none for all other entries.
 func splitThoughts(entries []entry) []int {
-	behind := slices.Repeat([]int{none}, len(entries))
+	after := slices.Repeat([]int{none}, len(entries))
 	begins := none // the reasoning that only results have followed so far
 	for i := range entries {
 		switch e := &entries[i]; {
@@ -129,12 +129,12 @@ func splitThoughts(entries []entry) []int {
 			begins = i
 		default:
 			for at := i - 1; begins > 0 && e.ofModel() && entries[at].Kind == wire.ToolResult; at-- {
-				behind[at] = entries[begins-1].item
+				after[at] = entries[begins-1].item
 			}
 			begins = none
 		}
 	}
-	return behind
+	return after
 }
 
 // result is an item that answers a call, and the place of the call's first result, which a later one takes.
@@ -143,18 +143,18 @@ type result struct{ at, item int }
 // movedIn finds the placed items that precede an earlier item or follow a later one. Items that Assemble leaves out do not
 // count.
 func movedIn(order []int, placed, gone []bool) (moved []int) {
-	behind := make([]int, len(order)) // the first of the items from each place on
+	rest := make([]int, len(order)) // the first of the items from each place on
 	first := len(order)
 	for at, i := range slices.Backward(order) {
 		if !gone[i] {
 			first = min(first, i)
 		}
-		behind[at] = first
+		rest[at] = first
 	}
 
 	last := none // of the items so far
 	for at, i := range order {
-		if placed[i] && !gone[i] && (behind[at] < i || last > i) {
+		if placed[i] && !gone[i] && (rest[at] < i || last > i) {
 			moved = append(moved, at)
 		}
 		if !gone[i] {

@@ -205,7 +205,7 @@ func (st *step) due() PrefixReason {
 func (st *step) reconfigured() bool {
 	here := make(map[string]bool, len(st.layers)) // before the history
 	for i := range st.layers {
-		here[st.layers[i].Layer] = !st.behind(&st.layers[i])
+		here[st.layers[i].Layer] = !st.isLive(&st.layers[i])
 	}
 	return slices.ContainsFunc(st.l.Pins, func(s Block) bool { return !here[s.Layer] }) ||
 		slices.ContainsFunc(st.l.Loose, func(id string) bool { return !here[id] }) ||
@@ -228,7 +228,7 @@ func (st *step) publish() {
 	}
 	for i := range st.layers {
 		l := &st.layers[i]
-		if l.Held || st.behind(l) || slices.Contains(st.l.Loose, l.Layer) {
+		if l.Held || st.isLive(l) || slices.Contains(st.l.Loose, l.Layer) {
 			continue
 		}
 		if was, _ := st.shown(l.Layer); slices.Equal(was.Texts, l.Texts) {
@@ -290,7 +290,7 @@ func (st *step) repin() {
 	size := 0
 	for i := range st.layers {
 		l := &st.layers[i]
-		if st.behind(l) {
+		if st.isLive(l) {
 			continue
 		}
 		s := Block{Layer: l.Layer, Slot: l.Slot, Texts: l.Texts, Tokens: l.Tokens}
@@ -312,8 +312,8 @@ func (st *step) repin() {
 	st.l.SystemPrompt, st.l.Age, st.l.Stale = sum(st.r.SystemPrompt), 0, false
 }
 
-// behind reports whether the layer's block stands behind the history in this version.
-func (st *step) behind(l *Said) bool {
+// isLive reports whether the layer's block stands after the history in this version.
+func (st *step) isLive(l *Said) bool {
 	if l.Placement.Auto() {
 		for i := range st.l.Churn {
 			if st.l.Churn[i].ID == l.Layer {
@@ -383,7 +383,7 @@ func (st *step) live() []Block {
 	var out []Block
 	for i := range st.layers {
 		l := &st.layers[i]
-		if !st.behind(l) {
+		if !st.isLive(l) {
 			continue
 		}
 		frozen, ok := find(st.l.Live, l.Layer)

@@ -57,7 +57,7 @@ type Window struct {
 	// the window beyond that. 0 is no bound.
 	MaxExpansion int `mapstructure:"max_expansion"`
 	// Slot is the window's place among layers that choose history: it cuts what layers of lower slots leave, and the
-	// others choose from what it leaves. 0 is behind all of them.
+	// others choose from what it leaves. 0 is after all of them.
 	Slot int `mapstructure:"slot"`
 }
 
@@ -103,7 +103,7 @@ func (w Window) Validate() []error {
 	p.want(w.EvictShare >= 0 && w.EvictShare < 1, "evict_share: want 0 or more and less than 1, have %v", w.EvictShare)
 	p.want(w.IdleReset >= 0, "idle_reset: want 0 (never) or more, have %v", w.IdleReset)
 	p.want(w.InFlight == InFlightKeep || w.InFlight == InFlightWindow, "in_flight: want %q or %q, have %q", InFlightKeep, InFlightWindow, w.InFlight)
-	p.want(w.Slot >= 0, "slot: want 0 (behind all layers) or more, have %d", w.Slot)
+	p.want(w.Slot >= 0, "slot: want 0 (after all layers) or more, have %d", w.Slot)
 	p.want(w.MaxExpansion >= 0, "max_expansion: want 0 (no bound) or more, have %d", w.MaxExpansion)
 	return p
 }
@@ -114,16 +114,16 @@ func (w Window) countsTokens() bool { return w.MaxTokens != 0 || w.MaxShare != 0
 // conversation.
 func (w *Window) Stateful() bool { return w != nil && (w.countsTokens() || w.IdleReset > 0) }
 
-// Reach returns how many units of a stored history of behind units must be read for the window. cut is the WindowStart of the
+// Reach returns how many units of a stored history of stored units must be read for the window. cut is the WindowStart of the
 // session's latest view.
-func (w *Window) Reach(cut WindowStart, behind uint64) uint64 {
+func (w *Window) Reach(cut WindowStart, stored uint64) uint64 {
 	switch {
 	case w == nil:
 		return MaxItems
 	case w.MaxItems > 0:
 		return uint64(w.MaxItems)
-	case cut.Units > 0 && cut.Units <= behind:
-		return min(behind-cut.Units+1, MaxItems)
+	case cut.Units > 0 && cut.Units <= stored:
+		return min(stored-cut.Units+1, MaxItems)
 	default:
 		return MaxItems
 	}
