@@ -115,7 +115,7 @@ func TestImportMessagesIsRefused(t *testing.T) {
 		`{"session":""}`:                                       "import line 1: session: missing",
 		`{"message":{"role":"user","content":"x"},"time":"x"}`: `import line 1: time: want a text such as "2023-05-08T13:56:00Z"`,
 		`{"message":{"role":"user","content":"x"},"time":7}`:   "import line 1: time: want a text",
-		`{"message":{"role":"user","content":"x"},"tiem":"x"}`: `import line 1: json: unknown field "tiem"`,
+		`{"message":{"role":"user","content":"x"},"when":"x"}`: `import line 1: json: unknown field "when"`,
 		`{"message":7}`:                                  "import line 1",
 		`{"message":{},"dialect":"x"}`:                   `import line 1: dialect "x"`,
 		`{"message":{"said":"x"},"dialect":"responses"}`: "import line 1: message: want a message",

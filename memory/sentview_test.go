@@ -205,14 +205,14 @@ func TestRecordShowsRequestThatWentAsItCame(t *testing.T) {
 				for word := range strings.FieldsSeq(says) {
 					came = append(came, say(word))
 				}
-				sent := send(turn, view.Shape{Form: view.Joined}) // another provider was tried before
+				send(turn, view.Shape{Form: view.Joined}) // another provider was tried before
 				want := memory.Summary{Status: memory.StatusDegraded, Items: len(came), Sent: len(came)}
 				if diff := cmp.Diff(want, turn.RecordAsCame()); diff != "" {
 					t.Errorf("-want +have:\n%s", diff)
 				}
 				tokens, shown := 0, came
 				if sentAgain {
-					sent = send(turn, view.Shape{Form: view.Joined})
+					sent := send(turn, view.Shape{Form: view.Joined})
 					tokens, shown = turn.Summary.Recalled, raws(sent.Items)
 				}
 				turn.Commit(answer(t, "a:3"))

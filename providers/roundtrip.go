@@ -88,7 +88,8 @@ func (w *writing) sendRest() error {
 	for limit := x.client.o.ResponseHeaderTimeout; ; {
 		x.link.readBy(time.Time{})
 		p, err := x.Rest.Next()
-		if err != nil && !errors.Is(err, io.EOF) {
+		last := errors.Is(err, io.EOF)
+		if err != nil && !last {
 			if !w.stopped.Load() {
 				err = &restError{err}
 				x.link.readBy(past()) // no answer can be to the whole request
@@ -105,7 +106,7 @@ func (w *writing) sendRest() error {
 				return err
 			}
 		}
-		if err != nil {
+		if last {
 			return nil
 		}
 	}

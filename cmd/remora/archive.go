@@ -296,7 +296,8 @@ func (a archive) runImport(ctx context.Context) error {
 		return errors.New("transcript: --session is for messages without a session: the file names its sessions")
 	}
 
-	n, err := 1, error(nil)
+	n := 1
+	var err error
 	if isExport {
 		err = a.memory.Import(ctx, scope, r)
 	} else {
