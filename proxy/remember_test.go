@@ -628,7 +628,7 @@ func TestUnjudgedBodiesAreExplained(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := wantError(t, resp, 400, "bad_request"); !strings.Contains(text, "the Content-Encoding of the body is unknown") {
+	if text := wantError(t, resp, 400, "bad_request"); !strings.Contains(text, "the body cannot be unpacked: its Content-Encoding is unknown") {
 		t.Errorf("broken gzip: %s", text)
 	}
 }

@@ -147,6 +147,10 @@ Limits:
   two replicas could not write are stored in the order of their clocks.
 - Turns that neither the store nor the spool's disk accepts within ` + "`store.commit_wait`" + ` stay in memory, up to 64 MiB. They are lost
   if the process is killed before one of the two accepts them; turns lost for lack of room are logged and counted.
+- The spool is shared: one tenant with large requests can fill ` + "`store.spool.max_bytes`" + ` in an outage, and then turns of all are lost.
+  ` + "`limits.tenant`" + ` bounds how fast.
+- When a process ends, after its last answer, layers and the store have eight seconds, and the spool's disk has two. If that hangs, its
+  turns in memory are lost, which the log says with their number; what the disk has taken is there at the next start.
 - A load balancer must stop sending before a replica gets SIGTERM, which closes its listener at once: a request that arrives in
   the same moment is reset. In Kubernetes the chart's ` + "`preStopSeconds`" + ` takes care of that, elsewhere ` + "`server.shutdown_delay`" + `.
 `
