@@ -10,9 +10,9 @@ import (
 // Batcher combines concurrent calls: the busier the store, the larger the batches. There is no timer, so a single caller never
 // waits.
 //
-// A call that finds a free slot, or the end of a batch, begins the next one. Before that, the goroutines that are ready to run get
-// their turn, since a busy machine has some that are about to make a call. Then the batch takes the queued calls that fit into the
-// limits, the oldest first. Between two calls that are larger than a batch, all others go first: a caller with
+// A call that finds a free slot runs at once and alone. Otherwise it is queued. When a batch ends, the goroutines that are ready
+// to run get their turn, since a busy machine has some that are about to make a call. Then the next batch takes the queued calls that
+// fit into the limits, the oldest first. Between two calls that are larger than a batch, all others go first: a caller with
 // a little to write does not wait for several callers with much.
 type Batcher[C any] struct {
 	// Run executes the calls and stores the results in them. Its context is the caller's for a call that runs inline;
@@ -50,23 +50,20 @@ func (b *Batcher[C]) Do(ctx context.Context, call C, size int) error {
 	}
 	w := b.waiter(call, size)
 	b.mu.Lock()
-	b.queue = append(b.queue, w)
 	if b.busy == b.Slots {
+		b.queue = append(b.queue, w)
 		b.mu.Unlock()
 		return b.wait(ctx, w)
 	}
 	b.busy++
 	b.work.Add(1)
 	b.mu.Unlock()
-	runtime.Gosched()
-	batch := b.take()
-	if len(batch) == 1 && batch[0] == w && b.Inline && endsInTime(ctx) {
+	if b.Inline && endsInTime(ctx) {
 		b.runInline(ctx, w)
 		return nil
 	}
-	if batch != nil { // else another batch has taken the call
-		go b.drain(batch) // it continues with calls of later callers
-	}
+	w.started = true
+	go b.drain([]*waiter[C]{w}) // it continues with calls of later callers
 	return b.wait(ctx, w)
 }
 
@@ -117,7 +114,7 @@ func (b *Batcher[C]) take() []*waiter[C] {
 	}
 	isSmall := func(w *waiter[C]) bool { return w.size <= b.MaxBytes }
 	smallOnly := b.large && slices.ContainsFunc(b.queue, isSmall)
-	batch := make([]*waiter[C], 0, min(len(b.queue), b.MaxCalls))
+	var batch []*waiter[C]
 	size, left := 0, b.queue[:0]
 	for _, w := range b.queue {
 		fits := len(batch) == 0 || len(batch) < b.MaxCalls && size+w.size <= b.MaxBytes
