@@ -2,7 +2,6 @@ package cache
 
 import (
 	"context"
-	"runtime"
 	"slices"
 	"sync"
 )
@@ -10,9 +9,8 @@ import (
 // Batcher combines concurrent calls: the busier the store, the larger the batches. There is no timer, so a single caller never
 // waits.
 //
-// A call that finds a free slot runs at once and alone. Otherwise it is queued. When a batch ends, the goroutines that are ready
-// to run get their turn, since a busy machine has some that are about to make a call. Then the next batch takes the queued calls that
-// fit into the limits, the oldest first. Between two calls that are larger than a batch, all others go first: a caller with
+// A call that finds a free slot runs at once and alone. Otherwise it is queued. When a batch ends, the next one takes the queued
+// calls that fit into the limits, the oldest first. Between two calls that are larger than a batch, all others go first: a caller with
 // a little to write does not wait for several callers with much.
 type Batcher[C any] struct {
 	// Run executes the calls and stores the results in them. Its context is the caller's for a call that runs inline;
@@ -98,7 +96,6 @@ func (b *Batcher[C]) drain(batch []*waiter[C]) {
 			w.done <- struct{}{}
 		}
 		clear(calls)
-		runtime.Gosched()
 		batch = b.take()
 	}
 }

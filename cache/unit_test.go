@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -97,30 +96,6 @@ func TestBatcherLetsCallersLeave(t *testing.T) {
 			t.Errorf("batches %s, want %s", got, want)
 		}
 	})
-}
-
-// TestBatcherWaitsForReadyCalls: a batch that follows another has the calls of all goroutines that were ready to run. The scheduler
-// does not promise it for each batch.
-func TestBatcherWaitsForReadyCalls(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	const bursts, calls = 100, 4
-	batches := 0
-	b := &Batcher[int]{Run: func(context.Context, []int) { batches++ }, Slots: 1, MaxCalls: 10, MaxBytes: 100, Inline: true}
-	for range bursts {
-		var wg sync.WaitGroup
-		for i := range calls {
-			wg.Go(func() {
-				if err := b.Do(t.Context(), i, 1); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		wg.Wait()
-	}
-	b.Wait()
-	if batches > 2*bursts {
-		t.Errorf("%d batches for %d bursts", batches, bursts)
-	}
 }
 
 // TestBatcherSurvivesAPanic: a server that recovers the panic of a request must not lose a slot for each of them.
