@@ -302,8 +302,11 @@ func (l *lanes) to(node *redis.Client, key string) *lane {
 	return l.byAddr[addr]
 }
 
-// shard returns the address of the server of a cluster that holds a key, without contacting any; "" if it is unknown.
+// shard returns the address of the server that holds a key, without contacting any; "" without a cluster.
 func (l *lanes) shard(key string) string {
+	if l.only != nil {
+		return ""
+	}
 	ended, cancel := context.WithCancel(context.Background())
 	cancel() // nothing is sent
 	node, err := l.cluster.MasterForKey(ended, key)

@@ -161,9 +161,6 @@ func (s *Store) Commit(ctx context.Context, batches []cache.Batch) []cache.Outco
 // enterLater queues the index entry of a group if the server of its index failed recently, and reports whether it did. An entry
 // for a group whose commit fails is harmless: see List.
 func (s *Store) enterLater(g cache.Group) bool {
-	if s.lanes.only != nil {
-		return false
-	}
 	shard := s.lanes.shard(indexKey(g.Owner))
 	return s.late.away(shard) && s.late.add(shard, g)
 }
@@ -366,12 +363,7 @@ func (s *Store) pingMasters(ctx context.Context) error {
 }
 
 // Shard implements [cache.Store].
-func (s *Store) Shard(g cache.Group) string {
-	if s.lanes.only != nil {
-		return ""
-	}
-	return s.lanes.shard(groupKey(g))
-}
+func (s *Store) Shard(g cache.Group) string { return s.lanes.shard(groupKey(g)) }
 
 // Close implements [cache.Store].
 func (s *Store) Close() error {

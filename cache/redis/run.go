@@ -120,7 +120,7 @@ func (s *Store) repeat(ctx context.Context, ops []*op, again func(*op) bool) {
 			failed = append(failed, o)
 		}
 	}
-	if len(failed) > 0 && ctx.Err() == nil {
+	if ctx.Err() == nil {
 		s.exchange(ctx, failed)
 	}
 }
