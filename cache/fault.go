@@ -57,6 +57,12 @@ func FaultOf(err error) (Fault, []string) {
 	return FaultNone, nil
 }
 
+// IsForeign reports whether an error is of a key under which another program has stored something.
+func IsForeign(err error) bool {
+	fault, _ := FaultOf(err)
+	return fault == FaultKey && !errors.Is(err, ErrDenied) && !errors.Is(err, ErrUnserved)
+}
+
 // Faulty adds a fault to err, unless it has one. A timeout is always a FaultTimeout.
 func Faulty(f Fault, err error) error { return faulty(f, "", err) }
 

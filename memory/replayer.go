@@ -245,7 +245,7 @@ func (r *replayer) stored(ctx context.Context, t *replayedTurn) error {
 		return t.err // this process ends; the store is not to blame
 	case fault == cache.FaultCorrupt: // the session's data: waiting does not help
 		return r.giveUp(t)
-	case fault == cache.FaultKey && !errors.Is(t.err, cache.ErrDenied) && !errors.Is(t.err, cache.ErrUnserved): // nor what another program has put in its place
+	case cache.IsForeign(t.err):
 		if r.tries[t.at.Name]++; r.tries[t.at.Name] < spoolTries {
 			return r.passOver(t, t.err)
 		}

@@ -245,19 +245,13 @@ func (h *Heartbeat) announce(ctx context.Context, b board, ttl time.Duration) bo
 // write writes a group of a board. It replaces what another program has put there, since nothing else does.
 func (h *Heartbeat) write(ctx context.Context, b cache.Batch) (version uint64, ok bool) {
 	out := h.o.Store.Commit(ctx, []cache.Batch{b})[0]
-	if isForeign(out.Err) && h.o.Store.Delete(ctx, b.Group) == nil {
+	if cache.IsForeign(out.Err) && h.o.Store.Delete(ctx, b.Group) == nil {
 		out = h.o.Store.Commit(ctx, []cache.Batch{b})[0]
 	}
 	if err := out.Err; err != nil {
 		h.o.Log.Debug("other processes are not told of this one", "error", err.Error())
 	}
 	return out.Version, out.Err == nil
-}
-
-// isForeign reports whether an error is of a key under which another program has stored something.
-func isForeign(err error) bool {
-	fault, _ := cache.FaultOf(err)
-	return fault == cache.FaultKey && !errors.Is(err, cache.ErrDenied) && !errors.Is(err, cache.ErrUnserved)
 }
 
 // startAgain has the next beat write the group starts of a board, which cannot be read.

@@ -68,7 +68,7 @@ func (p *Peers) poll(ctx context.Context) {
 	defer cancel()
 	b := p.reads()
 	err := p.pollOn(ctx, b)
-	if isForeign(err) {
+	if cache.IsForeign(err) {
 		p.heartbeat.startAgain(b)
 	}
 	if err != nil && p.leave(b, err) {
