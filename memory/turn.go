@@ -264,19 +264,13 @@ func (t *Turn) find(ctx context.Context, want session.Want) (extra session.Extra
 // enter reads the session and finds the turn's place in it. held reports whether other processes may have turns of the session
 // that are not stored, or were not when it was read.
 func (t *Turn) enter(ctx context.Context, want session.Want) (extra session.Extra, held bool, err error) {
-	if !t.m.o.Shared {
-		entry, extra, err := t.m.log.Enter(ctx, t.ID, t.started, t.call.inSession(), want)
-		if err == nil {
-			t.writer.entry = entry
-		}
-		return extra, false, err
-	}
-
 	peers := t.m.peers
 	var inquiry replicas.Inquiry // made only if the session is read
-	want.First = func() []cache.Query {
-		inquiry = peers.Inquire()
-		return t.withTombstones(inquiry.Queries)
+	if t.m.o.Shared {
+		want.First = func() []cache.Query {
+			inquiry = peers.Inquire()
+			return t.withTombstones(inquiry.Queries)
+		}
 	}
 	entry, extra, err := t.m.log.Enter(ctx, t.ID, t.started, t.call.inSession(), want)
 	if err != nil {
