@@ -139,23 +139,6 @@ func TestLargeBodiesPassUnheld(t *testing.T) {
 	}
 }
 
-// reading is an upstream like answering, for answers that read the body themselves. After an empty answer the connection is closed.
-func reading(t *testing.T, answer func(*http.Request) string) string {
-	t.Helper()
-	return upstream(t, func(c net.Conn, r *bufio.Reader) {
-		for {
-			req, err := http.ReadRequest(r)
-			if err != nil {
-				return
-			}
-			said := answer(req)
-			if write(c, said); said == "" {
-				return
-			}
-		}
-	})
-}
-
 // TestACutUploadIsNeverCompleteUpstream: upstream learns that a body which goes on as it arrives has no end, and the client, if it
 // still listens, why.
 func TestACutUploadIsNeverCompleteUpstream(t *testing.T) {

@@ -233,17 +233,26 @@ func upstream(t *testing.T, serve func(c net.Conn, r *bufio.Reader)) string {
 // answering is an upstream that reads each request and writes what answer returns for it.
 func answering(t *testing.T, answer func(req *http.Request, body []byte) string) string {
 	t.Helper()
+	return reading(t, func(req *http.Request) string {
+		body, err := io.ReadAll(req.Body)
+		if err != nil {
+			return ""
+		}
+		return answer(req, body)
+	})
+}
+
+// reading is answering for answers that read the body themselves. After an empty one the connection is closed.
+func reading(t *testing.T, answer func(*http.Request) string) string {
+	t.Helper()
 	return upstream(t, func(c net.Conn, r *bufio.Reader) {
 		for {
 			req, err := http.ReadRequest(r)
 			if err != nil {
 				return
 			}
-			body, err := io.ReadAll(req.Body)
-			if err != nil {
-				return
-			}
-			if _, err := io.WriteString(c, answer(req, body)); err != nil {
+			said := answer(req)
+			if _, err := io.WriteString(c, said); err != nil || said == "" {
 				return
 			}
 		}
