@@ -16,7 +16,7 @@ import (
 // remedy is a change of a request that upstream may take in place of a refused one.
 type remedy struct {
 	about string // the lesson that is learnt where it helps
-	// part is what it changes of a shape.
+	// part returns the part of a shape that it changes.
 	part func(s view.Shape) view.Shape
 	// tries returns the shapes that have it, the surest first, none if they make no other request or the refusal gives no reason for it.
 	tries func(o *outgoing, r *refusal) []view.Shape

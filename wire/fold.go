@@ -22,7 +22,7 @@ type Reply struct {
 	// ID and Model are upstream's. Finish is the finish reason of the first choice (Chat) or the response's
 	// status (Responses).
 	ID, Model, Finish string
-	// Usage is upstream's unchanged usage object, nil if there is none. Used is what it says.
+	// Usage is upstream's unchanged usage object, nil if there is none; Used has its figures.
 	Usage []byte
 	Used  Usage
 	// Complete: upstream ended the answer itself ([DONE], a terminal event, a finish reason for every choice, or a whole

@@ -94,7 +94,8 @@ var vocabulary = sync.OnceValue(func() *lexicon {
 	return l
 })
 
-// learn adds the first words of the texts that an expression's program matches from an instruction on. word is what was read of it.
+// learn follows the program of an expression from an instruction on, and adds the words that its matches may begin with. word is what
+// it has read of the first one.
 func (l *lexicon) learn(c cue, p *syntax.Prog, at int, word string) {
 	switch in := &p.Inst[at]; in.Op {
 	case syntax.InstAlt:
