@@ -213,7 +213,7 @@ func (s *Server) Release() {
 	s.release = make(chan struct{})
 }
 
-// Reset clears the server's state: ended requests, faults, stored responses and conversations, injected faults, and the counts
+// Reset clears the server's state: recorded requests, faults, stored responses and conversations, injected faults, and the counts
 // of requests. After it, the server answers like a new one.
 func (s *Server) Reset() {
 	s.mu.Lock()

@@ -269,6 +269,26 @@ func TestTwoFreshServersAnswerAlike(t *testing.T) {
 	}
 }
 
+// TestResetForgetsRunningRequests: a client that has read its answer to the end may call Reset before the server has recorded
+// that the handler has ended. What it counts afterwards are its own requests only.
+func TestResetForgetsRunningRequests(t *testing.T) {
+	u := start(t, scripted.Options{})
+	resp, err := u.do("POST", chatPath, chatBody("SAY a b", `,"stream":true`), "X-Script", "stall-after=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	u.await(func(r scripted.Recorded) bool { return r.End == scripted.Open && r.Events > 0 })
+	u.Reset()
+	if got := u.Requests(); len(got) != 0 {
+		t.Errorf("after Reset there are %d requests: %+v", len(got), got)
+	}
+	u.Release()
+	if _, err := io.ReadAll(resp.Body); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestDefaultAnswerDependsOnTheLastRoundOnly(t *testing.T) {
 	u := start(t, scripted.Options{})
 	text := func(messages string) string {
