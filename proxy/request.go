@@ -152,14 +152,13 @@ func (r *request) limitNames() []string {
 // read takes the body: all of it, or the beginning of one that goes upstream as it arrives, since it is large and nothing here reads
 // it. If it may have to be sent again, it is held as far as max_body.
 func (r *request) read() error {
-	r.body.ticket.Await()
 	if err := r.hold(); err != nil {
 		return err
 	}
 	return r.body.ticket.Arrived()
 }
 
-// hold is read without its place in limits.global.concurrent.
+// hold is read before the request counts in limits.global.concurrent.
 func (r *request) hold() error {
 	most, length := int(r.s.o.MaxBody), r.head.length
 	held := min(most, maxPooled-1)

@@ -106,7 +106,7 @@ type Limiter struct {
 
 	mu      sync.Mutex
 	o       Options
-	running int
+	running int // requests whose body is here
 	tenants map[string]*tenant
 	idle    tenant // ring of those with nothing under way; idle.next is the one that has been idle longest
 
@@ -205,7 +205,6 @@ func (l *Limiter) Enter(tenants func() []string) (Ticket, error) {
 			t.bucket.take() // not before all have room: a refused request takes nothing
 		}
 	}
-	l.running++
 	return admitted, nil
 }
 
@@ -274,20 +273,11 @@ type Ticket struct {
 	limiter *Limiter
 	tenants []*tenant
 	bytes   int64
-	waits   bool // for its body: it does not count in running
+	arrived bool // it counts in running
 }
 
-// Await stops counting the request towards Global.Concurrent until Arrived: a few clients that send their bodies slowly would fill it.
-func (t *Ticket) Await() {
-	if l := t.limiter; l != nil {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		t.waits = true
-		l.running--
-	}
-}
-
-// Arrived counts the request again, or returns a *[Refusal].
+// Arrived counts a request whose body is here towards Global.Concurrent, or returns a *[Refusal]. Until then it does not count: a few
+// clients that send their bodies slowly would fill it.
 func (t *Ticket) Arrived() error {
 	l := t.limiter
 	if l == nil {
@@ -298,7 +288,7 @@ func (t *Ticket) Arrived() error {
 	if err := l.full(); err != nil {
 		return err
 	}
-	t.waits = false
+	t.arrived = true
 	l.running++
 	return nil
 }
@@ -340,7 +330,7 @@ func (t *Ticket) Leave() {
 	t.Free()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !t.waits {
+	if t.arrived {
 		l.running--
 	}
 	l.release(t.tenants)
