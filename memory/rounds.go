@@ -362,11 +362,11 @@ func (rs *rounds) hide(t *Turn, r *round, discarded bool) {
 	d := t.call.Request.Dialect
 	var list []session.Hidden
 	for _, a := range r.places {
-		h := session.Hidden{Behind: rs.visible, Dialect: d.Code(), Seen: a.seen, Led: true}
+		h := session.Hidden{After: rs.visible, Dialect: d.Code(), Seen: a.seen, Led: true}
 		if !d.Rules().OneItem {
-			h.Behind += rs.shown
+			h.After += rs.shown
 			if !discarded {
-				h.Behind += a.after
+				h.After += a.after
 			}
 		}
 		for _, it := range slices.Concat(a.kept, a.results) {

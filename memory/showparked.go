@@ -51,7 +51,7 @@ func itemsOf(b []byte) (r session.Parked, err error) {
 		}
 		r.Items = append(r.Items, it)
 	}
-	r.Behind = rec.Replaces
+	r.After = rec.Replaces
 	if rec.Answer == nil {
 		return r, nil
 	}

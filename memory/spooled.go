@@ -34,7 +34,7 @@ type spooled struct {
 	Standing  uint8               `json:"standing,omitempty"`
 	Rule      string              `json:"rule,omitempty"`
 	Provider  string              `json:"provider,omitempty"` // that the request was for
-	Body      []byte              `json:"-"`                  // behind the JSON, since it may be large
+	Body      []byte              `json:"-"`                  // after the JSON, since it may be large
 	View      turnrecord.View     `json:"view"`
 	Notes     *session.SavedNotes `json:"notes,omitempty"`
 	Values    map[string][]byte   `json:"kept,omitempty"`    // of the session, by name

@@ -162,8 +162,8 @@ func (st *states) catchUp(ctx context.Context) {
 	st.read = nil
 }
 
-// isBehind reports whether the session was read again since the layers' hooks ran.
-func (st *states) isBehind() bool { return st.changed != nil }
+// sessionChanged reports whether the session was read again since the layers' hooks ran.
+func (st *states) sessionChanged() bool { return st.changed != nil }
 
 // catchUpSession runs the hooks again whose states others have changed since the session was read.
 func (st *states) catchUpSession(ctx context.Context) {
@@ -172,7 +172,7 @@ func (st *states) catchUpSession(ctx context.Context) {
 	st.catchUp(ctx)
 }
 
-// puts returns the values to write with the answer, of states that are not behind.
+// puts returns the values to write with the answer. Call catchUpSession before if sessionChanged.
 func (st *states) puts() (p session.Puts) {
 	st.tried = st.run.Changes()
 	p.Values = append(st.groups[0].puts(st.tried), st.values.changes()...)

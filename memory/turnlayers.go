@@ -68,7 +68,7 @@ func amendments(was, is []wire.Item, before int, d wire.Dialect) []session.Hidde
 	}
 	var list []session.Hidden
 	for i, h := range changed {
-		if h.Behind, h.Dialect = before+i, d.Code(); h.Replaces || len(h.Items) > 0 {
+		if h.After, h.Dialect = before+i, d.Code(); h.Replaces || len(h.Items) > 0 {
 			list = append(list, h)
 		}
 	}

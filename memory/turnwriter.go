@@ -278,7 +278,7 @@ func (w *turnWriter) commit(ctx context.Context, a *Answer) error {
 		}
 	}
 	for !w.deleted {
-		if a != nil && w.states != nil && w.states.isBehind() {
+		if a != nil && w.states != nil && w.states.sessionChanged() {
 			var end func()
 			ctx, end, err = w.catchUp(ctx, a)
 			defer end()

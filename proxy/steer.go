@@ -163,7 +163,7 @@ func (st *stream) finish(end []byte) error {
 		case errors.Is(err, providers.ErrIdle):
 			continue // the client has the end already, no comment may follow it
 		case err == nil:
-			err = st.client.write(st.merger.Behind(p))
+			err = st.client.write(st.merger.AfterEnd(p))
 		}
 		if err != nil {
 			return err

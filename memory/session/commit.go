@@ -247,10 +247,10 @@ func (c *turnCommit) storeSummary(at position) position {
 // storeHidden writes the items hidden after a number of visible ones, unless the log has them, and returns the position after
 // them. If the visible item belongs to this turn, the chain continues from that position, so that later items follow the hidden
 // ones.
-func (c *turnCommit) storeHidden(at position, behind int, own bool) position {
-	var last position // behind the hidden items that are always shown
+func (c *turnCommit) storeHidden(at position, after int, own bool) position {
+	var last position // after the hidden items that are always shown
 	for i := range c.hidden.of.list {
-		if !c.hidden.mustWrite(i, behind) {
+		if !c.hidden.mustWrite(i, after) {
 			continue
 		}
 		h := &c.hidden.of.list[i]

@@ -49,10 +49,10 @@ type HistoryReader struct {
 
 // Parked is an answered turn that is not in the log yet.
 type Parked struct {
-	Turn   string
-	Made   Origin
-	Items  []wire.Item // that are new in its request, and those of its answer
-	Behind uint64      // the item before them if they replace what is behind it, 0 for the last: see Entry.Replaces
+	Turn  string
+	Made  Origin
+	Items []wire.Item // that are new in its request, and those of its answer
+	After uint64      // the item before them if they replace what stands after it, 0 for the last: see Entry.Replaces
 }
 
 // ShowParked appends parked turns to the stored history, until they are in the log. If the log is empty, they are the whole
@@ -61,7 +61,7 @@ func (r *HistoryReader) ShowParked(parked []Parked) {
 	if r.place.in.inRun() || r.place.in.elsewhere {
 		return
 	}
-	if !r.place.plan.before && r.place.behindOthers() {
+	if !r.place.plan.before && r.place.usesHistory() {
 		r.place.plan.before = true
 	}
 	if r.place.plan.before {
@@ -94,7 +94,7 @@ func (r *HistoryReader) Conversation(ctx context.Context, units uint64) (Convers
 			return c, err
 		}
 		if c.Stored {
-			stored = r.adaptLine(r.withParked(stored)).behindCompaction(in.items)
+			stored = r.adaptLine(r.withParked(stored)).fromCompaction(in.items)
 			r.preceding = stored
 			c.Items, c.Offset = slices.Concat(stored.items, c.Items), stored.skipped
 			if err := r.storedSystemPrompt(ctx, &c); err != nil {
@@ -141,7 +141,7 @@ func (r *HistoryReader) withParked(l *storedLine) *storedLine {
 	out := &storedLine{skipped: l.skipped, items: slices.Clone(l.items), as: slices.Clone(l.as)}
 	at := r.place.begins()
 	for _, turn := range r.parked {
-		if i := slices.IndexFunc(out.as, func(as *storedItem) bool { return as.Pos.Seq == turn.Behind && turn.Behind != 0 }); i >= 0 {
+		if i := slices.IndexFunc(out.as, func(as *storedItem) bool { return as.Pos.Seq == turn.After && turn.After != 0 }); i >= 0 {
 			out.items, out.as, at = out.items[:i+1], out.as[:i+1], out.as[i].Pos
 		}
 		for _, it := range turn.Items {
@@ -301,21 +301,21 @@ func (r *HistoryReader) ItemKeys(ctx context.Context, items []wire.Item) ([]wire
 	if stored == nil {
 		stored = &storedLine{}
 	}
-	behind := make(map[*byte]wire.Hash, len(items)) // by the address of an item's bytes
+	chainAt := make(map[*byte]wire.Hash, len(items)) // by the address of an item's bytes
 	for i, h := range r.place.chain(stored.as) {
-		behind[&in.items[i].Raw[0]] = h
+		chainAt[&in.items[i].Raw[0]] = h
 	}
 	for i, it := range stored.items {
-		behind[&it.Raw[0]] = stored.as[i].Pos.Chain
+		chainAt[&it.Raw[0]] = stored.as[i].Pos.Chain
 	}
 	for target, reference := range r.targets {
-		if h, ok := behind[reference]; ok {
-			behind[target] = h
+		if h, ok := chainAt[reference]; ok {
+			chainAt[target] = h
 		}
 	}
 
 	place := func(i int) (wire.Hash, bool) {
-		h, ok := behind[&items[i].Raw[0]]
+		h, ok := chainAt[&items[i].Raw[0]]
 		return h, ok
 	}
 	return itemKeys(items, place, func(it wire.Item) wire.Hash { return in.mark(it).Content }), nil

@@ -163,7 +163,7 @@ func (e *Entry) find(ctx context.Context, st *state, in *incoming, mode History)
 		return p, err
 	}
 	if m, err := q.merge.extension(ctx); err != nil || m.found() {
-		extended := behind(m, ruleExtended)
+		extended := withHistory(m, ruleExtended)
 		extended.shown = p.shown
 		return extended, err
 	}
@@ -175,7 +175,7 @@ func (e *Entry) find(ctx context.Context, st *state, in *incoming, mode History)
 	if err != nil || !m.found() {
 		return p, err
 	}
-	if p = behind(m, ruleRepeated); !in.answers() {
+	if p = withHistory(m, ruleRepeated); !in.answers() {
 		p.rule = ruleRetried
 	}
 	return p, nil
@@ -328,7 +328,7 @@ func (e *Entry) NewItems() []wire.Item {
 	return e.Input()
 }
 
-// Replaces returns the sequence number of the last item of the request if it is a repetition: its answer replaces what is behind.
+// Replaces returns the sequence number of the last item of the request if it is a repetition: its answer replaces what stands after that.
 // It is 0 for other requests.
 func (e *Entry) Replaces() uint64 { return e.plan.upto.Seq }
 
@@ -392,7 +392,7 @@ func (e *Entry) written(c *turnCommit, version uint64, p Puts) {
 		e.state.amendments = c.hidden.all
 	}
 	if len(c.stored) > 0 {
-		e.journaled = journaled{names: c.stored, behind: e.unwritten.parent.Seq, end: c.input, seqs: c.added}
+		e.journaled = journaled{names: c.stored, parent: e.unwritten.parent.Seq, end: c.input, seqs: c.added}
 	}
 	e.unwritten.parent, e.unwritten.fresh, e.unwritten.summary, e.unwritten.line = c.input, len(e.in.items), 0, c.line
 	if !c.open && e.want.known() && len(e.state.amendments) == 0 {

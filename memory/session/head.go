@@ -82,7 +82,7 @@ type position struct {
 	Compaction uint64
 }
 
-// after returns the position behind one more item.
+// after returns the position after one more item.
 func (p position) after(m mark) position {
 	if m.onChain {
 		p.Chain = m.After(p.Chain)
@@ -106,7 +106,7 @@ func (p position) stored(seq uint64, it wire.Item, flags itemFlags) position {
 	return p
 }
 
-// unitsBetween returns how many units to is behind from, 0 if it is before.
+// unitsBetween returns how many units to is after from, 0 if it is before.
 func unitsBetween(from, to position) int {
 	return int(min(to.Units-min(to.Units, from.Units), math.MaxInt32))
 }

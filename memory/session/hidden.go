@@ -11,9 +11,9 @@ import (
 // Hidden is an Amendment that a turn makes. Its place is a count of items, since a turn that was overtaken may get another
 // place.
 type Hidden struct {
-	// Behind is the number of visible items before it: items of the request, without the system prompt, and then of the
+	// After is the number of visible items before it: items of the request, without the system prompt, and then of the
 	// answer's first choice. It is written to the log only after the known items; before their end it is only shown in views.
-	Behind   int         `json:"behind"`
+	After    int         `json:"behind"`
 	Replaces bool        `json:"replaces,omitempty"` // the last of those visible items is not shown to the model
 	Items    [][]byte    `json:"items"`
 	Dialect  uint8       `json:"dialect"`        // its code
@@ -42,8 +42,8 @@ func (hs *hiddenItems) add(list []Hidden) error {
 	var added []hiddenItem
 	for i, h := range list {
 		it := hiddenItem{Hidden: h}
-		if len(h.Items) > maxAmendItems || len(h.Seen) > maxAmendItems || h.Behind < 0 || h.Behind == 0 && h.Replaces {
-			return fmt.Errorf("amendment %d: behind %d, with %d items, is none that can be kept", i, h.Behind, len(h.Items))
+		if len(h.Items) > maxAmendItems || len(h.Seen) > maxAmendItems || h.After < 0 || h.After == 0 && h.Replaces {
+			return fmt.Errorf("amendment %d: after %d, with %d items, is none that can be kept", i, h.After, len(h.Items))
 		}
 		for n, raw := range h.Items {
 			parsed, err := wire.ParseItem(dialects.ByCode(h.Dialect), raw)
@@ -63,7 +63,7 @@ func (hs *hiddenItems) add(list []Hidden) error {
 func (hs *hiddenItems) restore(seqs []uint64, requestItems int) {
 	for i := range hs.list {
 		h := &hs.list[i]
-		if h.Behind > requestItems {
+		if h.After > requestItems {
 			continue
 		}
 		if len(h.parsed) > len(seqs) {
@@ -73,10 +73,10 @@ func (hs *hiddenItems) restore(seqs []uint64, requestItems int) {
 	}
 }
 
-// limit moves hidden items that are behind the last visible item to that item: an answer may be shorter than expected.
+// limit moves hidden items whose place is after the last visible item to that item: an answer may be shorter than expected.
 func (hs *hiddenItems) limit(visible int) {
 	for i := range hs.list {
-		hs.list[i].Behind = min(hs.list[i].Behind, visible)
+		hs.list[i].After = min(hs.list[i].After, visible)
 	}
 }
 
@@ -90,17 +90,17 @@ func (hs *hiddenItems) amendments(p *Place, answer []mark, made Origin) Amendmen
 	if n > 0 {
 		end = chain[n-1]
 	}
-	at := func(behind int) wire.Hash {
+	at := func(after int) wire.Hash {
 		switch {
-		case behind == 0 && p.plan.fresh == 0:
+		case after == 0 && p.plan.fresh == 0:
 			return p.plan.parent.Chain
-		case behind == 0:
+		case after == 0:
 			return p.in.base.Chain
-		case behind <= n:
-			return chain[behind-1]
+		case after <= n:
+			return chain[after-1]
 		}
 		pos := position{Chain: end}
-		for _, m := range answer[:min(behind-n, len(answer))] {
+		for _, m := range answer[:min(after-n, len(answer))] {
 			pos = pos.after(m)
 		}
 		return pos.Chain
@@ -108,11 +108,11 @@ func (hs *hiddenItems) amendments(p *Place, answer []mark, made Origin) Amendmen
 
 	var list Amendments
 	for _, h := range hs.list {
-		if h.Behind > n+len(answer) {
+		if h.After > n+len(answer) {
 			continue // its place is in the pending answer
 		}
-		a := Amendment{At: at(h.Behind), Replaces: h.Replaces, Items: h.Items, Dialect: dialects.ByCode(h.Dialect), Seen: h.Seen, Made: made}
-		for i := max(h.Behind-n, 0); h.Led && i < len(answer) && a.Next == (wire.Hash{}); i++ {
+		a := Amendment{At: at(h.After), Replaces: h.Replaces, Items: h.Items, Dialect: dialects.ByCode(h.Dialect), Seen: h.Seen, Made: made}
+		for i := max(h.After-n, 0); h.Led && i < len(answer) && a.Next == (wire.Hash{}); i++ {
 			if answer[i].onChain {
 				a.Next = at(n + i + 1)
 			}
@@ -143,9 +143,9 @@ type hiddenWrite struct {
 }
 
 // mustWrite reports whether a hidden item stands after that many visible items, and the commit has to write it.
-func (w *hiddenWrite) mustWrite(i, behind int) bool {
+func (w *hiddenWrite) mustWrite(i, after int) bool {
 	h := &w.of.list[i]
-	return h.Behind == behind && (len(h.seqs) == 0 || w.anew)
+	return h.After == after && (len(h.seqs) == 0 || w.anew)
 }
 
 // amend decides whether and how the commit changes the session's amendments (all).

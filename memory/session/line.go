@@ -40,9 +40,9 @@ func (l *storedLine) addCompaction(as *storedItem, err error) error {
 	return nil
 }
 
-// behindCompaction returns the line from its last compaction on, which replaces everything before it; nothing, if the request
+// fromCompaction returns the line from its last compaction on, which replaces everything before it; nothing, if the request
 // itself has one. A provider that cannot read a compaction gets the whole line without it.
-func (l *storedLine) behindCompaction(request []wire.Item) *storedLine {
+func (l *storedLine) fromCompaction(request []wire.Item) *storedLine {
 	isCompaction := func(it wire.Item) bool { return it.Kind == wire.Compaction }
 	from := len(l.items)
 	if !slices.ContainsFunc(request, isCompaction) {
@@ -109,13 +109,13 @@ func newEnding(l *storedLine, value []byte) Ending {
 	return Ending{l.items, keys, value}
 }
 
-// itemKeys returns the keys of items that HistoryReader.ItemKeys describes. behind returns the chain hash up to item i, false if it is
+// itemKeys returns the keys of items that HistoryReader.ItemKeys describes. chainAt returns the chain hash up to item i, false if it is
 // not known, and content the content hash of an item.
-func itemKeys(items []wire.Item, behind func(i int) (wire.Hash, bool), content func(wire.Item) wire.Hash) []wire.Hash {
+func itemKeys(items []wire.Item, chainAt func(i int) (wire.Hash, bool), content func(wire.Item) wire.Hash) []wire.Hash {
 	keys := make([]wire.Hash, len(items))
 	var last, at wire.Hash // the newest place on the chain, and the key before
 	for i, it := range items {
-		h, ok := behind(i)
+		h, ok := chainAt(i)
 		switch {
 		case h == nowhere:
 			last, at = wire.Hash{}, wire.Hash{}

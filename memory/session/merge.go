@@ -180,7 +180,7 @@ func (m *merger) earlierRun(ctx context.Context) (match, error) {
 }
 
 // beginsAgain finds the place of a request with the items that a run began with, as asked reports of the last of them. What the model
-// said beside a call may stand behind them. The match is empty for other requests.
+// said beside a call may stand after them. The match is empty for other requests.
 func (m *merger) beginsAgain(ctx context.Context, asked func(item int) bool) (match, error) {
 	in, last := m.in, len(m.in.items)-1
 	for last > 0 && in.saidByModel(in.items[last]) {
@@ -435,29 +435,29 @@ func (m *merger) beginning(ctx context.Context) (int, error) {
 			at[k.Pos.Seq], oldest = i+1, min(oldest, k.Pos.Seq)
 		}
 	}
-	var behind []*storedItem // the last first
+	var later []*storedItem // the last first
 	for it, err := range m.stored.back(ctx, m.head.Pos.Seq) {
 		if err != nil {
 			return 0, err
 		}
 		if n, ok := at[it.Pos.Seq]; ok {
-			return m.in.follow(n, behind), nil
+			return m.in.follow(n, later), nil
 		}
 		if it.Pos.Seq <= oldest {
 			break
 		}
 		if it.Flags&(flagSummary|flagHidden|flagOffChain) == 0 {
-			behind = append(behind, it)
+			later = append(later, it)
 		}
 	}
 	return 0, nil
 }
 
-// follow returns how many of the first items are those of a line: n, and those that are behind them there, the last first. White
+// follow returns how many of the first items are those of a line: n, and of later, the items after them there, the last first. White
 // space around an answer does not count, since some clients strip it.
-func (in *incoming) follow(n int, behind []*storedItem) int {
+func (in *incoming) follow(n int, later []*storedItem) int {
 	i := n
-	for _, it := range slices.Backward(behind) {
+	for _, it := range slices.Backward(later) {
 		for i < len(in.items) && !in.marks[i].onChain {
 			i++
 		}

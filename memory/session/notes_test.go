@@ -159,7 +159,7 @@ func (l *lab) toolTurn() {
 	e := l.enter(HistoryAuto, "s:0 u:1")
 	l.want("first", l.view(e), "s:0 u:1")
 	l.commit(e, "")
-	l.amend(e, Hidden{Behind: 1, Led: true}, "c:x r:x")
+	l.amend(e, Hidden{After: 1, Led: true}, "c:x r:x")
 	l.commit(e, "a:1")
 }
 
@@ -207,7 +207,7 @@ func TestHiddenItemsOfTrimmedHistories(t *testing.T) {
 			l.sees(HistoryClient, "u:0", "a:0")
 			e := l.enter(HistoryClient, "u:0 a:0 u:1")
 			l.view(e)
-			l.amend(e, Hidden{Behind: 3, Led: true}, "c:x r:x")
+			l.amend(e, Hidden{After: 3, Led: true}, "c:x r:x")
 			l.commit(e, "a:1")
 			l.sees(HistoryClient, "u:0 a:0 u:1 a:1 u:2", "a:2")
 			e = l.enter(HistoryClient, c.sent)
@@ -226,7 +226,7 @@ func TestHiddenItemsOfTrimmedHistories(t *testing.T) {
 func TestReplacedItemsStayReplaced(t *testing.T) {
 	l := newLab(t)
 	e := l.enter(HistoryAuto, "u:1")
-	l.amend(e, Hidden{Behind: 1, Replaces: true}, "u:one d:note")
+	l.amend(e, Hidden{After: 1, Replaces: true}, "u:one d:note")
 	l.want("at once", l.view(e), "u:one d:note")
 	l.commit(e, "a:1")
 	l.want("resent", l.sees(HistoryAuto, "u:1 a:1 u:2", "a:2"), "u:one d:note a:1 u:2")
@@ -241,7 +241,7 @@ func TestMixedAnswer(t *testing.T) {
 	l := newLab(t)
 	e := l.enter(HistoryAuto, "u:1")
 	l.view(e)
-	l.amend(e, Hidden{Behind: 2, Replaces: true}, "c:x,y r:x")
+	l.amend(e, Hidden{After: 2, Replaces: true}, "c:x,y r:x")
 	l.commit(e, "c:y")
 	l.want("resent", l.sees(HistoryAuto, "u:1 c:y r:y", "a:1"), "u:1 c:x,y r:x r:y")
 	l.want("only what is new", l.sees(HistoryServer, "u:2", "a:2"), "u:1 c:x,y r:x r:y a:1 u:2")
@@ -254,7 +254,7 @@ func TestHiddenItemsMoveWithTheirTurn(t *testing.T) {
 		l := newLab(t)
 		l.sees(HistoryServer, "u:1", "a:1")
 		slow := l.enter(HistoryServer, "u:2")
-		l.amend(slow, Hidden{Behind: 1}, "d:note")
+		l.amend(slow, Hidden{After: 1}, "d:note")
 		l.want("slow", l.view(slow), "u:1 a:1 u:2 d:note")
 		if journal {
 			l.commit(slow, "")
@@ -319,7 +319,7 @@ func TestExportOfHiddenItemsAndBlocks(t *testing.T) {
 	l := newLab(t)
 	l.toolTurn()
 	e := l.enter(HistoryAuto, "s:0 u:1 a:1 u:2")
-	l.amend(e, Hidden{Behind: 3, Replaces: true}, "u:two")
+	l.amend(e, Hidden{After: 3, Replaces: true}, "u:two")
 	l.want("view", l.view(e), "s:0 u:1 c:x r:x a:1 u:two")
 	e.Notes.Blocks = []view.Block{{Layer: "plan", Slot: 10, Tokens: 3, Texts: []string{"the plan"}}, {Layer: "time", Slot: 90, Tokens: 2, Place: view.End(), Texts: []string{"noon"}, Role: wire.System}}
 	e.Notes.Layers = []turnrecord.LayerNote{{ID: "plan", Tokens: 3, Ms: 1}, {ID: "web", Ms: 250, Error: "recall: timeout"}}
@@ -375,7 +375,7 @@ func TestOnlyWhatChangesIsWritten(t *testing.T) {
 		conversation += fmt.Sprintf(" u:%d", i)
 		e := l.enter(HistoryAuto, conversation)
 		if i == 2 {
-			l.amend(e, Hidden{Behind: 3}, "d:note")
+			l.amend(e, Hidden{After: 3}, "d:note")
 		}
 		e.Notes.Blocks = []view.Block{{Layer: "plan", Texts: []string{"the plan"}}}
 		l.view(e)
@@ -396,7 +396,7 @@ func TestDroppedAmendmentsStayInTheLog(t *testing.T) {
 	l := newLab(t)
 	e := l.enter(HistoryAuto, "u:1")
 	l.view(e)
-	l.amend(e, Hidden{Behind: 1}, "d:"+strings.Repeat("x", maxAmendBytes))
+	l.amend(e, Hidden{After: 1}, "d:"+strings.Repeat("x", maxAmendBytes))
 	l.commit(e, "a:1")
 	l.want("resent", l.sees(HistoryClient, "u:1 a:1 u:2", "a:2"), "u:1 a:1 u:2")
 	l.want("only what is new", l.sees(HistoryServer, "u:3", "a:3"), "u:1 a:1 u:2 a:2 u:3")
@@ -410,7 +410,7 @@ func TestNotesOfResumedTurns(t *testing.T) {
 	l := newLab(t)
 	c := l.call(HistoryAuto, "u:1")
 	e := l.log.Detached("turn01", time.Unix(1, 0), c)
-	l.amend(e, Hidden{Behind: 1, Replaces: true}, "u:one")
+	l.amend(e, Hidden{After: 1, Replaces: true}, "u:one")
 	e.Notes.Blocks = []view.Block{{Layer: "plan", Texts: []string{"the plan"}}}
 	l.want("view", l.view(e), "u:one")
 	b, err := json.Marshal(e.Notes.Save())
@@ -437,7 +437,7 @@ func TestHiddenItemsOfResumedTurns(t *testing.T) {
 	l := newLab(t)
 	e := l.enter(HistoryAuto, "u:1")
 	l.view(e)
-	l.amend(e, Hidden{Behind: 1, Led: true}, "c:x r:x")
+	l.amend(e, Hidden{After: 1, Led: true}, "c:x r:x")
 	l.commit(e, "")
 	again, err := l.log.Resumed(e.id, e.started, e.call, e.View.Save(), e.Notes.Save())
 	if err != nil {
@@ -453,7 +453,7 @@ func TestStepsOfAFailedTurn(t *testing.T) {
 	l := newLab(t)
 	e := l.enter(HistoryAuto, "u:1")
 	l.view(e)
-	l.amend(e, Hidden{Behind: 1, Led: true}, "c:x r:x")
+	l.amend(e, Hidden{After: 1, Led: true}, "c:x r:x")
 	if err := commit(e, &Answer{HTTPStatus: 500}); err != nil {
 		t.Fatal(err)
 	}
@@ -466,10 +466,10 @@ func TestAmendRefuses(t *testing.T) {
 	l := newLab(t)
 	e := l.enter(HistoryAuto, "u:1")
 	for _, h := range []Hidden{
-		{Behind: -1},
-		{Behind: 0, Replaces: true},
-		{Behind: 1, Dialect: dialects.Chat.Code(), Items: [][]byte{[]byte(`{"role":"user","content":"a"}`), []byte(`secret`)}},
-		{Behind: 1, Items: make([][]byte, maxAmendItems+1)},
+		{After: -1},
+		{After: 0, Replaces: true},
+		{After: 1, Dialect: dialects.Chat.Code(), Items: [][]byte{[]byte(`{"role":"user","content":"a"}`), []byte(`secret`)}},
+		{After: 1, Items: make([][]byte, maxAmendItems+1)},
 	} {
 		if err := e.Notes.Amend(h); err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%+v: %v", h, err)

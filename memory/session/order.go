@@ -61,14 +61,14 @@ func (o *Order) look() {
 }
 
 // UsesHistory reports whether the turn's view uses stored history, which other processes may change.
-func (o *Order) UsesHistory() bool { return o.owner != 0 && o.place.behindOthers() }
+func (o *Order) UsesHistory() bool { return o.owner != 0 && o.place.usesHistory() }
 
 // Earlier returns the turns that belong before this one and are not in the log: open in other processes, or parked.
 // There are none if the turn does not use the stored history. They are in the head's order, since the clocks of
 // processes differ.
 func (o *Order) Earlier() (list []Pending) {
 	h := o.place.state.head
-	if len(h.Pending) == 0 || !o.place.behindOthers() {
+	if len(h.Pending) == 0 || !o.place.usesHistory() {
 		return nil
 	}
 	own := h.Pending.at(o.turn)
@@ -96,7 +96,7 @@ func (o *Order) hasEnded(p Pending) bool { return !p.Parked && slices.Contains(o
 // OpensAtOnce reports whether the head should list the turn as soon as it is sent: the client's next request may go to another
 // process, which relies on the store.
 func (o *Order) OpensAtOnce() bool {
-	if o.owner == 0 || !o.place.loaded || !o.place.behindOthers() {
+	if o.owner == 0 || !o.place.loaded || !o.place.usesHistory() {
 		return false
 	}
 	h := o.place.state.head
@@ -108,7 +108,7 @@ func (o *Order) IsPending() bool { return o.place.state.head.Pending.at(o.turn) 
 
 // mustWait reports whether the turn must not be written yet.
 func (o *Order) mustWait() bool {
-	return o.owner != 0 && !o.GoesAhead && (o.Waits && o.place.behindOthers() || len(o.Earlier()) > 0)
+	return o.owner != 0 && !o.GoesAhead && (o.Waits && o.place.usesHistory() || len(o.Earlier()) > 0)
 }
 
 // OthersParked reports whether other turns are parked, which may have waited for this one to be written.

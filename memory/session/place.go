@@ -137,17 +137,17 @@ func (p *Place) Mode() History {
 // SpoolMode is Mode for the record of a turn that is written later. A turn that began before its session had an answer is placed
 // again: earlier turns of other processes may be written before it, or later ones whose client has resent it.
 func (p *Place) SpoolMode() History {
-	if p.loaded && !p.plan.before && p.behindOthers() {
+	if p.loaded && !p.plan.before && p.usesHistory() {
 		return p.call.History
 	}
 	return p.Mode()
 }
 
-// behindOthers reports whether the turn's view has the stored history before it, or would have if there were any.
-func (p *Place) behindOthers() bool {
+// usesHistory reports whether the turn's view has the stored history before it, or would have if there were any.
+func (p *Place) usesHistory() bool {
 	switch {
 	case p.in.elsewhere:
-		return false // it is behind the answer that it names
+		return false // it comes after the answer that it names
 	case p.plan.before:
 		return true
 	case p.call.History == HistoryClient || p.plan.standing != InConversation:

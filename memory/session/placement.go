@@ -206,7 +206,7 @@ func (q *placement) elsewhere() plan {
 		return plan{}
 	}
 	at := q.st.reply
-	p := behind(match{relation: relDelta, parent: at.Pos, line: at.Line, offset: unitsBetween(position{}, at.Pos)}, ruleElsewhere)
+	p := withHistory(match{relation: relDelta, parent: at.Pos, line: at.Line, offset: unitsBetween(position{}, at.Pos)}, ruleElsewhere)
 	if p.systemPrompt = q.head.SystemPrompt; at.Line != q.head.Line {
 		for i := range q.head.Tails {
 			if t := &q.head.Tails[i]; t.Line == at.Line {
@@ -385,7 +385,7 @@ func (q *placement) handedOff(ctx context.Context) (plan, error) {
 	if err != nil || !m.found() {
 		return plan{}, err
 	}
-	p := behind(m, ruleRun)
+	p := withHistory(m, ruleRun)
 	p.shown, p.systemPrompt = onlyNew, h.SystemPrompt
 	return p, nil
 }
@@ -430,7 +430,7 @@ func (q *placement) run() plan {
 	if !m.found() {
 		return plan{}
 	}
-	p := behind(m, ruleRun)
+	p := withHistory(m, ruleRun)
 	p.shown = onlyNew
 	return p
 }
@@ -470,7 +470,7 @@ func (q *placement) known(ctx context.Context) (plan, error) {
 	if q.mayPrecede() && !q.in.resends() {
 		m, err := q.merge.earlierRun(ctx)
 		if err != nil || m.found() {
-			p := behind(m, ruleRun)
+			p := withHistory(m, ruleRun)
 			p.shown, p.systemPrompt = onlyNew, q.head.SystemPrompt
 			return p, err
 		}
@@ -672,11 +672,11 @@ func (q *placement) apart(r rule, standing Standing) plan {
 // afterHead returns the plan of a request with the stored history before it.
 func (q *placement) afterHead(r rule) plan {
 	h := q.head
-	return behind(match{relation: relDelta, parent: h.Pos, line: h.Line, systemPrompt: h.SystemPrompt, offset: unitsBetween(position{}, h.Pos)}, r)
+	return withHistory(match{relation: relDelta, parent: h.Pos, line: h.Line, systemPrompt: h.SystemPrompt, offset: unitsBetween(position{}, h.Pos)}, r)
 }
 
-// behind returns the plan of a request of the conversation with the stored history before it.
-func behind(m match, r rule) plan {
+// withHistory returns the plan of a request of the conversation with the stored history before it.
+func withHistory(m match, r rule) plan {
 	return plan{match: m, rule: r, standing: InConversation, before: true}
 }
 

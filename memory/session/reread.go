@@ -10,7 +10,7 @@ import (
 // journaled is a turn's input that was written before its answer.
 type journaled struct {
 	names          []string // of its values; none if it was not written
-	behind         uint64   // the item before it
+	parent         uint64   // the item before it
 	end            position
 	seqs           []uint64 // of its items
 	inConversation bool     // by its record, it belongs to the conversation
@@ -78,7 +78,7 @@ func (e *Entry) restoreInput(ctx context.Context, r *turnrecord.Record) error {
 		return err
 	}
 
-	j := journaled{behind: r.Parent, seqs: r.Input, inConversation: !r.Alone && r.Side == ""}
+	j := journaled{parent: r.Parent, seqs: r.Input, inConversation: !r.Alone && r.Side == ""}
 	for i, seq := range seqs {
 		at := items[i]
 		if at == nil {
@@ -107,7 +107,7 @@ func (e *Entry) findAgain(ctx context.Context, st *state, in *incoming) (plan, e
 	}
 	own := len(e.journaled.names) > 0 && p.parent.Seq == e.journaled.end.Seq
 	if !e.loaded {
-		if own && e.journaled.behind == 0 || st.head.Tails.isQuestion(p.parent) { // its input was written before any answer
+		if own && e.journaled.parent == 0 || st.head.Tails.isQuestion(p.parent) { // its input was written before any answer
 			p = e.placement(st, in, HistoryAuto).followFirst(p)
 		}
 		if own && e.journaled.inConversation && !p.before {
@@ -182,7 +182,7 @@ func (e *Entry) keepInput(ctx context.Context) error {
 	}
 	if e.plan.relation == relDelta && e.plan.parent.Seq == j.end.Seq && e.plan.fresh == 0 {
 		// It was taken for an unanswered question before the request.
-		e.parent, e.unwritten.parent, e.unwritten.fresh = j.behind, j.end, len(e.in.items)
+		e.parent, e.unwritten.parent, e.unwritten.fresh = j.parent, j.end, len(e.in.items)
 		return nil
 	}
 

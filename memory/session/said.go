@@ -90,8 +90,8 @@ func (r *newsReader) since(ctx context.Context, before Reading) (News, error) {
 		if it == nil || it.Flags&unsaid != 0 || !n.Whole && it.Pos.Seq == before.head {
 			continue
 		}
-		behind := it.Line == h.Line && it.Pos.Seq > h.Pos.Seq && (it.Parent == h.Pos.Seq || it.Parent > h.Pos.Seq && l.on[it.Parent])
-		if behind {
+		unanswered := it.Line == h.Line && it.Pos.Seq > h.Pos.Seq && (it.Parent == h.Pos.Seq || it.Parent > h.Pos.Seq && l.on[it.Parent])
+		if unanswered {
 			l.on[it.Pos.Seq] = true
 		}
 		if !l.on[it.Pos.Seq] && (it.Line == h.Line || it.Pos.Seq <= before.last) {
@@ -99,7 +99,7 @@ func (r *newsReader) since(ctx context.Context, before Reading) (News, error) {
 		}
 
 		if said, ok := l.said[it.Pos.Seq]; ok {
-			said.unanswered = behind
+			said.unanswered = unanswered
 			n.Said = append(n.Said, said)
 		}
 	}

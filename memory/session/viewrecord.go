@@ -128,7 +128,7 @@ type spanWriter struct {
 
 // offChain is an item of a span that is not on the chain.
 type offChain struct {
-	behind  int // how many items of the span that are on the chain stand before it
+	before  int // how many items of the span that are on the chain stand before it
 	content wire.Hash
 }
 
@@ -175,11 +175,11 @@ func (w *spanWriter) end(at int) {
 	} else {
 		chain := w.on.chain(w.last)
 		var off recordcodec.Codec
-		behind := w.items
+		before := w.items
 		for _, o := range slices.Backward(w.off) {
-			item := offChainItem{gap: uint64(max(0, behind-o.behind)), content: [4]byte(o.content[:4])}
+			item := offChainItem{gap: uint64(max(0, before-o.before)), content: [4]byte(o.content[:4])}
 			item.fields(&off)
-			behind = o.behind
+			before = o.before
 		}
 		w.spans = append(w.spans, turnrecord.Span{End: hex.EncodeToString(chain[:8]), N: w.items, Off: off.Data})
 	}

@@ -98,7 +98,7 @@ func TestBehindTheEnd(t *testing.T) {
 				for at := range len(behind) { // one piece with the end, the others later
 					got, s := p.with(end + behind[:at]).run(inOne)
 					for _, piece := range pieces(uint64(at))(behind[at:]) {
-						got += string(s.Behind([]byte(piece)))
+						got += string(s.AfterEnd([]byte(piece)))
 					}
 					// A [DONE] that has come may pass before it is seen that its event goes on.
 					if goes := strings.HasPrefix(behind, "data: [DONE]\ndata"); got != want && (!goes || strings.Contains(got, "rm")) {
@@ -128,7 +128,7 @@ func TestForeignLineOfAnEvent(t *testing.T) {
 			}
 			if end == "" {
 				s := New(dialects.Chat, o)
-				got := string(s.Write([]byte(answer))) + string(s.Release(nil)) + string(s.Finish()) + string(s.Behind([]byte("\n\n: x\n\n")))
+				got := string(s.Write([]byte(answer))) + string(s.Release(nil)) + string(s.Finish()) + string(s.AfterEnd([]byte("\n\n: x\n\n")))
 				if strings.Contains(got, "rm") != (want == answer) || strings.Count(got, "data:") != 2 {
 					t.Errorf("%+v, whose end comes behind: got %q", o, got)
 				}

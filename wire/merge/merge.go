@@ -54,7 +54,7 @@ type Merger struct {
 // reading is how far the current upstream answer has been read.
 type reading struct {
 	split    sse.Splitter
-	behind   sse.Splitter // split as it was at the end, for what comes after all
+	atEnd    sse.Splitter // split as it was at the end, for what comes after all
 	all      []*Block     // with HoldAll: the answer
 	last     *Block       // the block that came last
 	leftover []byte       // the bytes after the last block
@@ -175,7 +175,7 @@ func (s *Merger) EOF() {
 	if s.eof {
 		return
 	}
-	s.eof, s.ended, s.behind = true, true, s.split
+	s.eof, s.ended, s.atEnd = true, true, s.split
 	rest := s.split.Rest()
 	if len(rest) == 0 {
 		return
@@ -282,7 +282,7 @@ func (s *Merger) Finish() []byte {
 			s.client.say(s.leftover)
 		}
 	}
-	s.all, s.client.terminal, s.leftover, s.client.held, s.split = nil, nil, nil, 0, s.behind
+	s.all, s.client.terminal, s.leftover, s.client.held, s.split = nil, nil, nil, 0, s.atEnd
 	if s.last == nil || !s.last.cut || !s.last.shown {
 		s.given = 0
 	}
@@ -292,8 +292,8 @@ func (s *Merger) Finish() []byte {
 // ErrorEvent returns the event that ends the client's stream with a fault, to be sent after all that was returned so far.
 func (s *Merger) ErrorEvent(f wire.Fault) []byte { return s.dialect.ErrorEvent(f, s.of.Number()) }
 
-// Behind takes what upstream sends after the answer's end, and returns what the client may have of it. Call it after Finish.
-func (s *Merger) Behind(p []byte) []byte {
+// AfterEnd takes what upstream sends after the answer's end, and returns what the client may have of it. Call it after Finish.
+func (s *Merger) AfterEnd(p []byte) []byte {
 	if !s.client.Judges() {
 		return p
 	}
