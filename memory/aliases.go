@@ -17,10 +17,10 @@ type (
 	Aborted = session.Aborted
 	// Answer is the answer to a turn, complete or not.
 	Answer = session.Answer
-	// Line is one line of an exported transcript.
-	Line = session.Line
-	// ItemLine is one stored item.
-	ItemLine = session.ItemLine
+	// ExportLine is one line of an exported transcript.
+	ExportLine = session.ExportLine
+	// ExportedItem is one stored item.
+	ExportedItem = session.ExportedItem
 	// Response says where an answer was given, by the id that its client has.
 	Response = session.Response
 	// Credential is the caller's API key, with which layers may ask their models.

@@ -99,7 +99,7 @@ func (d *Deletions) Delete(ctx context.Context, s Scope) error {
 
 // tracesOf returns the resources of a session, the latest last, and its responses.
 func (d *Deletions) tracesOf(ctx context.Context, s Scope) (resources, responses []string, err error) {
-	err = d.m.log.Walk(ctx, s, func(l Line) error {
+	err = d.m.log.Walk(ctx, s, func(l ExportLine) error {
 		var turn struct {
 			Resource string `json:"resource"`
 			Response string `json:"response_id"`

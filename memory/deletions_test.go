@@ -373,7 +373,7 @@ func TestStoresExpireSessions(t *testing.T) {
 
 			l = begin()
 			for session, want := range map[string]error{"one": memory.ErrNoSession, "two": nil} {
-				if err := l.m.Walk(t.Context(), in(session, "ada").Scope, func(memory.Line) error { return nil }); !errors.Is(err, want) {
+				if err := l.m.Walk(t.Context(), in(session, "ada").Scope, func(memory.ExportLine) error { return nil }); !errors.Is(err, want) {
 					t.Errorf("session %s: %v, want %v", session, err, want)
 				}
 			}
@@ -488,7 +488,7 @@ func TestTurnUnderWayIsForgotten(t *testing.T) {
 			turn.Commit(answer(t, "a:more"))
 			if tt.want != "" {
 				l.wantLine(in("one", "ada").Scope, tt.want)
-			} else if err := l.m.Walk(t.Context(), in("one", "ada").Scope, func(memory.Line) error { return nil }); !errors.Is(err, memory.ErrNoSession) {
+			} else if err := l.m.Walk(t.Context(), in("one", "ada").Scope, func(memory.ExportLine) error { return nil }); !errors.Is(err, memory.ErrNoSession) {
 				t.Errorf("walk: %v, want no session", err)
 			}
 			if said := l.turnOf(in("two", "ada"), "u:What_was_two?", "a:x"); tt.want == "" && said != "u:What_was_two?" {
@@ -507,7 +507,7 @@ func TestFirstTurnUnderWayIsForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	turn.Commit(answer(t, "a:one"))
-	if err := l.m.Walk(t.Context(), in("one", "ada").Scope, func(memory.Line) error { return nil }); !errors.Is(err, memory.ErrNoSession) {
+	if err := l.m.Walk(t.Context(), in("one", "ada").Scope, func(memory.ExportLine) error { return nil }); !errors.Is(err, memory.ErrNoSession) {
 		t.Errorf("walk: %v, want no session", err)
 	}
 }
@@ -536,7 +536,7 @@ func TestClocksThatDiffer(t *testing.T) {
 					t.Fatal(err)
 				}
 				late.Commit(answer(t, "a:late"))
-				if err := l.m.Walk(t.Context(), c.Scope, func(memory.Line) error { return nil }); !errors.Is(err, memory.ErrNoSession) {
+				if err := l.m.Walk(t.Context(), c.Scope, func(memory.ExportLine) error { return nil }); !errors.Is(err, memory.ErrNoSession) {
 					t.Errorf("clock %s off: walk: %v, want no session", skew, err)
 				}
 			}
@@ -617,7 +617,7 @@ func TestDeletionThatCannotBeRead(t *testing.T) {
 
 				if tt.want != "" {
 					l.wantLine(c.Scope, tt.want)
-				} else if err := l.m.Walk(t.Context(), c.Scope, func(memory.Line) error { return nil }); !errors.Is(err, memory.ErrNoSession) {
+				} else if err := l.m.Walk(t.Context(), c.Scope, func(memory.ExportLine) error { return nil }); !errors.Is(err, memory.ErrNoSession) {
 					t.Errorf("walk: %v, want no session", err)
 				}
 				if stored := l.stateOf("u:ada", "a"); tt.want == "" && stored != "" && stored != "none" {
@@ -650,7 +650,7 @@ func TestSlowFirstTurnIsForgotten(t *testing.T) {
 		turn.Forwarded()
 		time.Sleep(time.Minute)
 		for _, when := range []string{"before", "after"} {
-			if err := l.m.Walk(t.Context(), c.Scope, func(memory.Line) error { return nil }); !errors.Is(err, memory.ErrNoSession) {
+			if err := l.m.Walk(t.Context(), c.Scope, func(memory.ExportLine) error { return nil }); !errors.Is(err, memory.ErrNoSession) {
 				t.Errorf("%s the answer: walk: %v, want no session", when, err)
 			}
 			if when == "before" {
@@ -828,7 +828,7 @@ func TestNamesOfDeletedSessionsAreForgotten(t *testing.T) {
 	if n, err := other.Forget(t.Context(), "tenant", "ada"); err != nil || n != 1 {
 		t.Errorf("forgot %d sessions, %v, want 1", n, err)
 	}
-	if err := other.Walk(t.Context(), in("one", "ada").Scope, func(memory.Line) error { return nil }); !errors.Is(err, memory.ErrNoSession) {
+	if err := other.Walk(t.Context(), in("one", "ada").Scope, func(memory.ExportLine) error { return nil }); !errors.Is(err, memory.ErrNoSession) {
 		t.Errorf("walk: %v, want no session", err)
 	}
 }

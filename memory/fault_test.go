@@ -295,7 +295,7 @@ func testSessionOutlivesItsStreams(t *testing.T, url string) {
 			}
 		}
 		time.Sleep(ttl + time.Second)
-		if err := l.m.Walk(t.Context(), scope, func(memory.Line) error { return nil }); !errors.Is(err, memory.ErrNoSession) {
+		if err := l.m.Walk(t.Context(), scope, func(memory.ExportLine) error { return nil }); !errors.Is(err, memory.ErrNoSession) {
 			t.Errorf("the session has not expired: %v", err)
 		}
 		l.m.Close()

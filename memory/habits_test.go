@@ -129,7 +129,7 @@ func (c *customer) apart(spelled string) {
 // conversation is the line of the head.
 func (l *lab) conversation(d wire.Dialect) (string, error) {
 	var items []wire.Item
-	err := l.m.Walk(l.t.Context(), scope, func(line memory.Line) error {
+	err := l.m.Walk(l.t.Context(), scope, func(line memory.ExportLine) error {
 		if line.Item == nil || !line.Item.OnHead {
 			return nil
 		}

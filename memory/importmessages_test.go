@@ -37,7 +37,7 @@ func messageFile(words string) string {
 func (l *lab) turnsOf(session string) string {
 	l.t.Helper()
 	hours, turns, said := map[string]time.Time{}, []string{}, map[string]string{}
-	err := l.m.Walk(l.t.Context(), memory.Scope{Tenant: "tenant", Session: session}, func(line memory.Line) error {
+	err := l.m.Walk(l.t.Context(), memory.Scope{Tenant: "tenant", Session: session}, func(line memory.ExportLine) error {
 		switch {
 		case line.Item != nil:
 			if said[line.Item.Turn] == "" {

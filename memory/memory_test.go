@@ -236,7 +236,7 @@ func (l *lab) transcript(s memory.Scope) (line string, all int) {
 func (l *lab) readTranscript(s memory.Scope) (line string, all int, err error) {
 	var items []wire.Item
 	chains := map[string]uint64{}
-	err = l.m.Walk(context.Background(), s, func(line memory.Line) error {
+	err = l.m.Walk(context.Background(), s, func(line memory.ExportLine) error {
 		if line.Item == nil {
 			return nil
 		}
@@ -411,7 +411,7 @@ const titles = "s:Generate_a_short_title_for_this_conversation"
 // records are the turns of the session.
 func (l *lab) records() (list []turnrecord.Record) {
 	l.t.Helper()
-	err := l.m.Walk(context.Background(), scope, func(line memory.Line) error {
+	err := l.m.Walk(context.Background(), scope, func(line memory.ExportLine) error {
 		if line.Turn == nil {
 			return nil
 		}
@@ -539,7 +539,7 @@ func TestPartialAnswerIsKeptAndMarked(t *testing.T) {
 	a.Reply.Complete, a.Aborted = false, memory.AbortedByClient
 	l.begin(memory.Call{}, "u:1").Commit(a)
 	var partial int
-	err := l.m.Walk(context.Background(), scope, func(line memory.Line) error {
+	err := l.m.Walk(context.Background(), scope, func(line memory.ExportLine) error {
 		if line.Item != nil && line.Item.Partial {
 			partial++
 		}
@@ -683,7 +683,7 @@ func (l *lab) forward(turn *memory.Turn, n int) {
 }
 
 func (l *lab) tryTranscript() (n int, err error) {
-	err = l.m.Walk(context.Background(), scope, func(line memory.Line) error {
+	err = l.m.Walk(context.Background(), scope, func(line memory.ExportLine) error {
 		if line.Item != nil {
 			n++
 		}

@@ -243,7 +243,7 @@ func (l *lab) wantRecord(turn *memory.Turn, text string, want bool) {
 	}
 	l.wantView(told(l.t, items), told(l.t, turn.View))
 	var record string
-	if err := l.m.Walk(context.Background(), scope, func(line memory.Line) error {
+	if err := l.m.Walk(context.Background(), scope, func(line memory.ExportLine) error {
 		if strings.Contains(string(line.Turn), turn.ID) {
 			record = string(line.Turn)
 		}

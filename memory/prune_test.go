@@ -109,7 +109,7 @@ func TestToolResultsAreShortened(t *testing.T) {
 		t.Errorf("what was sent (-sent +shown):\n%s", diff)
 	}
 	stored := ""
-	if err := l.m.Walk(context.Background(), scope, func(line memory.Line) error {
+	if err := l.m.Walk(context.Background(), scope, func(line memory.ExportLine) error {
 		if line.Item != nil {
 			stored += string(line.Item.Raw) + string(line.Item.JSON)
 		}

@@ -117,7 +117,7 @@ func TestAnswersOfReasoningAlone(t *testing.T) {
 // stored is the raw head line and the number of all stored items.
 func (l *lab) stored() (line []string, all int) {
 	l.t.Helper()
-	err := l.m.Walk(context.Background(), scope, func(line1 memory.Line) error {
+	err := l.m.Walk(context.Background(), scope, func(line1 memory.ExportLine) error {
 		if line1.Item != nil {
 			all++
 			if line1.Item.OnHead {

@@ -19,7 +19,7 @@ type Transcripts struct {
 	now    func() time.Time
 }
 
-// Export writes the whole transcript of a session, all branches, as JSON Lines (see Line).
+// Export writes the whole transcript of a session, all branches, as JSON Lines (see ExportLine).
 func (t *Transcripts) Export(ctx context.Context, s Scope, w io.Writer) error {
 	t.parked.writeFirst(ctx, s)
 	return t.log.Export(ctx, s, w)
@@ -33,7 +33,7 @@ func (t *Transcripts) Import(ctx context.Context, s Scope, r io.Reader) error {
 
 // Walk calls f for every line of a session's export, in order: the session, its items by sequence number, turns by
 // their first item, and then turns that stored no items. A system prompt and a block come before the first turn that used them.
-func (t *Transcripts) Walk(ctx context.Context, s Scope, f func(Line) error) error {
+func (t *Transcripts) Walk(ctx context.Context, s Scope, f func(ExportLine) error) error {
 	t.parked.writeFirst(ctx, s)
 	return t.log.Walk(ctx, s, f)
 }

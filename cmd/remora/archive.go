@@ -349,11 +349,11 @@ func listSessions(ctx context.Context, a archive) error {
 func printText(ctx context.Context, a archive, s memory.Scope) error {
 	type printed struct {
 		text string
-		item memory.ItemLine // without its content
+		item memory.ExportedItem // without its content
 	}
 	var lines []printed
 	unanswered := make(map[string]string) // statuses of turns without a whole answer; their records come after the items
-	err := a.memory.Walk(ctx, s, func(l memory.Line) error {
+	err := a.memory.Walk(ctx, s, func(l memory.ExportLine) error {
 		var turn struct{ ID, Status string }
 		switch {
 		case l.Item != nil:
@@ -375,7 +375,7 @@ func printText(ctx context.Context, a archive, s memory.Scope) error {
 }
 
 // labels returns an item's labels, such as hidden, or on a side branch. status is that of its turn, "" if that has a whole answer.
-func labels(l *memory.ItemLine, status string) string {
+func labels(l *memory.ExportedItem, status string) string {
 	var b strings.Builder
 	for _, m := range []struct {
 		set  bool
@@ -391,7 +391,7 @@ func labels(l *memory.ItemLine, status string) string {
 }
 
 // roleAndText returns an item's role and its text: for calls, their names and arguments.
-func roleAndText(l *memory.ItemLine) (who, text string) {
+func roleAndText(l *memory.ExportedItem) (who, text string) {
 	it, err := l.Item()
 	if err != nil {
 		return "unknown", string(l.Bytes())

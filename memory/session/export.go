@@ -23,18 +23,18 @@ var (
 // exportVersion is the version of the JSONL format.
 const exportVersion = 2
 
-// Line is one line of an exported transcript: the session, one item, one turn, one version of the system prompt, or
+// ExportLine is one line of an exported transcript: the session, one item, one turn, one version of the system prompt, or
 // the text of one block. Exactly one of its parts is set.
-type Line struct {
-	Session      *HeadLine         `json:"session,omitempty"`
-	Item         *ItemLine         `json:"item,omitempty"`
-	Turn         json.RawMessage   `json:"turn,omitempty"`
-	SystemPrompt *SystemPromptLine `json:"system_prompt,omitempty"`
-	Block        *BlockLine        `json:"block,omitempty"`
+type ExportLine struct {
+	Session      *ExportedHead   `json:"session,omitempty"`
+	Item         *ExportedItem   `json:"item,omitempty"`
+	Turn         json.RawMessage `json:"turn,omitempty"`
+	SystemPrompt *ExportedPrompt `json:"system_prompt,omitempty"`
+	Block        *ExportedBlock  `json:"block,omitempty"`
 }
 
-// HeadLine opens an export.
-type HeadLine struct {
+// ExportedHead opens an export.
+type ExportedHead struct {
 	Version int    `json:"remora_transcript"`
 	Head    uint64 `json:"head"`  // sequence number of the last item of the conversation
 	Items   uint64 `json:"items"` // items of all branches
@@ -43,8 +43,8 @@ type HeadLine struct {
 	Amendments []byte `json:"amendments,omitempty"`
 }
 
-// ItemLine is one stored item.
-type ItemLine struct {
+// ExportedItem is one stored item.
+type ExportedItem struct {
 	Seq     uint64 `json:"seq"`
 	Parent  uint64 `json:"parent"` // the item before it, 0 for none
 	Turn    string `json:"turn"`
@@ -71,24 +71,24 @@ type ItemLine struct {
 }
 
 // flags are the flags of a stored item that the line spells out.
-func (l *ItemLine) flags() map[itemFlags]*bool {
+func (l *ExportedItem) flags() map[itemFlags]*bool {
 	return map[itemFlags]*bool{flagOffChain: &l.Off, flagSummary: &l.Summary, flagPartial: &l.Partial, flagSide: &l.Side, flagHidden: &l.Hidden, flagData: &l.Data}
 }
 
-// SystemPromptLine is one version of the system prompt.
-type SystemPromptLine struct {
+// ExportedPrompt is one version of the system prompt.
+type ExportedPrompt struct {
 	Hash   string          `json:"hash"`
 	Record json.RawMessage `json:"record"`
 }
 
-// BlockLine is a text that a layer put into views.
-type BlockLine struct {
+// ExportedBlock is a text that a layer put into views.
+type ExportedBlock struct {
 	Hash string `json:"hash"`
 	Text []byte `json:"text"` // base64: the hash is over its bytes
 }
 
 // Item parses the item.
-func (l *ItemLine) Item() (wire.Item, error) {
+func (l *ExportedItem) Item() (wire.Item, error) {
 	d, err := dialects.Parse(l.Dialect)
 	if err != nil {
 		return wire.Item{}, err
@@ -97,7 +97,7 @@ func (l *ItemLine) Item() (wire.Item, error) {
 }
 
 // Bytes returns the stored bytes of the item.
-func (l *ItemLine) Bytes() []byte {
+func (l *ExportedItem) Bytes() []byte {
 	if l.Raw != nil {
 		return l.Raw
 	}
@@ -110,9 +110,9 @@ const exportPage = 512
 // exporter makes the lines of a session's export.
 type exporter struct {
 	transcript
-	emit func(Line) error // called with each line
-	seen map[string]bool  // hashes of system prompts and blocks that were written
-	next uint64           // the items before it are exported
+	emit func(ExportLine) error // called with each line
+	seen map[string]bool        // hashes of system prompts and blocks that were written
+	next uint64                 // the items before it are exported
 }
 
 // walk emits all lines in order: see Log.Walk.
@@ -123,8 +123,8 @@ func (x *exporter) walk(ctx context.Context) error {
 	}
 	h := st.head
 	x.next = h.NextSeq
-	first := &HeadLine{Version: exportVersion, Head: h.Pos.Seq, Items: h.items(), State: values[0], Amendments: values[1]}
-	if err := x.emit(Line{Session: first}); err != nil {
+	first := &ExportedHead{Version: exportVersion, Head: h.Pos.Seq, Items: h.items(), State: values[0], Amendments: values[1]}
+	if err := x.emit(ExportLine{Session: first}); err != nil {
 		return err
 	}
 	turns, err := x.itemLines(ctx, h)
@@ -174,9 +174,9 @@ func (x *exporter) itemLines(ctx context.Context, h *head) (turns []string, err 
 				seen[it.Turn] = true
 				turns = append(turns, it.Turn)
 			}
-			line := newItemLine(it)
+			line := newExportedItem(it)
 			line.OnHead = onHead[it.Pos.Seq]
-			if err := x.emit(Line{Item: line}); err != nil {
+			if err := x.emit(ExportLine{Item: line}); err != nil {
 				return nil, err
 			}
 		}
@@ -184,8 +184,8 @@ func (x *exporter) itemLines(ctx context.Context, h *head) (turns []string, err 
 	return turns, nil
 }
 
-func newItemLine(it *storedItem) *ItemLine {
-	l := &ItemLine{
+func newExportedItem(it *storedItem) *ExportedItem {
+	l := &ExportedItem{
 		Seq: it.Pos.Seq, Parent: it.Parent, Turn: it.Turn, Units: it.Pos.Units, Line: it.Line, Dialect: it.Dialect.String(),
 		Chain: hex.EncodeToString(it.Pos.Chain[:]), Content: hex.EncodeToString(it.Content[:]),
 		Provider: it.Made.Provider, Model: it.Made.Model, Kept: it.Made.Kept,
@@ -242,7 +242,7 @@ func (x *exporter) turnLines(ctx context.Context, record []byte) error {
 			return err
 		}
 	}
-	return x.emit(Line{Turn: record})
+	return x.emit(ExportLine{Turn: record})
 }
 
 // asOpen returns the record of a turn as it was before its answer if that was written during the export: without the items that
@@ -278,7 +278,7 @@ func (x *exporter) systemPromptLine(ctx context.Context, turn *turnrecord.Record
 	if err != nil || values[0] == nil {
 		return err
 	}
-	return x.emit(Line{SystemPrompt: &SystemPromptLine{Hash: turn.SystemPrompt, Record: values[0]}})
+	return x.emit(ExportLine{SystemPrompt: &ExportedPrompt{Hash: turn.SystemPrompt, Record: values[0]}})
 }
 
 // blockLines writes the blocks of a turn that no earlier turn had.
@@ -293,7 +293,7 @@ func (x *exporter) blockLines(ctx context.Context, turn *turnrecord.Record) erro
 			continue
 		}
 		x.seen[refs[i].Hash] = true
-		if err := x.emit(Line{Block: &BlockLine{Hash: refs[i].Hash, Text: text}}); err != nil {
+		if err := x.emit(ExportLine{Block: &ExportedBlock{Hash: refs[i].Hash, Text: text}}); err != nil {
 			return err
 		}
 	}

@@ -21,7 +21,7 @@ import (
 func TestChainOfTurnsWithoutAnItem(t *testing.T) {
 	l := newLab(t)
 	ids := func() (ids []string) {
-		err := l.log.Walk(context.Background(), scope, func(line Line) error {
+		err := l.log.Walk(context.Background(), scope, func(line ExportLine) error {
 			var r turnrecord.Record
 			if line.Turn == nil {
 				return nil
@@ -63,8 +63,8 @@ func TestExportWithoutItems(t *testing.T) {
 	if parked, _, err := e.Park(context.Background(), nil, []byte("{}")); !parked || err != nil {
 		t.Fatal(parked, err)
 	}
-	var lines []Line
-	if err := l.log.Walk(context.Background(), scope, func(line Line) error { lines = append(lines, line); return nil }); err != nil {
+	var lines []ExportLine
+	if err := l.log.Walk(context.Background(), scope, func(line ExportLine) error { lines = append(lines, line); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if len(lines) != 1 || lines[0].Session.Items != 0 {

@@ -39,7 +39,7 @@ func (im *importer) put(name string, data []byte) {
 func (im *importer) read(ctx context.Context, r io.Reader) error {
 	dec := json.NewDecoder(bufio.NewReader(r))
 	for n := 1; ; n++ {
-		var l Line
+		var l ExportLine
 		if err := dec.Decode(&l); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
@@ -61,7 +61,7 @@ func (im *importer) read(ctx context.Context, r io.Reader) error {
 	return im.write(ctx)
 }
 
-func (im *importer) line(l Line) error {
+func (im *importer) line(l ExportLine) error {
 	if (l.Session != nil) != (im.head == nil) {
 		return errors.New("want the session in the first line, and in no other")
 	}
@@ -101,7 +101,7 @@ func (im *importer) line(l Line) error {
 	return nil
 }
 
-func (im *importer) item(l *ItemLine) error {
+func (im *importer) item(l *ExportedItem) error {
 	if _, used := im.at[l.Seq]; used || l.Seq == 0 || l.Seq >= im.head.NextSeq {
 		return fmt.Errorf("seq: want a number from 1 to %d that no other item has", im.head.items())
 	}
@@ -156,7 +156,7 @@ func (im *importer) item(l *ItemLine) error {
 	return nil
 }
 
-func (im *importer) systemPrompt(l *SystemPromptLine) error {
+func (im *importer) systemPrompt(l *ExportedPrompt) error {
 	hash, err := parseHash(l.Hash)
 	if err != nil {
 		return err
@@ -169,7 +169,7 @@ func (im *importer) systemPrompt(l *SystemPromptLine) error {
 	return nil
 }
 
-func (im *importer) block(l *BlockLine) error {
+func (im *importer) block(l *ExportedBlock) error {
 	hash, err := parseHash(l.Hash)
 	if err != nil {
 		return err

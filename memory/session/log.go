@@ -217,12 +217,12 @@ func (log *Log) TurnView(ctx context.Context, s Scope, turnID string) ([]wire.It
 	return turnView(ctx, log.transcript(s), turnID)
 }
 
-// Export writes the whole transcript of a session, all branches, as JSON Lines (see Line).
+// Export writes the whole transcript of a session, all branches, as JSON Lines (see ExportLine).
 func (log *Log) Export(ctx context.Context, s Scope, w io.Writer) error {
 	out := bufio.NewWriter(w)
 	enc := json.NewEncoder(out)
 	enc.SetEscapeHTML(false)
-	if err := log.Walk(ctx, s, func(l Line) error { return enc.Encode(l) }); err != nil {
+	if err := log.Walk(ctx, s, func(l ExportLine) error { return enc.Encode(l) }); err != nil {
 		return err
 	}
 	return out.Flush()
@@ -230,7 +230,7 @@ func (log *Log) Export(ctx context.Context, s Scope, w io.Writer) error {
 
 // Walk calls f for every line of a session's export, in order: the session, its items by sequence number, turns by
 // their first item, and then turns that stored no items, in the order in which they were written.
-func (log *Log) Walk(ctx context.Context, s Scope, f func(Line) error) error {
+func (log *Log) Walk(ctx context.Context, s Scope, f func(ExportLine) error) error {
 	x := exporter{transcript: log.transcript(s), emit: f, seen: make(map[string]bool)}
 	return x.walk(ctx)
 }

@@ -287,7 +287,7 @@ func (l *lab) turnView(id string) string {
 func (l *lab) headLine() string {
 	l.t.Helper()
 	var line []string
-	err := l.log.Walk(context.Background(), scope, func(x Line) error {
+	err := l.log.Walk(context.Background(), scope, func(x ExportLine) error {
 		if x.Item == nil || !x.Item.OnHead {
 			return nil
 		}
@@ -327,7 +327,7 @@ func TestExportOfHiddenItemsAndBlocks(t *testing.T) {
 	l.want("TurnView", l.turnView("turn02"), "s:0 d:the plan u:1 c:x r:x a:1 u:two s:noon")
 
 	var record turnrecord.Record
-	err := l.log.Walk(context.Background(), scope, func(x Line) error {
+	err := l.log.Walk(context.Background(), scope, func(x ExportLine) error {
 		if x.Turn == nil {
 			return nil
 		}

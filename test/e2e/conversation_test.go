@@ -304,7 +304,7 @@ func encode(t *testing.T, v any) json.RawMessage {
 
 // checkTranscript compares a stored session with the client's conversation. A straight conversation must be stored exactly:
 // every item once, in order, on the line of the head. Of one with branches or errors no item may be missing.
-func checkTranscript(t *testing.T, c *conversation, items []memory.ItemLine) {
+func checkTranscript(t *testing.T, c *conversation, items []memory.ExportedItem) {
 	t.Helper()
 	var head, all []string
 	for _, it := range items {

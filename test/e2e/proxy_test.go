@@ -84,11 +84,11 @@ func (p *proxy) said() string {
 }
 
 // transcript returns the items of a session. With bbolt the proxy must be stopped.
-func (p *proxy) transcript(t *testing.T, session string) (items []memory.ItemLine) {
+func (p *proxy) transcript(t *testing.T, session string) (items []memory.ExportedItem) {
 	t.Helper()
 	out := p.transcriptOf(t, "--session", session)
 	for dec := json.NewDecoder(strings.NewReader(out)); ; {
-		var line memory.Line
+		var line memory.ExportLine
 		if err := dec.Decode(&line); err == io.EOF {
 			return items
 		} else if err != nil {

@@ -157,7 +157,7 @@ func (p *parser) close() {
 
 // exported adds an item of `remora transcript`.
 func (p *parser) exported(item []byte) error {
-	var it memory.ItemLine
+	var it memory.ExportedItem
 	if err := decode(item, &it); err != nil {
 		return fmt.Errorf("item: %w", err)
 	}

@@ -190,7 +190,7 @@ func (s snapshot) storedBy(turnID string) []entry {
 }
 
 // storedEntries returns the entries of one stored item.
-func storedEntries(l *memory.ItemLine) ([]entry, error) {
+func storedEntries(l *memory.ExportedItem) ([]entry, error) {
 	it, err := l.Item()
 	if err != nil {
 		return nil, err

@@ -91,17 +91,17 @@ func stored(tk *talk, letters string) snapshot {
 	s := snapshot{talk: tk, turns: len(letters) / 2, said: len(tk.line)}
 	for i, r := range letters {
 		raw := fmt.Appendf(nil, `{"role":"user","content":"%c"}`, r)
-		s.lines = append(s.lines, memory.Line{Item: &memory.ItemLine{
+		s.lines = append(s.lines, memory.ExportLine{Item: &memory.ExportedItem{
 			Seq: uint64(i) + 1, Turn: fmt.Sprint(i / 2), Chain: fmt.Sprint(i), OnHead: true, Dialect: dialects.Chat.String(), JSON: json.RawMessage(raw),
 		}})
 	}
-	var block memory.Line
+	var block memory.ExportLine
 	if err := json.Unmarshal([]byte(`{"block":{"hash":"h","text":"dG9sZA=="}}`), &block); err != nil {
 		panic(err)
 	}
 	s.lines = append(s.lines, block)
 	for i := 1; i < 10; i++ {
-		s.lines = append(s.lines, memory.Line{
+		s.lines = append(s.lines, memory.ExportLine{
 			Turn: fmt.Appendf(nil, `{"id":"%d","blocks":[{"layer":"l","slot":100,"tokens":5,"hash":"h"}]}`, i),
 		})
 	}

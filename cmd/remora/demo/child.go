@@ -63,7 +63,7 @@ func (m *machine) start(ctx context.Context) (*process.Proxy, error) {
 }
 
 // transcript reads a stored session with `remora transcript`. The store must not be in use.
-func (m *machine) transcript(ctx context.Context, session string) ([]memory.Line, error) {
+func (m *machine) transcript(ctx context.Context, session string) ([]memory.ExportLine, error) {
 	file := filepath.Join(m.dir, "config.yaml")
 	//nolint:gosec // our own executable
 	cmd := exec.CommandContext(ctx, m.binary, "transcript", "--config", file, "--session", session, "--key-env", keyVariable)
@@ -74,9 +74,9 @@ func (m *machine) transcript(ctx context.Context, session string) ([]memory.Line
 	if err != nil {
 		return nil, fmt.Errorf("read transcript: %w: %s", err, bytes.TrimSpace(stderr.Bytes()))
 	}
-	var lines []memory.Line
+	var lines []memory.ExportLine
 	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
-		var l memory.Line
+		var l memory.ExportLine
 		if err := dec.Decode(&l); errors.Is(err, io.EOF) {
 			return lines, nil
 		} else if err != nil {

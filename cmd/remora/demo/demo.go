@@ -96,7 +96,7 @@ type stage struct {
 // snapshot is a stored session at one moment.
 type snapshot struct {
 	talk  *talk
-	lines []memory.Line
+	lines []memory.ExportLine
 	turns int // number of turns of all talks until then
 	said  int // length of the talk's line then
 }
