@@ -147,9 +147,9 @@ func (a *answer) commit(r wire.Reply, aborted memory.Aborted) {
 	}
 	out, turn := &a.attempt.out, a.req.turn
 	if len(r.Error) > 0 && turn != nil {
-		a.attempt.learnLength(newRefusal(a.attempt.status, r.Error)) // streams, and some gateways, refuse with status 200
+		out.learnLength(newRefusal(a.attempt.status, r.Error)) // streams, and some gateways, refuse with status 200
 	} else if turn != nil && a.modelCalls <= 1 && aborted == memory.NotAborted {
-		a.attempt.noteCut(&r.Used)
+		out.noteCut(&r.Used)
 	}
 	if a.modelCalls > 1 {
 		r.Usage = a.usage // the client's usage has the input of the last round alone

@@ -36,7 +36,7 @@ func (a *attempt) correct(head *providers.Head, later bool) (*correction, error)
 	r := newRefusal(status, body)
 	r.later = later
 	if r.aboutLength() {
-		a.tooLong = a.learnLength(r) && !busy && !a.corrected
+		a.tooLong = a.out.learnLength(r) && !busy && !a.corrected
 		return nil, nil
 	}
 	if !mayHelp || a.corrected {
@@ -126,8 +126,7 @@ func (c *correction) noteUnhelpful(o *outgoing, again *refusal) {
 // learnLength remembers that a request was too long for the model, if the refusal says so, and reports whether less may help. Later
 // requests have what fits by its figures; without figures half, since the context of most models is not known, and the answer needs
 // room as well. A request may be longer than what was learnt before, as its current run always stays: then what was learnt stays.
-func (a *attempt) learnLength(r *refusal) bool {
-	o := &a.out
+func (o *outgoing) learnLength(r *refusal) bool {
 	if !r.aboutLength() {
 		return false
 	}
@@ -151,8 +150,7 @@ func (a *attempt) learnLength(r *refusal) bool {
 // noteCut logs, once an hour for each caller and model, that upstream has counted less than half of the text that it was sent: some
 // servers cut a request that is longer than their context, and do not refuse it. This teaches nothing, since others may leave out
 // of the count what they had in a cache.
-func (a *attempt) noteCut(u *wire.Usage) {
-	o := &a.out
+func (o *outgoing) noteCut(u *wire.Usage) {
 	const margin = 1000 // below which counts say little
 	counted := int(u.Input + u.Cached)
 	if counted == 0 {
