@@ -328,7 +328,7 @@ func (rs *rounds) extend(t *Turn, r *round) {
 // has no hidden calls of this or earlier turns: the model starts again.
 func (rs *rounds) lastView(t *Turn) view.Messages {
 	m := t.messages
-	if m.After = rs.extra; t.clientTools() {
+	if m.After = rs.extra; t.call.Request.OffersTools() {
 		return m
 	}
 

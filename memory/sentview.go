@@ -60,7 +60,7 @@ func (t *Turn) resolved(items []wire.Item) []wire.Item {
 // returns the new view and summary.
 func (t *Turn) WithoutTools() ([]wire.Item, Summary) {
 	t.Tools = nil
-	if !t.chosen.hides() || t.clientTools() && !t.call.Request.OffersFunctions() {
+	if !t.chosen.hides() || t.call.Request.OffersTools() && !t.call.Request.OffersFunctions() {
 		return t.View, t.Summary
 	}
 
@@ -118,14 +118,15 @@ func (t *Turn) describe(chosen *chosenView) {
 	}
 }
 
-// shapeFor returns the part of a shape that concerns the view. If the client or layers offer tools, hidden calls stay.
+// shapeFor returns the part of a shape that concerns the view. If the client or layers offer tools, hidden calls stay: upstream then
+// accepts calls of other tools as well.
 func (t *Turn) shapeFor(s view.Shape) view.Shape {
 	noTools := s.NoTools || len(t.Tools) == 0
-	s.NoTools = s.NoTools && t.chosen.hides() && !t.clientTools()
+	s.NoTools = s.NoTools && t.chosen.hides() && !t.call.Request.OffersTools()
 	if t.call.Unkept || t.messages.Continues { // upstream has items of the conversation that can't be changed
 		s.Portable, s.Own, s.NoMedia, s.Mend = false, false, false, 0
 	}
-	s.NoCalls = s.NoCalls && s.Portable && noTools && !t.clientTools()
+	s.NoCalls = s.NoCalls && s.Portable && noTools && !t.call.Request.OffersTools()
 	return s
 }
 

@@ -109,9 +109,6 @@ func (t *turnInfo) windowSizes(most int) view.WindowInput {
 	return in
 }
 
-// clientTools reports whether the client offers tools of its own. Upstream then accepts calls of other tools as well.
-func (t *turnInfo) clientTools() bool { return len(t.call.Request.Tools()) > 0 }
-
 // overflowModel is the model that summarises, nil for none.
 func (t *turnInfo) overflowModel() layer.Model {
 	if t.shape.OverflowModel == nil {

@@ -218,7 +218,7 @@ func (o *outgoing) inOtherForm(r *refusal) (next []view.Shape) {
 // areItemsNamed reports whether a refusal is about stored items. Upstream that speaks of tools where none are offered means the calls
 // in the history.
 func (o *outgoing) areItemsNamed(r *refusal) bool {
-	offersNone := len(o.req.parsed.Tools()) == 0 && !o.offersLayerTools()
+	offersNone := !o.req.parsed.OffersTools() && !o.offersLayerTools()
 	return r.form() == view.AsIs && (r.aboutItems() || r.aboutTools() && offersNone)
 }
 
@@ -329,7 +329,7 @@ func (o *outgoing) lessonKey(about string, more ...string) lessonKey {
 		if o.req.wantsJSON() {
 			format = "json"
 		}
-		parts = append(parts, o.req.dialect.String(), format, fmt.Sprint(len(o.req.parsed.Tools()) > 0))
+		parts = append(parts, o.req.dialect.String(), format, fmt.Sprint(o.req.parsed.OffersTools()))
 	}
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 	key := lessonKey{tenant: o.req.tenant()}

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"iter"
 	"slices"
 	"strings"
 	"sync"
@@ -282,17 +283,34 @@ func (r *Request) Format() string { return Text(Member(r.Member(r.Dialect.Rules(
 // names.
 func (r *Request) Tools() []string {
 	var names []string
-	for _, list := range [...]string{"tools", "functions"} {
-		for p := range Children(r.Member(list)) {
-			if len(names) == maxMembers {
-				return names
-			}
-			if name := toolName(p.Value); name != "" && p.Name == nil {
-				names = append(names, name)
+	for name := range r.toolNames() {
+		if len(names) == maxMembers {
+			break
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// OffersTools reports whether the client offers tools. It reads no more of them than the first.
+func (r *Request) OffersTools() bool {
+	for range r.toolNames() {
+		return true
+	}
+	return false
+}
+
+// toolNames iterates what Tools returns, without its limit.
+func (r *Request) toolNames() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, list := range [...]string{"tools", "functions"} {
+			for p := range Children(r.Member(list)) {
+				if name := toolName(p.Value); name != "" && p.Name == nil && !yield(name) {
+					return
+				}
 			}
 		}
 	}
-	return names
 }
 
 // OffersFunctions reports whether the client offers tools in the old form, as functions. Upstream accepts no others beside them.

@@ -308,8 +308,8 @@ func TestTools(t *testing.T) {
 	f := func(d Dialect, tools string, want ...string) {
 		t.Helper()
 		r := wiretest.Request(t, d, `{"messages":[],"input":[],`+tools+`}`)
-		if d := diff(want, r.Tools()); d != "" {
-			t.Errorf("%s:\n%s", tools, d)
+		if d := diff(want, r.Tools()); d != "" || r.OffersTools() != (len(want) > 0) {
+			t.Errorf("%s: offers some: %v\n%s", tools, r.OffersTools(), d)
 		}
 	}
 	f(Chat, `"tools":[{"type":"function","function":{"name":"a\u0062"}},{"type":"custom","custom":{"name":"c"}},{"type":"x"},{},1],"functions":[{"name":"old"}]`, "ab", "c", "x", "old")

@@ -14,7 +14,7 @@ const helperMessages = 3
 // helperPrompt returns the kind of a helper's request, "" for other requests. A helper's request has only instructions and user
 // messages, and no tools.
 func helperPrompt(req *wire.Request, in *incoming) string {
-	if len(in.items) == 0 || len(in.items) > helperMessages || offersTools(req) {
+	if len(in.items) == 0 || len(in.items) > helperMessages || req.OffersTools() {
 		return ""
 	}
 	for i := range in.items {
@@ -60,14 +60,14 @@ func ordersSummary(req *wire.Request, in *incoming, h *head) bool {
 	case helperprompt.Mentions(last.Raw) && helperprompt.OrdersSummary(last.Text()):
 		return true
 	}
-	return h.Answered && in.hasSystemPrompt && in.systemPrompt != h.SystemPrompt && in.anyMadeByModel(in.items) && !offersTools(req) &&
+	return h.Answered && in.hasSystemPrompt && in.systemPrompt != h.SystemPrompt && in.anyMadeByModel(in.items) && !req.OffersTools() &&
 		helperprompt.InstructionsOrderSummary(systemText(req, in))
 }
 
 // retitles returns the kind of a helper's request with its order in the instructions, followed by a known history without new
 // user text. It is "" for other requests.
 func retitles(req *wire.Request, in *incoming, fresh int) string {
-	if fresh < len(in.items) || !in.hasSystemPrompt || offersTools(req) {
+	if fresh < len(in.items) || !in.hasSystemPrompt || req.OffersTools() {
 		return ""
 	}
 	return helperprompt.KindOfHistory(systemText(req, in))
@@ -82,13 +82,4 @@ func systemText(req *wire.Request, in *incoming) string {
 		text.WriteString(in.system[i].Text())
 	}
 	return text.String()
-}
-
-func offersTools(req *wire.Request) bool {
-	for _, member := range [...]string{"tools", "functions"} {
-		if raw := req.Member(member); len(raw) > len("[]") && string(raw) != "null" {
-			return true
-		}
-	}
-	return false
 }
