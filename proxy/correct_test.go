@@ -1079,8 +1079,11 @@ func TestLessonsAreBounded(t *testing.T) {
 	}
 
 	later := now.Add(lessonFor)
-	if knows(key("many", 0), later) {
+	if knows(key("many", 0), later) || knows(key("other", 0), later) {
 		t.Error("a lesson is never forgotten")
+	}
+	if l.none("many") || !l.none("other") || !l.none("new") {
+		t.Error("it is not known which tenants have lessons")
 	}
 	for i := range maxLessons {
 		l.set(key(fmt.Sprint(i), i), lesson{tokens: 1}, later)

@@ -3,7 +3,6 @@ package proxy
 import (
 	"container/list"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"remora/memory/view"
@@ -38,7 +37,6 @@ type lessons struct {
 	mu      sync.Mutex
 	table   map[lessonKey]*list.Element // in the list of its tenant
 	tenants map[string]*list.List       // of learnt, what was used last first; none is empty
-	any     atomic.Bool                 // something was ever learnt
 }
 
 type learnt struct {
@@ -46,8 +44,12 @@ type learnt struct {
 	lesson lesson
 }
 
-// none reports whether the table was never written to. Then requests need not compute keys.
-func (l *lessons) none() bool { return !l.any.Load() }
+// none reports whether nothing is known about requests of a tenant: as mostly. Then these need not compute keys.
+func (l *lessons) none(tenant string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.tenants[tenant] == nil
+}
 
 // get returns a lesson, the zero value if there is none or it has expired.
 func (l *lessons) get(key lessonKey, now time.Time) lesson {
@@ -109,7 +111,6 @@ func (l *lessons) put(key lessonKey, v lesson, now time.Time) {
 	}
 	v.until = now.Add(lessonFor)
 	l.table[key] = l.tenants[key.tenant].PushFront(learnt{key, v})
-	l.any.Store(true)
 }
 
 // dropOldest drops a lesson of the tenant that has the most. The caller holds mu.

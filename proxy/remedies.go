@@ -3,8 +3,8 @@ package proxy
 import (
 	"bytes"
 	"crypto/sha256"
-	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/valyala/fasthttp"
@@ -66,12 +66,14 @@ func (o *outgoing) shapeNow() view.Shape {
 	if o.provider.API().JoinsSystem {
 		s.Form = view.Joined
 	}
-	for i := range remedies {
-		m := &remedies[i]
-		if m.forAll != nil {
-			s = s.And(o.lesson(m.about).shape)
+	if !o.req.s.lessons.none(o.req.tenant()) { // asked once here, rather than for each lesson
+		for i := range remedies {
+			m := &remedies[i]
+			if m.forAll != nil {
+				s = s.And(o.lesson(m.about).shape)
+			}
+			s = s.And(o.lesson(m.about, o.req.head.id.session).shape)
 		}
-		s = s.And(o.lesson(m.about, o.req.head.id.session).shape)
 	}
 	if form, pinned := o.pinnedForm(); pinned {
 		s.Form = form
@@ -306,7 +308,7 @@ const (
 
 // lesson returns what is known about the provider and the model of the attempt.
 func (o *outgoing) lesson(about string, more ...string) lesson {
-	if o.req.s.lessons.none() {
+	if o.req.s.lessons.none(o.req.tenant()) {
 		return lesson{}
 	}
 	return o.req.s.lessons.get(o.lessonKey(about, more...), o.req.s.now())
@@ -320,18 +322,22 @@ func (o *outgoing) learn(about string, l lesson, more ...string) {
 // lessonKey identifies a lesson: what it is about, the tenant, the provider, the model, and more. Tenants are kept apart, since
 // upstream may allow them different things.
 func (o *outgoing) lessonKey(about string, more ...string) lessonKey {
-	parts := append([]string{about, o.provider.Name(), o.provider.Address().Addr, o.modelName()}, more...)
+	var room [512]byte
+	name := room[:0]
+	add := func(parts ...string) {
+		for _, part := range parts {
+			name = append(append(name, part...), 0)
+		}
+	}
+	add(about, o.provider.Name(), o.provider.Address().Addr, o.modelName())
+	add(more...)
 	switch about {
 	case aboutRoles, aboutCalls:
-		parts = append(parts, o.req.dialect.String())
+		add(o.req.dialect.String())
 	case aboutTools, aboutOrder, aboutFailures:
-		format := "text"
-		if o.req.wantsJSON() {
-			format = "json"
-		}
-		parts = append(parts, o.req.dialect.String(), format, fmt.Sprint(o.req.parsed.OffersTools()))
+		add(o.req.dialect.String(), strconv.FormatBool(o.req.wantsJSON()), strconv.FormatBool(o.req.parsed.OffersTools()))
 	}
-	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+	sum := sha256.Sum256(name)
 	key := lessonKey{tenant: o.req.tenant()}
 	copy(key.rest[:], sum[:])
 	return key
