@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"remora/cache"
 	"remora/memory/replicas"
 	"remora/memory/session"
@@ -29,6 +31,8 @@ const (
 	maxParked = 4096
 	// parkedWait is how long a turn waits while no earlier one is written.
 	parkedWait = time.Minute
+	// parkedAtOnce is the number of sessions whose waiting turns are written at the same time. The records of a session may be large.
+	parkedAtOnce = 8
 )
 
 func newParkedTurns(m *Memory) *parkedTurns {
@@ -63,21 +67,28 @@ func (p *parkedTurns) run() {
 		func(ctx context.Context) { p.writeSessions(ctx, &p.sessions) })
 }
 
-// writeSessions writes the waiting turns of some sessions whose earlier turns have ended.
+// writeSessions writes the waiting turns of some sessions whose earlier turns have ended, those of several sessions at the same time: one
+// after the other, the last of thousands would wait for a minute.
 func (p *parkedTurns) writeSessions(ctx context.Context, of *map[cache.Group]Scope) {
 	p.mu.Lock()
 	sessions := *of
 	*of = make(map[cache.Group]Scope) // of what is parked meanwhile
 	p.mu.Unlock()
+	var writes errgroup.Group
+	writes.SetLimit(parkedAtOnce)
 	for _, s := range sessions {
-		left, err := p.write(ctx, s)
-		if err != nil {
-			p.m.o.Log.Debug("parked turns are not written yet", "error", err.Error())
-		}
-		if left > 0 || err != nil {
-			p.add(s)
-		}
+		writes.Go(func() error {
+			left, err := p.write(ctx, s)
+			if left > 0 || err != nil {
+				p.add(s)
+			}
+			if err != nil {
+				p.m.o.Log.Debug("parked turns are not written yet", "error", err.Error())
+			}
+			return nil
+		})
 	}
+	_ = writes.Wait() // each session's error is logged
 }
 
 // write writes the waiting turns of a session in order, as far as no open turn precedes them, and returns the number of those

@@ -966,6 +966,48 @@ func TestWaitingTurnThatCannotBeRead(t *testing.T) {
 	})
 }
 
+// TestWaitingTurnsOfManySessions: the waiting turns of a session are not written after those of all other sessions.
+func TestWaitingTurnsOfManySessions(t *testing.T) {
+	withReplicas(t, 2, func(r []*replica) {
+		a, b := r[0], r[1]
+		const sessions = 40
+		for i := range sessions {
+			a.begin(memory.Call{Scope: named(fmt.Sprint(i))}, "u:1").Forwarded()
+		}
+		time.Sleep(300 * time.Millisecond) // the questions are stored
+		for i := range sessions {
+			for _, n := range []string{"2", "3"} {
+				turn := b.begin(memory.Call{Scope: named(fmt.Sprint(i))}, "u:"+n)
+				turn.Forwarded()
+				turn.Commit(answer(t, "a:"+n))
+			}
+		}
+		a.link.cut(true) // as if it were killed
+
+		var mu sync.Mutex
+		var first, last time.Time
+		b.link.hold(func(batches []cache.Batch) bool {
+			if !slices.ContainsFunc(batches[0].Deletes, func(name string) bool { return strings.HasPrefix(name, "j") }) {
+				return false
+			}
+			mu.Lock()
+			if last = time.Now(); first.IsZero() {
+				first = last
+			}
+			mu.Unlock()
+			time.Sleep(100 * time.Millisecond)
+			return false
+		})
+		time.Sleep(time.Minute)
+		if took := last.Sub(first); took > 2*time.Second {
+			t.Errorf("they are written within %s", took)
+		}
+		for i := range sessions {
+			b.wantLine(named(fmt.Sprint(i)), "u:2 a:2 u:3 a:3")
+		}
+	})
+}
+
 // TestNoRoomToWait: a turn that can wait for an earlier one neither in its session nor in the spool is stored at once.
 func TestNoRoomToWait(t *testing.T) {
 	withReplicas(t, 1, func(r []*replica) {
