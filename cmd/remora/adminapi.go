@@ -174,9 +174,16 @@ func (o *adminAPI) ready() error {
 	defer cancel()
 	err := o.storage.Ping(ctx)
 	fault, _ := cache.FaultOf(err)
-	switch {
-	case err == nil, fault == cache.FaultShard: // then sessions on the other servers are served, and no other replica can reach this one
+	if err == nil || fault == cache.FaultShard {
 		o.storage.accepted.Store(true)
+	}
+
+	switch {
+	case fault == cache.FaultShard: // sessions on the other servers are served, and no other replica can reach this one
+		return nil
+	case err == nil && !o.closed && o.spoolNearlyFull(): // a full Redis answers, and takes no turns
+		return errors.New("the store answers, but turns wait for it, and the spool is nearly full")
+	case err == nil:
 		return nil
 	case o.closed && errors.Is(err, cache.ErrDenied):
 		return errors.New("the store refuses store.url, and memory.on_store_error is closed")
@@ -192,10 +199,18 @@ func (o *adminAPI) ready() error {
 	if trouble := o.spoolTrouble(); trouble != "" {
 		return errors.New("the store does not answer, and " + trouble)
 	}
-	if _, bytes := o.storage.queue.Len(); bytes > o.spool.MaxBytes/10*9 {
+	if o.spoolNearlyFull() {
 		return errors.New("the store does not answer, and the spool is nearly full")
 	}
 	return nil
+}
+
+func (o *adminAPI) spoolNearlyFull() bool {
+	if o.storage.queue == nil {
+		return false
+	}
+	_, bytes := o.storage.queue.Len()
+	return bytes > o.spool.MaxBytes/10*9
 }
 
 // note returns a warning for operators that applies even while the store answers, "" for none.

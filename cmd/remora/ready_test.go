@@ -44,6 +44,8 @@ func TestReady(t *testing.T) {
 	}{
 		{"all is well", nil, false, 0, ""},
 		{"closed, all is well", nil, true, most, ""},
+		{"turns wait for a store that answers", nil, false, most / 2, ""},
+		{"a full store that answers, spool nearly full", nil, false, most - 1, "spool is nearly full"},
 		{"one server of a cluster away", part, false, most - 1, ""},
 		{"closed, one server of a cluster away", part, true, 0, ""},
 		{"spooling", away, false, most / 2, ""},
