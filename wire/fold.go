@@ -42,7 +42,6 @@ type Reply struct {
 // Folder folds a streamed answer while it passes. It never blocks and never fails: it skips unknown events. It keeps at most 32
 // MiB.
 type Folder struct {
-	dialect   Dialect
 	split     sse.Splitter
 	block     sse.Block // at hand, and what it does
 	effect    Effect
@@ -64,7 +63,7 @@ type Meta struct {
 
 // NewFolder returns a Folder for one answer in dialect d.
 func NewFolder(d Dialect) *Folder {
-	return &Folder{dialect: d, answer: d.Codec().Stream(), split: sse.Splitter{Limit: maxEvent}}
+	return &Folder{answer: d.Codec().Stream(), split: sse.Splitter{Limit: maxEvent}}
 }
 
 // Write takes the next bytes of the stream. It returns how many bytes of p stand before the terminal event ("data:

@@ -98,7 +98,6 @@ const (
 type session struct {
 	first, last int32
 	length      int32
-	turns       int32
 }
 
 // New returns an empty index.
@@ -339,7 +338,6 @@ func (ix *Index) place(at int32, it *item) {
 	}
 	s.last = at
 	s.length += it.length
-	s.turns++
 
 	it.length3, it.length5 = it.length, it.length
 	if it.prev >= 0 {

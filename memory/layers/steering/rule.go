@@ -236,13 +236,12 @@ func (c *rule) holds(ctx context.Context, program cel.Program, vars map[string]a
 type subject struct {
 	phase    string
 	readings []map[string]any // variables of the expressions: as the model wrote it, and without escapes in inputs
-	name     string           // of the tool
 	tag      string           // and text: what a model is shown
 	text     string
 }
 
 func callSubject(t *layer.Turn, c layer.ToolCall) subject {
-	sub := subject{phase: beforeToolCall, name: c.Name, tag: "tool_call", text: "name: " + c.Name + "\ninput: " + c.Arguments}
+	sub := subject{phase: beforeToolCall, tag: "tool_call", text: "name: " + c.Name + "\ninput: " + c.Arguments}
 	sub.read([]layer.ToolCall{c}, func(inputs []string) map[string]any {
 		return variables(t, map[string]any{"tool.name": c.Name, "tool.arguments": arguments(c), "tool.input": inputs[0]})
 	})
