@@ -175,11 +175,16 @@ func (in *incoming) compacts() bool {
 // resends reports whether the request has an item of a model before the last user message: then its client resends its history.
 func (in *incoming) resends() bool {
 	for i, it := range slices.Backward(in.items) {
-		if it.Role == wire.User {
+		if it.Role == wire.User && !in.feedback(i) {
 			return in.anyMadeByModel(in.items[:i])
 		}
 	}
 	return false
+}
+
+// feedback reports whether item i is a program's message about the answer before it: both belong to the run of an earlier message.
+func (in *incoming) feedback(i int) bool {
+	return i > 0 && i < len(in.items) && in.items[i].Role == wire.User && in.saidByModel(in.items[i-1]) && isFeedback(in.items[i].Text())
 }
 
 // hasHistory reports whether the request has items of a model, except for a prefilled answer: text of the model after the

@@ -170,7 +170,7 @@ func (m *merger) earlierRun(ctx context.Context) (match, error) {
 		if err != nil {
 			return match{}, err
 		}
-		if p.found() && (in.anySaidByModel(in.items[:p.fresh]) || m.repaired(p.fresh)) {
+		if p.found() && (in.anySaidByModel(in.items[:p.fresh]) || m.repaired(p.fresh) || in.feedback(p.fresh+1)) {
 			p.offset = unitsBetween(position{}, start)
 			return p, nil
 		}
