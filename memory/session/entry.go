@@ -101,7 +101,7 @@ func (log *Log) Enter(ctx context.Context, id string, started time.Time, c Call,
 		return nil, Extra{}, err
 	}
 	in := newIncoming(&e.call, &st, e.log.hashes)
-	p, err := e.find(ctx, &st, in, c.History)
+	p, err := e.placement(&st, in, c.History).find(ctx)
 	if err != nil {
 		return nil, Extra{}, err
 	}
@@ -155,36 +155,12 @@ func (e *Entry) continueRecent() bool {
 	return true
 }
 
-// find returns the place of a request in the transcript, in a mode that may differ from the call's (see Mode).
-func (e *Entry) find(ctx context.Context, st *state, in *incoming, mode History) (plan, error) {
-	q := e.placement(st, in, mode)
-	p, err := q.find(ctx)
-	if err != nil || p.relation != relDelta || in.elsewhere {
-		return p, err
-	}
-	if m, err := q.merge.extension(ctx); err != nil || m.found() {
-		extended := withHistory(m, ruleExtended)
-		extended.shown = p.shown
-		return extended, err
-	}
-	retry := in.answersAgain(st.head) || e.call.Retry
-	if !retry && (len(e.journaled.names) > 0 || !in.mayAskAgain(st.head)) {
-		return p, nil // a question that is written stays beside the same one of another turn
-	}
-	m, err := q.merge.repetition(ctx, !retry)
-	if err != nil || !m.found() {
-		return p, err
-	}
-	if p = withHistory(m, ruleRepeated); !in.answers() {
-		p.rule = ruleRetried
-	}
-	return p, nil
-}
-
-// placement looks for the place of the request in a session as it was read.
+// placement looks for the place of the request in a session as it was read, in a mode that may differ from the call's (see Mode).
 func (e *Entry) placement(st *state, in *incoming, mode History) *placement {
 	m := merger{stored: e.stored, head: st.head, in: in}
-	return &placement{merge: m, st: st, head: st.head, in: in, call: &e.call, mode: mode, offers: &e.log.offers}
+	return &placement{
+		merge: m, st: st, head: st.head, in: in, call: &e.call, mode: mode, offers: &e.log.offers, written: len(e.journaled.names) > 0,
+	}
 }
 
 // setPlace sets the turn's place in the transcript.

@@ -74,15 +74,42 @@ type placement struct {
 	call   *Call
 	mode   History // the call's, or another where the place is found again: see Place.Mode
 	offers *offers
+	// written: the request's own items are in the transcript, since its answer has taken long.
+	written bool
 
 	asked  offer
 	hasAsk bool
 	begins *match // the beginning that the request has in common with the transcript, where that proves nothing; else nil
 }
 
-// find finds the place of the request. The first rule that applies decides. If the order makes no difference, rules that need
-// only the head come before those that read the index.
+// find finds the place of the request. What would go after the stored history may have been said before.
 func (q *placement) find(ctx context.Context) (plan, error) {
+	p, err := q.byRules(ctx)
+	if err != nil || p.relation != relDelta || q.in.elsewhere {
+		return p, err
+	}
+	if m, err := q.merge.extension(ctx); err != nil || m.found() {
+		extended := withHistory(m, ruleExtended)
+		extended.shown = p.shown
+		return extended, err
+	}
+	retry := q.in.answersAgain(q.head) || q.call.Retry
+	if !retry && (q.written || !q.in.mayAskAgain(q.head)) {
+		return p, nil // a question that is written stays beside the same one of another turn
+	}
+	m, err := q.merge.repetition(ctx, !retry)
+	if err != nil || !m.found() {
+		return p, err
+	}
+	if p = withHistory(m, ruleRepeated); !q.in.answers() {
+		p.rule = ruleRetried
+	}
+	return p, nil
+}
+
+// byRules decides by the first rule that applies. If the order makes no difference, rules that need only the head come before
+// those that read the index.
+func (q *placement) byRules(ctx context.Context) (plan, error) {
 	for _, decide := range [...]func(*placement, context.Context) (plan, error){
 		byHead((*placement).first),
 		byHead((*placement).upstream),

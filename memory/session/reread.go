@@ -96,37 +96,52 @@ func (e *Entry) restoreInput(ctx context.Context, r *turnrecord.Record) error {
 	return nil
 }
 
-// findAgain finds the place of a request again, in the present transcript. Its view and its standing to the conversation stay
-// valid.
+// findAgain finds the place of a request in the present transcript, by the rules of placement, in the mode that keeps its view valid.
 func (e *Entry) findAgain(ctx context.Context, st *state, in *incoming) (plan, error) {
-	was := e.plan
-	was.line = e.unwritten.line
-	p, err := e.find(ctx, st, in, e.Mode())
-	if err != nil {
+	p, err := e.placement(st, in, e.Mode()).find(ctx)
+	switch {
+	case err != nil:
 		return plan{}, err
-	}
-	own := len(e.journaled.names) > 0 && p.parent.Seq == e.journaled.end.Seq
-	if !e.loaded {
-		if own && e.journaled.parent == 0 || st.head.Tails.isQuestion(p.parent) { // its input was written before any answer
-			p = e.placement(st, in, HistoryAuto).followFirst(p)
-		}
-		if own && e.journaled.inConversation && !p.before {
-			p.standing = InConversation // one of several first questions without an answer
-		}
-		found := e.call.Found
-		if found.Standing != Undecided && !p.before {
-			p.standing = found.Standing
-		}
-		if found.Rule != "" && p.rule == ruleDeclared {
-			p.rule = rule(found.Rule) // by the mode that found leads to
-		}
+	case !e.loaded:
+		return e.asFound(st, in, p), nil
+	case in.elsewhere:
 		return p, nil
+	default:
+		return e.asShown(ctx, st, in, p)
 	}
-	if in.elsewhere {
-		return p, nil
+}
+
+// isOwnInput reports whether the request seems to continue a place that is the end of its own input, which was written before.
+func (e *Entry) isOwnInput(p *plan) bool {
+	return len(e.journaled.names) > 0 && p.parent.Seq == e.journaled.end.Seq
+}
+
+// asFound returns the plan of a turn whose session could not be read when it began: what was decided about it by another process,
+// or when its input was written, stays.
+func (e *Entry) asFound(st *state, in *incoming, p plan) plan {
+	own := e.isOwnInput(&p)
+	if own && e.journaled.parent == 0 || st.head.Tails.isQuestion(p.parent) { // its input was written before any answer
+		p = e.placement(st, in, HistoryAuto).followFirst(p)
 	}
-	if was.before && was.line != st.head.Line && !e.in.inRun() {
-		if t := st.head.Tails.answeredOn(was.line); t != nil {
+	if own && e.journaled.inConversation && !p.before {
+		p.standing = InConversation // one of several first questions without an answer
+	}
+	found := e.call.Found
+	if found.Standing != Undecided && !p.before {
+		p.standing = found.Standing
+	}
+	if found.Rule != "" && p.rule == ruleDeclared {
+		p.rule = rule(found.Rule) // by the mode that found leads to
+	}
+	return p
+}
+
+// asShown returns the plan of a turn whose view was made before others were written: it stands where the view says, and to the
+// conversation as it did then. If nothing had an answer then, one of several requests was the first to get one, and the others follow it.
+func (e *Entry) asShown(ctx context.Context, st *state, in *incoming, p plan) (plan, error) {
+	was, line, own := &e.plan, e.unwritten.line, e.isOwnInput(&p)
+	if was.before && line != st.head.Line && !e.in.inRun() {
+		if t := st.head.Tails.answeredOn(line); t != nil {
 			p.moveAfter(t)
 		}
 	}
@@ -146,7 +161,7 @@ func (e *Entry) findAgain(ctx context.Context, st *state, in *incoming) (plan, e
 	if !p.before {
 		p.standing, p.helper = was.standing, was.helper
 		if was.standing != InConversation && p.line == st.head.Line {
-			p.line = was.line
+			p.line = line
 		}
 	}
 	if p.rule = was.rule; p.before && !was.before {
