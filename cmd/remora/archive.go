@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -119,6 +120,9 @@ func (f *archiveFlags) open(cmd *cobra.Command, p console, call archiveCall) (er
 	f.single = c.Session.Tenancy == proxy.TenancySingle
 	stdin := bufio.NewReader(cmd.InOrStdin()) // one reader: an import may follow the key
 	a := archive{archiveCall: call, in: stdin, out: p.stdout}
+	if isTerminal(p.stdout) {
+		a.out = &screen{w: p.stdout}
+	}
 	if a.Tenant, err = f.owner(c, p, stdin); err != nil {
 		return err
 	}
@@ -423,10 +427,38 @@ func firstRunes(text string, n int) string {
 // make one name look like another: names and contents come from callers.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
-		reorders := r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
-		if unicode.IsControl(r) || reorders {
+		if steers(r) {
 			return '?'
 		}
 		return r
 	}, s)
+}
+
+func steers(r rune) bool {
+	reorders := r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
+	return unicode.IsControl(r) || reorders
+}
+
+// screen writes lines of JSON to a terminal. It escapes what printable replaces: JSON escapes only some control characters.
+type screen struct {
+	w    io.Writer
+	rest []byte // the beginning of a character
+}
+
+func (s *screen) Write(p []byte) (int, error) {
+	text, shown := append(s.rest, p...), []byte(nil)
+	for len(text) > 0 && utf8.FullRune(text) {
+		r, n := utf8.DecodeRune(text)
+		if steers(r) && r != '\n' {
+			shown = fmt.Appendf(shown, `\u%04x`, r)
+		} else {
+			shown = utf8.AppendRune(shown, r)
+		}
+		text = text[n:]
+	}
+	s.rest = bytes.Clone(text)
+	if _, err := s.w.Write(shown); err != nil {
+		return 0, fmt.Errorf("write to the terminal: %w", err)
+	}
+	return len(p), nil
 }
