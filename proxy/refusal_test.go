@@ -192,6 +192,50 @@ func TestUnpackedBodiesShareTheBudget(t *testing.T) {
 	}
 }
 
+// TestItemsShareTheBudget: very short items take many times the bytes of their body, and count so. Where there can never be room for
+// them, the request passes without memory, unless rules have to judge its answer.
+func TestItemsShareTheBudget(t *testing.T) {
+	const items, budget = 20000, int64(64 << 20) // about 40 MiB
+	body := `{"model":"m","messages":[` + strings.Repeat(`{"role":"user","content":""},`, items) + `{"role":"user","content":"hi"}]}`
+	for _, c := range []struct {
+		name   string
+		budget int64
+		held   int64
+		judged bool
+		want   []string
+	}{
+		{"room", budget, 0, false, []string{"HTTP/1.1 200 ", "X-Memory: ok"}},
+		{"no room now", budget, budget / 2, false, []string{"HTTP/1.1 503 ", "Retry-After: ", "limits.global.body_bytes"}},
+		{"no room ever", budget / 4, 0, false, []string{"HTTP/1.1 200 ", `X-Memory: bypass;reason="the body has more items than limits.global.body_bytes has room for"`}},
+		{"no room ever, judged", budget / 4, 0, true, []string{"HTTP/1.1 400 ", "limits.global.body_bytes"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			limits := limit.New(limit.Config{Options: limit.Options{Global: limit.Global{BodyBytes: c.budget}}, Now: fixed})
+			other, err := limits.Enter(nil)
+			if err := errors.Join(err, other.Hold(c.held)); err != nil {
+				t.Fatal(err)
+			}
+			r := start(t, rigOptions{
+				memory: newBook().begin, upstream: answering(t, func(*http.Request, []byte) string { return sized(chatAnswer) }),
+				tune: func(o *Options) { o.Limits = limits },
+			})
+			r.guards = func() bool { return c.judged }
+			got := r.exchange(t, chatIn("s", body, "Connection: close\r\n"))
+			for _, want := range c.want {
+				if !strings.Contains(got, want) {
+					t.Errorf("there is no %q in %.500s", want, got)
+				}
+			}
+			r.stop(t)
+			other.Leave()
+			next, err := limits.Enter(nil)
+			if err := errors.Join(err, next.Hold(c.budget)); err != nil {
+				t.Errorf("bytes are still held: %v", err)
+			}
+		})
+	}
+}
+
 // TestSlowBodiesLeaveRoom: a body that is still to come takes none of limits.global.concurrent from the requests that are there.
 func TestSlowBodiesLeaveRoom(t *testing.T) {
 	entered := make(chan struct{}, 3)

@@ -231,6 +231,11 @@ func (r *request) parse() error {
 
 	r.body.plain, r.parsed = plain, parsed
 	parsed.Deployment = deploymentOf(r.ctx.RequestURI())
+	if r.remember || guarded {
+		if err := r.holdItems(); err != nil {
+			return err
+		}
+	}
 	if r.remember && (r.head.id.off || r.unasked) {
 		r.head.id.readFields(&r.s.o.Session, parsed)
 		r.bypass(unaskedReason)
@@ -249,6 +254,32 @@ func (r *request) decoded() (plain []byte, err error) {
 		return refused == nil
 	})
 	return plain, cmp.Or(refused, err)
+}
+
+const (
+	// freeItems is how many items and calls of a body are not counted: most bodies have fewer.
+	freeItems = 1 << 10
+	// itemBytes is about what a turn takes for an item or a call besides its bytes, until its answer is stored.
+	itemBytes = 2 << 10
+)
+
+// holdItems counts what the turn takes for its items: a body of very short ones takes many times its size. It fails if there is no
+// room now. Where there can never be, memory is off.
+func (r *request) holdItems() error {
+	n := -freeItems
+	for i := range r.parsed.Items() {
+		n += len(r.parsed.Items()[i].Parts)
+	}
+	err := r.body.ticket.Hold(int64(n) * itemBytes)
+	crowded, ok := errors.AsType[*limit.Refusal](err)
+	if !ok || int64(n)*itemBytes+int64(len(r.body.bytes)) <= crowded.Max {
+		return err
+	}
+	r.unreadable("the body has more items than limits.global.body_bytes has room for")
+	if r.guarded() {
+		r.parsed = nil
+	}
+	return nil
 }
 
 // startsObject reports whether a body may be a JSON object, as all remembered bodies are, rather than a form or a file.

@@ -16,8 +16,8 @@ const (
 	maxElements = 1 << 15 // elements of messages, input or output; more if all of them have elementBytes on average
 	maxCalls    = 1 << 15 // tool calls of all items of a body together; more if there are callBytes of the body for each
 
-	elementBytes = 24
-	callBytes    = 16
+	elementBytes = 128
+	callBytes    = 128
 )
 
 // Request is a parsed request body: its items, and the spans of its members over the original bytes.
