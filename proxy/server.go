@@ -70,6 +70,7 @@ type Server struct {
 	heads     sync.Pool // *[]byte, of requests to upstream
 
 	answerHeads sync.Pool // *answerHead
+	draining    atomic.Bool
 	stopping    atomic.Bool
 	mu          sync.Mutex
 	listeners   []net.Listener // guarded by mu
@@ -190,6 +191,10 @@ func (s *Server) ReloadCertificate() (changed bool, err error) {
 	return s.certificate.Load()
 }
 
+// Drain goes on serving, and closes each connection after its next answer. A load balancer then has no unused connections left
+// that Shutdown would close just as it sends a request on one.
+func (s *Server) Drain() { s.draining.Store(true) }
+
 // Shutdown stops accepting, ends tunnels, lets answers under way finish within the grace time or until ctx ends,
 // aborts the rest, and returns when nothing is left. Its error says that something had to be aborted.
 func (s *Server) Shutdown(ctx context.Context) error {
@@ -265,6 +270,9 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 		if v := recover(); v != nil {
 			s.recovered(v)
 			x.fail(&Error{Status: fasthttp.StatusInternalServerError, Code: codeInternal, Message: "internal error"})
+		}
+		if s.draining.Load() {
+			ctx.SetConnectionClose()
 		}
 		x.answer.arrangeHead(s.now().Add(s.o.WriteTimeout))
 	}()

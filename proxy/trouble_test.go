@@ -510,6 +510,37 @@ func TestShutdownBeforeServe(t *testing.T) {
 	}
 }
 
+// TestDrain: while a load balancer takes a proxy out, each answer is whole and closes its connection.
+func TestDrain(t *testing.T) {
+	const events = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n6\r\ndata: \r\n0\r\n\r\n"
+	r := start(t, rigOptions{upstream: answering(t, func(req *http.Request, _ []byte) string {
+		if req.URL.Path == "/v1/events" {
+			return events
+		}
+		return sized("{}")
+	})})
+	for _, path := range []string{"/v1/x", "/v1/events", "/v1/%zz"} {
+		c, br := r.dial(t)
+		for _, draining := range []bool{false, true} {
+			r.draining.Store(false)
+			if draining {
+				r.Drain()
+			}
+			write(c, "GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n")
+			resp, err := http.ReadResponse(br, nil)
+			if err != nil {
+				t.Fatal(path, draining, err)
+			}
+			if _, err := io.ReadAll(resp.Body); err != nil || resp.Close != draining {
+				t.Errorf("%s, draining %v: status %d, close %v, %v", path, draining, resp.StatusCode, resp.Close, err)
+			}
+		}
+		if _, err := br.ReadByte(); !errors.Is(err, io.EOF) {
+			t.Errorf("%s: the connection is still open: %v", path, err)
+		}
+	}
+}
+
 func TestShutdownLetsAnswersFinish(t *testing.T) {
 	finish := make(chan struct{})
 	started := make(chan struct{})

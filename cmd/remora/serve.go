@@ -149,7 +149,8 @@ func run(ctx context.Context, from sources, c Config, hangup <-chan os.Signal, s
 	case <-ctx.Done():
 	}
 
-	l.admin.stopping.Store(true) // before it is logged
+	l.admin.stopping.Store(true) // both before it is logged
+	l.server.Drain()
 	if ctx.Err() != nil {
 		log.Info("stopping", "grace", c.Server.ShutdownGrace.String())
 	}

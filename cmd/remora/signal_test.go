@@ -209,7 +209,8 @@ func TestBrokenListenerEnds(t *testing.T) {
 	}
 }
 
-// TestShutdownDelay: after SIGTERM a proxy reports that it is not ready, and serves for server.shutdown_delay.
+// TestShutdownDelay: after SIGTERM a proxy reports that it is not ready, and serves for server.shutdown_delay; each answer
+// closes its connection.
 func TestShutdownDelay(t *testing.T) {
 	t.Parallel()
 	up := startUpstream(t)
@@ -222,20 +223,20 @@ func TestShutdownDelay(t *testing.T) {
 	}
 	t.Cleanup(r.kill)
 	r.stopping(t)
-	get := func(url string) int {
+	get := func(url string) *http.Response {
 		t.Helper()
 		res, err := http.Get(url) //nolint:noctx // ends with the test
 		if err != nil {
 			t.Fatal(err)
 		}
 		_ = res.Body.Close()
-		return res.StatusCode
+		return res
 	}
-	if code := get("http://" + admin + "/readyz"); code != http.StatusServiceUnavailable {
-		t.Errorf("/readyz says %d", code)
+	if res := get("http://" + admin + "/readyz"); res.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("/readyz says %s", res.Status)
 	}
-	if code := get(url + "/v1/models"); code != http.StatusOK {
-		t.Errorf("a request is answered with %d", code)
+	if res := get(url + "/v1/models"); res.StatusCode != http.StatusOK || !res.Close {
+		t.Errorf("a request is answered with %s, close %v", res.Status, res.Close)
 	}
 	select {
 	case <-r.Ended():
