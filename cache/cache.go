@@ -5,7 +5,8 @@
 // A group of values is the unit of atomicity, of expiry and, on a cluster, of placement: all values of a group share one slot.
 // Every group has a version that grows with each commit, so that a writer can write only if nothing has changed since it read.
 // A group name never gets the same version twice, even if the group was deleted or has expired in between, or a server has lost
-// its last commits: equal versions mean equal values. Package storetest checks these promises for every implementation.
+// its last commits: equal versions mean equal values. A version is at least the time of its commit, in microseconds of the clock that
+// all who use the store share: the server's. Package storetest checks these promises for every implementation.
 package cache
 
 import (

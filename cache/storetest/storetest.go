@@ -53,6 +53,7 @@ func Run(t *testing.T, e Env) {
 		{"BatchesAreIndependent", testBatchesAreIndependent},
 		{"ConflictWritesNothing", testConflictWritesNothing},
 		{"Counter", testCounter},
+		{"VersionsAreTimes", testVersionsAreTimes},
 		{"ReadsSeeWholeCommits", testReadsSeeWholeCommits},
 		{"DeleteStartsAnew", testDeleteStartsAnew},
 		{"Expiry", testExpiry},

@@ -175,6 +175,13 @@ var promises = map[string]*broken{ //nolint:gochecknoglobals // constants
 	"BigCommit": {commit: each(func(b *cache.Batch) { b.Puts = b.Puts[:min(len(b.Puts), 1024)] })},
 	"Expect":    {commit: each(func(b *cache.Batch) { b.Expect = cache.AnyVersion })},
 	"Counter":   forgetful(),
+	"VersionsAreTimes": {commit: func(s cache.Store, ctx context.Context, batches []cache.Batch) []cache.Outcome {
+		all := s.Commit(ctx, batches)
+		for i := range all {
+			all[i].Version /= 1000
+		}
+		return all
+	}},
 	"BatchesAreIndependent": {commit: func(s cache.Store, ctx context.Context, batches []cache.Batch) (all []cache.Outcome) {
 		for i, b := range batches {
 			out := s.Commit(ctx, []cache.Batch{b})[0]

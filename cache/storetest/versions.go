@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync/atomic"
+	"time"
 
 	"remora/cache"
 )
@@ -48,6 +49,15 @@ func testBatchesAreIndependent(s *suite) {
 	s.want(a, 2, []string{"x"}, []byte("2"))
 	s.want(b, 0, []string{"x"}, nil)
 	s.want(c, 1, []string{"x"}, []byte("1"))
+}
+
+func testVersionsAreTimes(s *suite) {
+	before := s.commit(put(s.group("a"), "a", "1"))
+	const passed = 50 * time.Millisecond
+	s.env.Advance(passed)
+	if after := s.commit(put(s.group("b"), "b", "1")); after < before+uint64(passed.Microseconds()) {
+		s.Fatalf("a group is at version %d, another one %s later at %d", before, passed, after)
+	}
 }
 
 func testConflictWritesNothing(s *suite) {

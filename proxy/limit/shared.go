@@ -36,8 +36,9 @@ type share struct {
 	stop context.CancelFunc
 	done sync.WaitGroup
 
-	queue []*tenant // guarded by l.mu; each at most once
-	away  bool      // the last call failed; used by the worker only
+	queue []*tenant   // guarded by l.mu; each at most once
+	clock cache.Clock // likewise: states have the store's time, since clocks of replicas differ
+	away  bool        // the last call failed; used by the worker only
 }
 
 const (
@@ -169,7 +170,7 @@ func (s *share) settle(ctx context.Context, batch []*tenant) (again []*tenant, e
 	now := s.l.c.Now()
 	for i, t := range batch {
 		next[i], spent[i] = parse(found[i].Values[0]), t.bucket.spent
-		next[i].enter(now, &s.l.o.Tenant, spent[i], s.l.c.Replica)
+		next[i].enter(s.clock.At(now), &s.l.o.Tenant, spent[i], s.l.c.Replica)
 		writes[i] = cache.Batch{
 			Group: queries[i].Group, Expect: found[i].Version, TTL: expiry,
 			Puts: []cache.Put{{Name: valueName, Data: next[i].encode()}},
@@ -182,6 +183,7 @@ func (s *share) settle(ctx context.Context, batch []*tenant) (again []*tenant, e
 	for i, t := range batch {
 		switch e := outcomes[i].Err; {
 		case e == nil:
+			s.clock.Hear(found[i].Version, outcomes[i].Version, s.l.c.Now())
 			t.bucket.settle(now, next[i].tokens, spent[i], len(next[i].replicas))
 		case errors.Is(e, cache.ErrConflict):
 			again = append(again, t)
@@ -232,8 +234,9 @@ type replica struct {
 	seen int64 // Unix nanoseconds
 }
 
-// enter advances a state to now and subtracts what a replica has admitted. Clocks of replicas may differ: a state that is later
-// than now keeps its time, so that no time counts twice, unless it is so late that its writer's clock must have been wrong.
+// enter advances a state to now and subtracts what a replica has admitted. A replica knows the store's clock only after its first commit,
+// and then to within moments: a state that is later than now keeps its time, so that no time counts twice, unless it is so late that its
+// writer's clock must have been wrong.
 func (s *state) enter(now time.Time, o *Tenant, spent float64, id uint64) {
 	at, most := now.UnixNano(), o.burst()
 	switch {

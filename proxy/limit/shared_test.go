@@ -72,7 +72,8 @@ type replicas struct {
 	notes  []error
 }
 
-func newReplicas(t *testing.T, n, rpm int) *replicas {
+// newReplicas makes n replicas. The clock of each is so far ahead of that of the one before.
+func newReplicas(t *testing.T, n, rpm int, ahead time.Duration) *replicas {
 	t.Helper()
 	mem, err := stores.Open("memory:", cache.Options{Now: time.Now})
 	if err != nil {
@@ -82,7 +83,8 @@ func newReplicas(t *testing.T, n, rpm int) *replicas {
 	var mu sync.Mutex
 	for i := range n {
 		r.list = append(r.list, New(Config{
-			Options: Options{Tenant: Tenant{RequestsPerMinute: rpm}}, Store: r.store, Replica: uint64(i), Now: time.Now,
+			Options: Options{Tenant: Tenant{RequestsPerMinute: rpm}}, Store: r.store, Replica: uint64(i),
+			Now: func() time.Time { return time.Now().Add(time.Duration(i) * ahead) },
 			OnStore: func(err error) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -168,7 +170,7 @@ func TestSharedRate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newReplicas(t, len(tc.loads[0]), tc.rpm)
+				r := newReplicas(t, len(tc.loads[0]), tc.rpm, 0)
 				defer r.close()
 				for _, load := range tc.loads {
 					from := time.Now()
@@ -181,13 +183,31 @@ func TestSharedRate(t *testing.T) {
 	}
 }
 
+// TestClocksOfReplicas: replicas whose clocks differ share the limit, too.
+func TestClocksOfReplicas(t *testing.T) {
+	for _, ahead := range []time.Duration{3 * time.Second, 10 * time.Minute, -time.Hour} {
+		t.Run(ahead.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newReplicas(t, 2, 1200, ahead)
+				defer r.close()
+				r.load(2*time.Second, 100, 100) // each adds a burst before it knows the store's clock
+				for range 3 {
+					from := time.Now()
+					r.load(time.Minute, 100, 50)
+					r.between("a minute", r.since(from), 0.9, 1.1)
+				}
+			})
+		})
+	}
+}
+
 // TestStoreIsAway checks that each of two replicas goes on with its half while the store fails or hangs, that none of
 // it waits, and that both agree again afterwards.
 func TestStoreIsAway(t *testing.T) {
 	for name, c := range map[string]struct{ hang, reads bool }{"it fails": {}, "it hangs": {hang: true}, "it cannot be written": {reads: true}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newReplicas(t, 2, 1200)
+				r := newReplicas(t, 2, 1200, 0)
 				defer r.close()
 				r.store.reads = c.reads
 				r.load(time.Minute, 50, 50)
@@ -213,7 +233,7 @@ func TestStoreIsAway(t *testing.T) {
 // TestNeverTheStore checks that a process that has never reached the store applies the whole limit by itself.
 func TestNeverTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newReplicas(t, 1, 600)
+		r := newReplicas(t, 1, 600, 0)
 		defer r.close()
 		r.store.set(nil, true)
 		r.load(time.Minute, 50)
@@ -223,7 +243,7 @@ func TestNeverTheStore(t *testing.T) {
 
 func TestTenantsShareRoundTrips(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newReplicas(t, 2, 60)
+		r := newReplicas(t, 2, 60, 0)
 		defer r.close()
 		count := 0
 		for i := range 2000 {
