@@ -176,7 +176,7 @@ func (a *assembly) idle() time.Duration {
 	if !ok {
 		return 0
 	}
-	return max(0, a.t.started.Sub(last))
+	return max(0, a.t.began.Sub(last))
 }
 
 // fit leaves out what exceeds the budget, and hands layers what the view lacks.

@@ -26,7 +26,6 @@ import (
 	"remora/memory/replicas"
 	"remora/memory/session"
 	"remora/memory/turnqueue"
-	"remora/memory/turnrecord"
 	"remora/memory/view"
 )
 
@@ -68,7 +67,7 @@ type background struct {
 func New(store cache.Store, spool Spool, o Options) *Memory {
 	o.defaults()
 	m := &Memory{
-		o: o, store: store, log: session.New(store, o.SessionTTL), locks: newSessionLocks(), tombstones: tombstones{store, o.Now},
+		o: o, store: store, log: session.New(store, o.SessionTTL), locks: newSessionLocks(), tombstones: tombstones{store},
 		prefixes: layer.NewDecoded(view.DecodePrefix),
 	}
 	m.log.Strict = o.OnStoreError == OnStoreErrorClosed // requests that cannot be stored are refused
@@ -135,8 +134,7 @@ func (m *Memory) Close() {
 // Begin makes the view of a call. It fails with ErrUnavailable, or with a *[pipeline.InitError] of a layer that is
 // configured so; after any other error the view is the client's items, under the window, and the Summary is degraded.
 func (m *Memory) Begin(ctx context.Context, c Call) (*Turn, error) {
-	now := m.o.Now()
-	t := &Turn{turnInfo: newTurnInfo(m, turnrecord.NewID(now), now, c)}
+	t := &Turn{turnInfo: newTurnInfo(m, c)}
 	t.base = context.WithoutCancel(ctx)
 	t.writer.turnInfo = &t.turnInfo
 	if c.Unkept {

@@ -1568,6 +1568,74 @@ func TestWaitingTurnIsNotForgotten(t *testing.T) {
 	})
 }
 
+// TestClocksOfReplicas: turns that two replicas could not write are stored in the order in which they began, whatever their clocks say.
+func TestClocksOfReplicas(t *testing.T) {
+	for _, ahead := range []time.Duration{time.Hour, -time.Hour, 10 * time.Second} {
+		t.Run(ahead.String(), func(t *testing.T) {
+			withReplicas(t, 2, func(r []*replica) {
+				r[1].link.setClock(ahead)
+				time.Sleep(5 * time.Second)
+				r[0].wantAnswer("u:0", "a:0", "u:0", memory.StatusOK)
+				r[0].link.cut(true)
+				r[1].link.cut(true)
+				time.Sleep(5 * time.Second)
+				for i, words := range []string{"u:1", "u:2", "u:3", "u:4"} {
+					r[i%2].lateTurn(scope, words, "a"+words[1:])
+					time.Sleep(100 * time.Millisecond)
+				}
+				r[1].link.cut(false)
+				r[0].link.cut(false)
+				time.Sleep(time.Minute)
+				r[0].wantLine(scope, "u:0 a:0 u:1 a:1 u:2 a:2 u:3 a:3 u:4 a:4")
+			})
+		})
+	}
+}
+
+// TestDeletionByAnotherClock: a turn that began before its session was deleted is not stored, and one that began after it is, although
+// the clock of its replica differs from that of the one that has deleted the session.
+func TestDeletionByAnotherClock(t *testing.T) {
+	for _, ahead := range []time.Duration{time.Hour, -time.Hour} {
+		t.Run(ahead.String(), func(t *testing.T) {
+			withReplicas(t, 2, func(r []*replica) {
+				a, b := r[0], r[1]
+				b.link.setClock(ahead)
+				time.Sleep(5 * time.Second)
+				for _, s := range []string{"under way", "before", "after"} {
+					a.turnOf(memory.Call{Scope: named(s)}, "u:0", "a:0")
+				}
+				underWay := b.begin(memory.Call{Scope: named("under way")}, "u:1")
+				underWay.Forwarded()
+				time.Sleep(time.Second)
+				if err := a.m.Delete(context.Background(), named("under way")); err != nil {
+					t.Error(err)
+				}
+				underWay.Commit(answer(t, "a:1"))
+
+				b.link.cut(true)
+				time.Sleep(5 * time.Second)
+				b.lateTurn(named("before"), "u:1", "a:1")
+				time.Sleep(time.Second)
+				for _, s := range []string{"before", "after"} {
+					if err := a.m.Delete(context.Background(), named(s)); err != nil {
+						t.Error(err)
+					}
+				}
+				time.Sleep(time.Second)
+				b.lateTurn(named("after"), "u:1", "a:1")
+				b.link.cut(false)
+				time.Sleep(time.Minute)
+				for _, s := range []string{"under way", "before"} {
+					if err := a.m.Walk(context.Background(), named(s), func(memory.ExportLine) error { return nil }); !errors.Is(err, memory.ErrNoSession) {
+						t.Errorf("%s: walk: %v, want no session", s, err)
+					}
+				}
+				a.wantLine(named("after"), "u:1 a:1")
+			})
+		})
+	}
+}
+
 // TestTurnOfAClockThatWasAhead: a process whose clock was an hour ahead has died with a turn in its spool. The next one does not
 // wait an hour, and the turns after it with it.
 func TestTurnOfAClockThatWasAhead(t *testing.T) {

@@ -26,6 +26,7 @@ type spooled struct {
 	Turn      string              `json:"turn"`
 	Owner     uint64              `json:"owner,omitempty"` // the process that serves it, where others share the store
 	Time      time.Time           `json:"time"`
+	Began     time.Time           `json:"began"`   // turnInfo.began
 	Dialect   uint8               `json:"dialect"` // its code
 	History   History             `json:"history"`
 	Retry     bool                `json:"retry,omitempty"`
@@ -75,7 +76,7 @@ func newSpooled(w *turnWriter, a *Answer) (rec *spooled, seen []byte) {
 	rec = &spooled{
 		Tenant: []byte(sc.Tenant), Session: []byte(sc.Session), Resource: []byte(sc.Resource),
 		Execution: []byte(sc.Execution), Parent: []byte(sc.Parent),
-		Turn: w.ID, Owner: w.m.heartbeat.Self(), Time: w.started,
+		Turn: w.ID, Owner: w.m.heartbeat.Self(), Time: w.started, Began: w.began,
 		Dialect: req.Dialect.Code(), Provider: w.call.Provider, Body: req.Body,
 		History: w.entry.SpoolMode(), Retry: w.call.Retry, Resends: w.call.Resends, Side: []byte(w.call.Side), Standing: uint8(found.Standing), Rule: found.Rule,
 		View: w.entry.View.Save(), Notes: w.entry.Notes.Save(), Unread: w.entry.Unread() && !w.entry.Order.Resumed && !w.backlog,

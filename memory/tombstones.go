@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"strconv"
 	"time"
 
 	"remora/cache"
@@ -13,10 +12,7 @@ import (
 
 // tombstones record deletions of sessions and resources in the store, so that turns that began before are not written
 // afterwards.
-type tombstones struct {
-	store cache.Store
-	now   func() time.Time
-}
+type tombstones struct{ store cache.Store }
 
 const (
 	tombstonePrefix = "d:" // of groups
@@ -32,9 +28,8 @@ func tombstonesOf(s Scope) (session, resource cache.Group) {
 
 // write records that a session or a resource is deleted now.
 func (t *tombstones) write(ctx context.Context, g cache.Group) error {
-	at := strconv.FormatInt(t.now().UnixNano(), 10)
 	out := t.store.Commit(ctx, []cache.Batch{{
-		Group: g, Expect: cache.AnyVersion, TTL: tombstoneTTL, Puts: []cache.Put{{Name: tombstoneName, Data: []byte(at)}},
+		Group: g, Expect: cache.AnyVersion, TTL: tombstoneTTL, Puts: []cache.Put{{Name: tombstoneName, Data: []byte{}}},
 	}})
 	if err := out[0].Err; err != nil {
 		return fmt.Errorf("note the deletion: %w", err)
@@ -56,20 +51,20 @@ func versionsOf(tombstones []cache.Result) (versions []uint64) {
 }
 
 // deleted reports whether a session or its resource was deleted after a turn of it had begun: by the versions of the tombstones then, or
-// where these are unknown, by the time. Another process deletes by its own clock.
+// where these are unknown, by the time: versions are times of the store's clock, as began is.
 func (t *tombstones) deleted(ctx context.Context, s Scope, versions []uint64, began time.Time) (bool, error) {
 	results, err := t.store.Read(ctx, tombstoneQueries(s))
 	if err != nil {
 		return false, err
 	}
 	for i, r := range results {
-		if len(versions) == len(results) {
-			if r.Version != versions[i] && r.Version != 0 { // 0: it has expired
+		switch {
+		case r.Version == 0: // none, or it has expired
+		case len(versions) == len(results):
+			if r.Version != versions[i] {
 				return true, nil
 			}
-			continue
-		}
-		if at, err := strconv.ParseInt(string(r.Values[0]), 10, 64); err == nil && began.UnixNano() <= at {
+		case uint64(began.UnixMicro()) <= r.Version: //nolint:gosec // G115: a time
 			return true, nil
 		}
 	}

@@ -293,8 +293,8 @@ func (t *Turn) enter(ctx context.Context, want session.Want) (extra session.Extr
 	return extra, peers.MayHold(t.group, inquiry, extra.First), nil
 }
 
-// withTombstones adds the queries of the session's tombstones: other processes write them, by their own clocks. In a cluster they are on
-// other servers than the session, which must not need those.
+// withTombstones adds the queries of the session's tombstones, which other processes write. In a cluster they are on other servers than
+// the session, which must not need those.
 func (t *Turn) withTombstones(q []cache.Query) []cache.Query {
 	if t.m.store.Shard(t.group) != "" {
 		return q

@@ -17,13 +17,14 @@ import (
 
 // turnInfo is the data of a turn that does not change once it has begun.
 type turnInfo struct {
-	// ID is unique and sorts by time.
+	// ID is unique and sorts by began.
 	ID string
 
 	m       *Memory
 	shape   *Shape          // as it was when the turn began
 	base    context.Context //nolint:containedctx // the request's context, without its cancellation
 	started time.Time
+	began   time.Time // started by the store's clock, as far as that is known: clocks of replicas differ
 	call    Call
 	group   cache.Group // of the session, in the store
 	// tombstones are the versions of the session's tombstones if it did not exist when it was read; nil for later turns, and if unknown.
@@ -33,18 +34,19 @@ type turnInfo struct {
 // wasDeleted reports whether the session, or its resource, was deleted since the turn began: then nothing of the turn is written,
 // since nothing would find it again.
 func (t *turnInfo) wasDeleted(ctx context.Context) (bool, error) {
-	return t.m.tombstones.deleted(ctx, t.call.Scope, t.tombstones, t.started)
+	return t.m.tombstones.deleted(ctx, t.call.Scope, t.tombstones, t.began)
 }
 
-// newTurnInfo returns what is known of a turn but for its base.
-func newTurnInfo(m *Memory, id string, started time.Time, c Call) turnInfo {
-	return turnInfo{m: m, ID: id, shape: m.shape.Load(), started: started, call: c, group: c.Scope.Group()}
+// newTurnInfo returns what is known of a new turn but for its base.
+func newTurnInfo(m *Memory, c Call) turnInfo {
+	now := m.o.Now()
+	began := m.heartbeat.StoreTime(now)
+	return turnInfo{m: m, ID: turnrecord.NewID(began), shape: m.shape.Load(), started: now, began: began, call: c, group: c.Scope.Group()}
 }
 
 // visit returns the turnInfo of work on a session that no request asks for.
 func visit(ctx context.Context, m *Memory, s Scope) *turnInfo {
-	now := m.o.Now()
-	t := newTurnInfo(m, turnrecord.NewID(now), now, Call{Scope: s})
+	t := newTurnInfo(m, Call{Scope: s})
 	t.base = ctx
 	return &t
 }

@@ -47,11 +47,11 @@ func resumeTurn(m *Memory, rec *spooled, values map[string][]byte) (*turnWriter,
 	if err != nil {
 		return nil, nil, fmt.Errorf("read recorded request of turn %s: %w", rec.Turn, err)
 	}
-	t := newTurnInfo(m, rec.Turn, rec.Time, Call{
+	t := newTurnInfo(m, Call{
 		Scope: rec.scope(), Request: req, History: rec.History, Retry: rec.Retry, Resends: rec.Resends, Side: string(rec.Side), Provider: rec.Provider,
 	})
 	w := &turnWriter{values: values, turnInfo: &t}
-	t.tombstones = rec.Tombstones
+	t.ID, t.started, t.began, t.tombstones = rec.Turn, rec.Time, rec.Began, rec.Tombstones
 	t.base = context.Background()
 	c := t.call.inSession()
 	c.Found = session.Found{Standing: session.Standing(rec.Standing), Rule: rec.Rule}

@@ -62,6 +62,7 @@ type Heartbeat struct {
 
 	mu    sync.Mutex
 	posts [boards]post
+	clock cache.Clock
 	// turns are turns that the others may not see, by session and id: true for running turns that began without the store,
 	// false for those in the spool.
 	turns   map[cache.Group]map[string]bool
@@ -76,6 +77,7 @@ type post struct {
 	failing bool          // the last beat failed
 	beats   uint64        // the number of begun beats
 	said    uint64        // the last beat that succeeded
+	version uint64        // of what it has written
 }
 
 // Beat is the interval of heartbeats.
@@ -236,10 +238,24 @@ func (h *Heartbeat) announce(ctx context.Context, b board, ttl time.Duration) bo
 		value = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(value, key), began)
 	}
 	value = binary.BigEndian.AppendUint64(value, h.place)
-	_, ok := h.write(ctx, cache.Batch{
+	version, ok := h.write(ctx, cache.Batch{
 		Group: b.process(h.self), Expect: cache.AnyVersion, TTL: ttl, Listed: true, Puts: []cache.Put{{Name: processName, Data: value}},
 	})
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if ok && b == 0 { // in a cluster, the clocks of its servers differ
+		h.clock.Hear(h.posts[b].version, version, h.o.Now())
+		h.posts[b].version = version
+	}
 	return ok
+}
+
+// StoreTime returns what the store's clock says at a moment of this process's clock, or that moment where the store has not answered
+// yet, or is not shared.
+func (h *Heartbeat) StoreTime(now time.Time) time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.clock.At(now)
 }
 
 // write writes a group of a board. It replaces what another program has put there, since nothing else does.

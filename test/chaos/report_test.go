@@ -143,8 +143,10 @@ Limits:
   another replica has in its spool. And if an announcement takes longer than four times ` + "`store.commit_wait`" + `, a turn can overtake
   one that it does not know of; that one is then stored after it, and views have the two in that order.
   ` + "`TestSessionsThatBeginInAnOutage`" + ` holds both to these bounds.
-- Clocks of replicas that differ, or are set back, change nothing in what is stored while the store works. Turns of one session that
-  two replicas could not write are stored in the order of their clocks.
+- Clocks of replicas that differ, or jump, change nothing in what is stored, or in what a deletion removes: turns are ordered by Redis's
+  clock, which each replica counts on while Redis is down. A replica that has started in the outage has only its own clock, and after
+  a failover to a server whose clock differs, so do the times. Redis expires sessions (` + "`store.session_ttl`" + `) by its clock, bolt by
+  the machine's: one that jumps ahead by more than that removes them.
 - Turns that neither the store nor the spool's disk accepts within ` + "`store.commit_wait`" + ` stay in memory, up to 64 MiB. They are lost
   if the process is killed before one of the two accepts them; turns lost for lack of room are logged and counted.
 - The spool is shared: one tenant with large requests can fill ` + "`store.spool.max_bytes`" + ` in an outage, and then turns of all are lost.
