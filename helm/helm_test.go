@@ -3,6 +3,7 @@ package helm_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"flag"
 	"os"
 	"os/exec"
@@ -152,6 +153,7 @@ func TestConformanceSeesTypingErrors(t *testing.T) {
 		{"terminationGracePeriodSeconds: 635", "terminationGracePeriodSeconds: '635'"},
 		{"policyTypes: [Ingress, Egress]", "policyTypes: Ingress"},
 		{"path: /metrics", "paths: /metrics"},
+		{"alert: RemoraDegraded", "alarm: RemoraDegraded"},
 	} {
 		bad := bytes.Replace(good, []byte(change[0]), []byte(change[1]), 1)
 		if bytes.Equal(good, bad) {
@@ -203,6 +205,9 @@ func TestRefusesWhatWouldNotWork(t *testing.T) {
 	f("podLabels: the chart sets app.kubernetes.io/name itself", `podLabels.app\.kubernetes\.io/name=x`)
 	f("serviceMonitor.labels: the chart sets helm.sh/chart itself", `serviceMonitor.labels.helm\.sh/chart=x`)
 	f("podAnnotations: the chart sets checksum/config itself", "podAnnotations.checksum/config=x")
+	f("prometheusRule.labels: the chart sets helm.sh/chart itself", `prometheusRule.labels.helm\.sh/chart=x`)
+	f("httpRoute.parentRefs: want the Gateway", "httpRoute.enabled=true")
+	f("degradedShare", "prometheusRule.degradedShare=5")
 	f("store.url: want redis://", "store.url=postgres://h")
 	f("store.url: special characters of the password have to be percent-encoded", "store.url=redis://:a/b@h")
 	f("special characters of the password percent-encoded", "store.url=redis://:a?b@h/0")
@@ -331,6 +336,19 @@ func TestOrdinaryConfigurationsRender(t *testing.T) {
 		if _, err := renderValues(t, "config: {"+config+"}\n"); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestDashboard: the dashboard is one JSON text, with and without Helm, and its own braces are not Helm's.
+func TestDashboard(t *testing.T) {
+	t.Parallel()
+	out, err := render(t, "--set", "dashboard.enabled=true", "-s", "templates/dashboard.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(out), "remora.json: |-\n")
+	if file := readFile(t, chart+"/files/dashboard.json"); !json.Valid([]byte(file)) || strings.ReplaceAll(text, "\n    ", "\n") != "    "+file {
+		t.Error(text)
 	}
 }
 

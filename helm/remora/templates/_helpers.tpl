@@ -134,6 +134,15 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- range $key, $_ := $v.serviceMonitor.labels -}}
 {{- if hasKey $own $key }}{{ fail (printf "serviceMonitor.labels: the chart sets %s itself" $key) }}{{ end -}}
 {{- end -}}
+{{- range $key, $_ := $v.prometheusRule.labels -}}
+{{- if hasKey $own $key }}{{ fail (printf "prometheusRule.labels: the chart sets %s itself" $key) }}{{ end -}}
+{{- end -}}
+{{- range $key, $_ := $v.dashboard.labels -}}
+{{- if hasKey $own $key }}{{ fail (printf "dashboard.labels: the chart sets %s itself" $key) }}{{ end -}}
+{{- end -}}
+{{- if and $v.httpRoute.enabled (not $v.httpRoute.parentRefs) -}}
+{{- fail "httpRoute.parentRefs: want the Gateway, such as [{name: public, namespace: gateways}]" -}}
+{{- end -}}
 {{- range list "checksum/config" "checksum/secret" "kubectl.kubernetes.io/default-container" -}}
 {{- if hasKey (default dict $v.podAnnotations) . }}{{ fail (printf "podAnnotations: the chart sets %s itself" .) }}{{ end -}}
 {{- end -}}
@@ -215,8 +224,8 @@ want a URL such as http://host:4318/path, with a name or an IP address, and a po
 {{- end -}}
 {{- end }}
 
-{{- /* Fails for a spool that cannot be written, or does not fit. Variables count more than the file. */}}
-{{- define "remora.validateSpool" -}}
+{{- /* store.spool as pods see it: variables count more than the file. */}}
+{{- define "remora.spool" -}}
 {{- $v := .Values -}}
 {{- $spool := merge (dict) (default dict (default dict ($v.config).store).spool) (dict "dir" "/data/spool" "max_bytes" "1GiB") -}}
 {{- range $v.env -}}
@@ -225,6 +234,19 @@ want a URL such as http://host:4318/path, with a name or an IP address, and a po
 {{- end -}}
 {{- with ($v.secretEnv).REMORA_STORE_SPOOL_DIR }}{{ $_ := set $spool "dir" . }}{{ end -}}
 {{- with ($v.secretEnv).REMORA_STORE_SPOOL_MAX_BYTES }}{{ $_ := set $spool "max_bytes" . }}{{ end -}}
+{{- toYaml $spool -}}
+{{- end }}
+
+{{- /* The bytes of store.spool.max_bytes; the default's, if it is a reference. */}}
+{{- define "remora.spoolBytes" -}}
+{{- $most := (include "remora.spool" . | fromYaml).max_bytes -}}
+{{- include "remora.bytes" (ternary "1GiB" $most (contains "${" (toString $most))) -}}
+{{- end }}
+
+{{- /* Fails for a spool that cannot be written, or does not fit. */}}
+{{- define "remora.validateSpool" -}}
+{{- $v := .Values -}}
+{{- $spool := include "remora.spool" . | fromYaml -}}
 {{- $dir := $spool.dir | default "" -}}
 {{- $mounts := list "/data" -}}
 {{- range $v.extraVolumeMounts }}{{ $mounts = append $mounts (.mountPath | trimSuffix "/") }}{{ end -}}

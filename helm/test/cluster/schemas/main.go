@@ -1,6 +1,6 @@
 // Command schemas makes the JSON schemas that kubeconform checks the chart with, so that the check needs no network:
 //
-//	go run ./schemas SWAGGER CRD FOLDER KIND.GROUP.VERSION...
+//	go run ./schemas SWAGGER CRD,... FOLDER KIND.GROUP.VERSION...
 //
 // SWAGGER is api/openapi-spec/swagger.json of k8s.io/kubernetes, CRD a CustomResourceDefinition as YAML. Schemas are
 // strict: an unknown member is an error. Descriptions are left out, they are nine tenths of the size.
@@ -28,7 +28,7 @@ type object = map[string]any
 
 func run(args []string) error {
 	if len(args) < 4 {
-		return errors.New("usage: schemas SWAGGER CRD FOLDER KIND.GROUP.VERSION...")
+		return errors.New("usage: schemas SWAGGER CRD,... FOLDER KIND.GROUP.VERSION...")
 	}
 	folder := args[2]
 	var swagger struct{ Definitions map[string]object }
@@ -61,18 +61,24 @@ func run(args []string) error {
 	if err := write(filepath.Join(folder, "definitions.json"), object{"definitions": used}); err != nil {
 		return err
 	}
-	return custom(args[1], folder)
+	for file := range strings.SplitSeq(args[1], ",") {
+		if err := custom(file, folder); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// custom writes the schema of every version of a CustomResourceDefinition.
+// custom writes the schema of the stored version of a CustomResourceDefinition.
 func custom(file, folder string) error {
 	var crd struct {
 		Spec struct {
 			Group    string
 			Names    struct{ Kind string }
 			Versions []struct {
-				Name   string
-				Schema struct {
+				Name    string
+				Storage bool
+				Schema  struct {
 					OpenAPIV3Schema object `json:"openAPIV3Schema"`
 				}
 			}
@@ -83,6 +89,9 @@ func custom(file, folder string) error {
 	}
 	group, _, _ := strings.Cut(crd.Spec.Group, ".")
 	for _, v := range crd.Spec.Versions {
+		if !v.Storage {
+			continue
+		}
 		s := strict(v.Schema.OpenAPIV3Schema)
 		s.(object)["properties"].(object)["metadata"] = object{"type": "object"}
 		name := fmt.Sprintf("%s-%s-%s.json", strings.ToLower(crd.Spec.Names.Kind), group, v.Name)
