@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// perRead is the number of bytes of a body that a client has to send within each read_timeout.
+	// perRead is the number of bytes of a body that a client has to send within each read_timeout, unless much of it is held.
 	perRead = 64 << 10
 	// maxPooled is the largest body buffer that is kept for another request. A larger body that nothing here reads is not held at all.
 	maxPooled = 1 << 20
@@ -110,11 +110,20 @@ func (b *body) next(p []byte) (int, error) {
 		return n, errStopped
 	case err != nil:
 		return n, b.broken(err)
-	case b.read-b.granted >= perRead:
+	case b.read-b.granted >= b.step():
 		b.granted = b.read
 		b.readBy(b.s.now().Add(b.s.o.ReadTimeout))
 	}
 	return n, nil
+}
+
+// step is how many more bytes the client has to send within read_timeout. Of a body that is held it is a share of what has come:
+// a client that sends a byte now and then would keep the memory from all others.
+func (b *body) step() int64 {
+	if b.streamed {
+		return perRead
+	}
+	return max(perRead, b.granted/16)
 }
 
 // readBy sets the deadline of the client, unless nothing is waited for any more.
@@ -205,7 +214,7 @@ func (b *body) broken(err error) error {
 	}
 	var timeout net.Error // fasthttp's error does not always wrap it
 	if errors.As(listener.ReadError(b.ctx.Conn()), &timeout) && timeout.Timeout() {
-		message := fmt.Sprintf("request body is too slow: %d KiB of it may take %s (server.read_timeout)", perRead>>10, b.s.o.ReadTimeout)
+		message := fmt.Sprintf("request body is too slow: %d KiB of it may take %s (server.read_timeout)", b.step()>>10, b.s.o.ReadTimeout)
 		return &Error{Status: fasthttp.StatusRequestTimeout, Code: codeSlowRequest, Message: message, Err: err}
 	}
 	return errBrokenBody(err)

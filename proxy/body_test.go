@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/zstd"
+	"github.com/valyala/fasthttp"
 
 	"remora/memory"
 	"remora/providers"
@@ -304,6 +305,44 @@ func TestWhatIsReadHereIsHeld(t *testing.T) {
 					t.Errorf("%d calls, %.300q", calls.Load(), got)
 				}
 			})
+		}
+	}
+}
+
+// deadlines is a connection that counts the deadlines for reading.
+type deadlines struct {
+	net.Conn
+	set int
+}
+
+func (d *deadlines) SetReadDeadline(time.Time) error {
+	d.set++
+	return nil
+}
+
+// TestAHeldBodyHasToGoOn: the more of a body is held, the more of it has to come in each read_timeout.
+func TestAHeldBodyHasToGoOn(t *testing.T) {
+	const piece = 16 << 10
+	for _, c := range []struct {
+		name     string
+		streamed bool
+		size     int64
+		want     int
+	}{
+		{"small", false, 1 << 20, 16},
+		{"large", false, 16 << 20, 60},
+		{"large, streamed", true, 16 << 20, 256},
+	} {
+		conn, ctx := new(deadlines), new(fasthttp.RequestCtx)
+		ctx.Init2(conn, nil, false)
+		b := body{s: &Server{now: fixed}, ctx: ctx, stream: strings.NewReader(strings.Repeat("x", int(c.size)+1)), length: c.size + 1, streamed: c.streamed}
+		for p := make([]byte, piece); b.read < c.size; {
+			if _, err := b.next(p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if conn.set != c.want {
+			t.Errorf("%s: the client got more time %d times, want %d", c.name, conn.set, c.want)
 		}
 	}
 }
