@@ -86,13 +86,14 @@ const (
 	TenancySingle     = "single"
 )
 
-// LoadCertificate reports whether the files of TLSCert and TLSKey can be used, if there are any.
-func (o *Options) LoadCertificate() error {
+// LoadCertificate returns when the certificate of TLSCert expires, the zero time without one, or why its files cannot be used.
+func (o *Options) LoadCertificate() (expiry time.Time, err error) {
 	if o.TLSCert == "" {
-		return nil
+		return time.Time{}, nil
 	}
-	_, err := listener.NewCertificate(o.TLSCert, o.TLSKey).Load()
-	return err
+	c := listener.NewCertificate(o.TLSCert, o.TLSKey)
+	_, err = c.Load()
+	return c.Expiry(), err
 }
 
 // minMaxBody is the least that server.max_body may be: fewer bytes are a forgotten unit.

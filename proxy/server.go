@@ -195,6 +195,14 @@ func (s *Server) ReloadCertificate() (changed bool, err error) {
 // that Shutdown would close just as it sends a request on one.
 func (s *Server) Drain() { s.draining.Store(true) }
 
+// CertificateExpiry returns when the certificate that clients get expires, the zero time without one.
+func (s *Server) CertificateExpiry() time.Time {
+	if s.certificate == nil {
+		return time.Time{}
+	}
+	return s.certificate.Expiry()
+}
+
 // Shutdown stops accepting, ends tunnels, lets answers under way finish within the grace time or until ctx ends,
 // aborts the rest, and returns when nothing is left. Its error says that something had to be aborted.
 func (s *Server) Shutdown(ctx context.Context) error {

@@ -27,8 +27,8 @@ import (
 func TestCertificateIsReplaced(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	firstCert, firstKey := newCertificate(t, "first")
-	secondCert, secondKey := newCertificate(t, "second")
+	firstCert, firstKey := newCertificate(t, "first", 2*expiryNotice)
+	secondCert, secondKey := newCertificate(t, "second", time.Hour)
 	write := func(name string, pem []byte) {
 		t.Helper()
 		if err := os.WriteFile(filepath.Join(dir, name), pem, 0o600); err != nil {
@@ -64,7 +64,14 @@ func TestCertificateIsReplaced(t *testing.T) {
 		t.Errorf("with a key that does not fit: certificate of %q", name)
 	}
 	write("key.pem", secondKey)
+	if log := p.Log(); strings.Contains(log, "expires soon") {
+		t.Errorf("a certificate that is new is reported as expiring:\n%s", log)
+	}
 	hangUp("certificate reloaded")
+	hangUp("expires soon, or has expired")
+	if n := strings.Count(p.Log(), "expires soon"); n != 1 {
+		t.Errorf("%d lines about one certificate that expires", n)
+	}
 	if name := nameOf(dialTLS(t, p)); name != "second" {
 		t.Errorf("after both were replaced: certificate of %q", name)
 	}
@@ -90,7 +97,7 @@ func dialTLS(t *testing.T, p *kit.Proxy) *tls.Conn {
 func nameOf(c *tls.Conn) string { return c.ConnectionState().PeerCertificates[0].Subject.CommonName }
 
 // newCertificate returns a self-signed certificate.
-func newCertificate(t *testing.T, name string) (cert, key []byte) {
+func newCertificate(t *testing.T, name string, left time.Duration) (cert, key []byte) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -98,7 +105,7 @@ func newCertificate(t *testing.T, name string) (cert, key []byte) {
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, DNSNames: []string{"localhost"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(left),
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
 	if err != nil {

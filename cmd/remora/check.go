@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -32,7 +33,11 @@ func (p console) check(c Config, err error) error {
 	if err != nil && !ok {
 		return err
 	}
-	found.addErrors("", c.Server.LoadCertificate(), c.Store.checkFiles())
+	expiry, err := c.Server.LoadCertificate()
+	found.addErrors("", err, c.Store.checkFiles())
+	if expiresSoon(expiry) {
+		_, _ = fmt.Fprintf(p.stderr, "warning: server.tls_cert: the certificate expires, or has expired, at %s: clients refuse it then\n", expiry.Format(time.RFC3339))
+	}
 	if set, err := providers.NewSet(c.upstreams()); err == nil { // else it is reported already
 		found.addErrors("", checkLoops(set, c.Server.Listen, c.Server.AdminListen))
 	}

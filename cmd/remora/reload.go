@@ -89,6 +89,21 @@ func (l *live) reloadCertificate() {
 		l.log.Error("certificate not reloaded; the old one stays", "error", text)
 		l.certProblem = text
 	}
+	l.warnOfExpiry()
+}
+
+// expiryNotice is how long before its end a certificate is reported. Tools that renew certificates have done so by then.
+const expiryNotice = 7 * 24 * time.Hour
+
+// expiresSoon reports whether a certificate with that expiry, if it is not zero, should have been replaced.
+func expiresSoon(expiry time.Time) bool { return !expiry.IsZero() && time.Until(expiry) < expiryNotice }
+
+// warnOfExpiry logs that the certificate of clients expires, once for each certificate.
+func (l *live) warnOfExpiry() {
+	if expiry := l.server.CertificateExpiry(); expiresSoon(expiry) && !expiry.Equal(l.expiry) {
+		l.expiry = expiry
+		l.log.Warn("the certificate of server.tls_cert expires soon, or has expired: clients refuse it then", "expires", expiry)
+	}
 }
 
 // emptyFile is the hash of a file without content.

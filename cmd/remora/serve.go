@@ -185,12 +185,13 @@ type live struct {
 	measured  *telemetry.Telemetry
 
 	// State of watch.
-	loaded      files  // what the last configuration was read from, also one that failed
-	polled      files  // the same at the last poll
-	empty       bool   // the configuration in use is that of an empty file
-	failedPolls int    // consecutive polls that could not read the file
-	problem     string // last logged error of reloading the configuration, "" after one that succeeded
-	certProblem string // last logged error of reloading the certificate, so that it is logged once
+	loaded      files     // what the last configuration was read from, also one that failed
+	polled      files     // the same at the last poll
+	empty       bool      // the configuration in use is that of an empty file
+	failedPolls int       // consecutive polls that could not read the file
+	problem     string    // last logged error of reloading the configuration, "" after one that succeeded
+	certProblem string    // last logged error of reloading the certificate, so that it is logged once
+	expiry      time.Time // of the certificate that was last reported as expiring, so that it is logged once
 }
 
 // open opens all parts, each after those that it uses.
@@ -247,6 +248,7 @@ func (l *live) open(ctx context.Context, upstreams *providers.Set) (err error) {
 	if _, err := l.server.ReloadCertificate(); err != nil {
 		return err
 	}
+	l.warnOfExpiry()
 	return nil
 }
 

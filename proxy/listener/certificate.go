@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"time"
 )
 
 // Certificate is a certificate and its key in PEM files. The files may be replaced at any time; after Load, new connections get
@@ -47,6 +48,16 @@ func (c *Certificate) Load() (changed bool, err error) {
 	}
 	c.cert, c.key, c.pair = cert, key, &pair
 	return true, nil
+}
+
+// Expiry returns when the certificate expires, the zero time before Load has succeeded.
+func (c *Certificate) Expiry() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pair == nil {
+		return time.Time{}
+	}
+	return c.pair.Leaf.NotAfter
 }
 
 // Listen wraps a listener. Load must have succeeded once before clients are accepted.
