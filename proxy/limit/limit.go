@@ -77,8 +77,9 @@ func (t *Tenant) burst() float64 {
 
 func (t *Tenant) on() bool { return t.RequestsPerMinute > 0 || t.Concurrent > 0 }
 
-// MaxTenants is how many tenants are remembered by default.
-const MaxTenants = 1 << 16
+// maxTenants is how many tenants are remembered. A new one replaces the one that has been idle longest, which has its whole burst
+// again when it returns. The limits of Global are not affected.
+const maxTenants = 1 << 16
 
 // Config configures a Limiter.
 type Config struct {
@@ -87,9 +88,6 @@ type Config struct {
 	Store Store
 	// Replica is the id of this process among those on the same store.
 	Replica uint64
-	// MaxTenants bounds the table; 0 means [MaxTenants]. A new tenant replaces the one that has been idle longest, which has
-	// its whole burst again when it returns. The limits of Global are not affected.
-	MaxTenants int
 	// Now is the clock.
 	Now func() time.Time
 	// OnStore, if set, is called with the error when the store can't be used, and with nil when it can be again. It must
@@ -100,6 +98,7 @@ type Config struct {
 // Limiter decides on requests. It is safe for concurrent use.
 type Limiter struct {
 	c      Config
+	most   int         // tenants
 	active atomic.Bool // some limit is set
 	byName atomic.Bool // limits of tenants are set
 	bytes  atomic.Int64
@@ -137,10 +136,7 @@ func (t *tenant) part() {
 
 // New makes a Limiter. With a store, Close must be called.
 func New(c Config) *Limiter {
-	if c.MaxTenants <= 0 {
-		c.MaxTenants = MaxTenants
-	}
-	l := &Limiter{c: c, tenants: map[string]*tenant{}}
+	l := &Limiter{c: c, most: maxTenants, tenants: map[string]*tenant{}}
 	l.idle.next, l.idle.prev = &l.idle, &l.idle
 	l.Configure(c.Options)
 	if c.Store != nil {
@@ -190,7 +186,7 @@ func (l *Limiter) Enter(tenants func() []string) (Ticket, error) {
 		t := l.tenant(name, now)
 		if t == nil {
 			l.release(admitted.tenants)
-			return Ticket{}, &Refusal{Limit: globalTenants, Max: int64(l.c.MaxTenants), Global: true, RetryAfter: shortly}
+			return Ticket{}, &Refusal{Limit: globalTenants, Max: int64(l.most), Global: true, RetryAfter: shortly}
 		}
 		if r := l.check(t, now); r != nil {
 			l.release(admitted.tenants)
@@ -254,7 +250,7 @@ func (l *Limiter) tenant(name string, now time.Time) *tenant {
 		}
 		return t
 	}
-	if len(l.tenants) >= l.c.MaxTenants {
+	if len(l.tenants) >= l.most {
 		old := l.idle.next
 		if old == &l.idle {
 			return nil

@@ -207,9 +207,9 @@ func TestTable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := &clock{noon}
 		l := New(Config{
-			Options:    Options{Tenant: Tenant{RequestsPerMinute: 600, Burst: 2, Concurrent: 2}, Global: Global{Concurrent: 6}},
-			MaxTenants: 4, Now: c.read,
+			Options: Options{Tenant: Tenant{RequestsPerMinute: 600, Burst: 2, Concurrent: 2}, Global: Global{Concurrent: 6}}, Now: c.read,
 		})
+		l.most = 4
 		var inside []Ticket
 		for range rapid.IntRange(1, 200).Draw(t, "steps") {
 			if len(inside) > 0 && rapid.Bool().Draw(t, "leave") {
@@ -244,7 +244,8 @@ func TestTable(t *testing.T) {
 
 func TestForgetsWhoWasAwayLongest(t *testing.T) {
 	c := &clock{noon}
-	l := New(Config{Options: Options{Tenant: Tenant{RequestsPerMinute: 1}}, MaxTenants: 2, Now: c.read})
+	l := New(Config{Options: Options{Tenant: Tenant{RequestsPerMinute: 1}}, Now: c.read})
+	l.most = 2
 	passes := func(tenant string) bool {
 		got, _ := enter(l, tenant, 1)
 		for i := range got {
