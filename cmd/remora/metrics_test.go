@@ -96,6 +96,77 @@ memory: {layers: [{kind: working_memory}, {kind: semantic_recall, timeouts: {rec
 	}
 }
 
+// TestMetricsThatAreNamedExist: the metrics and labels that the documentation, the chart's alerts and its dashboard name are those of a
+// real proxy after traffic and trouble, and operations.md names all of Remora's own.
+func TestMetricsThatAreNamedExist(t *testing.T) {
+	t.Parallel()
+	up, srv := startUpstream(t), kit.StartRedis(t, "--maxmemory-policy", "noeviction")
+	admin := kit.FreeAddr(t)
+	d := &workspace{t: t, dir: t.TempDir()}
+	d.start(d.configFor(srv.URL(), up.URL()) + fmt.Sprintf("server: {admin_listen: %q}\n", admin) +
+		"memory: {layers: [{kind: http, url: \"http://127.0.0.1:9\", hooks: [recall], timeouts: {recall: 1s}}]}\n")
+	d.say("responses", `{"model":"m","stream":true,"input":"Hello"}`, "X-Session-Id: a")
+	d.say("chat/completions", chat("user: Hello"), "X-Session-Id: a")
+	if err := up.Inject("status=429", 1); err != nil {
+		t.Fatal(err)
+	}
+	if res, body, err := d.send("chat/completions", chat("user: Too much"), "X-Session-Id: a"); res.StatusCode != http.StatusTooManyRequests {
+		t.Fatal(res.Status, body, err)
+	}
+	srv.Kill()
+	d.say("chat/completions", chat("user: Without a store"), "X-Session-Id: a")
+	get := func() string {
+		res, err := http.Get("http://" + admin + "/metrics") //nolint:noctx // ends with the proxy
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = res.Body.Close() }()
+		page, err := io.ReadAll(res.Body)
+		if err != nil || res.StatusCode != http.StatusOK {
+			t.Fatal(res.Status, err)
+		}
+		return string(page)
+	}
+	page := get()
+
+	sources, err := filepath.Glob("../../docs/*.md")
+	if err != nil || len(sources) == 0 {
+		t.Fatal(sources, err)
+	}
+	sources = append(sources, "../../helm/remora/files/dashboard.json", "../../helm/remora/templates/prometheusrule.yaml")
+	var operations string
+	named := map[string]string{}
+	for _, file := range sources {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if filepath.Base(file) == "operations.md" {
+			operations = string(text)
+		}
+		for _, name := range regexp.MustCompile(`\b(remora|gen_ai|process)_[a-z_]+`).FindAllString(string(text), -1) {
+			named[name] = file
+		}
+	}
+	if len(named) < 30 {
+		t.Fatalf("only %d names were found", len(named))
+	}
+	for name, file := range named {
+		// A name is a metric, a label, with its suffix of a histogram or without, or remora_tokens_* for several metrics.
+		if !regexp.MustCompile(`(?m)^`+name+`(_count)?[{ ]|[{,]`+name+`=`).MatchString(page) && !(strings.HasSuffix(name, "_") && strings.Contains(page, "\n"+name)) {
+			t.Errorf("%s names %s, which the metrics page lacks", file, name)
+		}
+	}
+	for _, m := range regexp.MustCompile(`(?m)^# TYPE ((?:remora|gen_ai)_\w+)`).FindAllStringSubmatch(page, -1) {
+		if !strings.Contains(operations, "`"+m[1]+"`") {
+			t.Errorf("docs/operations.md lacks %s", m[1])
+		}
+	}
+	if t.Failed() {
+		t.Log(page)
+	}
+}
+
 // TestMetricOfQuarantinedTurns: spooled records that are damaged or no turns are counted when recovery sets them aside.
 func TestMetricOfQuarantinedTurns(t *testing.T) {
 	t.Parallel()
