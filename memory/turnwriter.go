@@ -52,6 +52,9 @@ func resumeTurn(m *Memory, rec *spooled, values map[string][]byte) (*turnWriter,
 	})
 	w := &turnWriter{values: values, turnInfo: &t}
 	t.ID, t.started, t.began, t.tombstones = rec.Turn, rec.Time, rec.Began, rec.Tombstones
+	if t.began.IsZero() {
+		t.began = t.started // an older build has written it
+	}
 	t.base = context.Background()
 	c := t.call.inSession()
 	c.Found = session.Found{Standing: session.Standing(rec.Standing), Rule: rec.Rule}
