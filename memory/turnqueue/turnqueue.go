@@ -14,8 +14,12 @@ import (
 	"remora/cache/spool"
 )
 
-// maxBytes is how much a process keeps of what its spool's disk does not take.
-const maxBytes = 64 << 20
+const (
+	// maxBytes is how much a process keeps of what its spool's disk does not take.
+	maxBytes = 64 << 20
+	// ownerShare: the records of an owner may take all but 1/ownerShare of the room that those of other owners leave on disk.
+	ownerShare = 20
+)
 
 // Disk is a durable local queue.
 type Disk = spool.Records
@@ -25,18 +29,22 @@ type Record struct {
 	Group cache.Group
 	Name  string
 	Began uint64
+
+	size int64 // in bytes
 }
 
 // Queue holds records on disk, and knows which groups have any. What the disk has no room for, or fails to write, it keeps in
 // memory until the disk takes it: that does not outlive the process, but a store that is back before its end gets all of it.
-// Beyond its bound turns are lost, and so they are where the operator's own bound (store.spool.max_bytes) is reached. A nil Queue
-// is always empty, and takes nothing.
+// Beyond its bound turns are lost, and so they are where the operator's own bound (store.spool.max_bytes) is reached. One owner of
+// groups cannot fill the disk for all: see ownerShare. A nil Queue is always empty, and takes nothing.
 type Queue struct {
 	disk Disk
+	max  int64 // bytes that the disk takes, 0 if that is unknown
 	log  *slog.Logger
 
 	mu      sync.Mutex
 	waiting map[cache.Group][]Record // of each group, as they came, which may differ from their present order
+	owned   map[string]int64         // bytes of the waiting records, by the owner of their group
 	moved   map[string]bool          // names of records that the function of Drain has moved, until it has returned
 	adding  int                      // records that are counted in waiting, but may be nowhere yet
 	held    [][]byte                 // in memory, oldest first; while there are any, new records go after them
@@ -46,18 +54,26 @@ type Queue struct {
 	writes  sync.WaitGroup           // calls of the disk
 }
 
-// New returns the queue over a disk.
-func New(disk Disk, log *slog.Logger) *Queue {
-	return &Queue{disk: disk, log: log, waiting: make(map[cache.Group][]Record), moved: make(map[string]bool)}
+// New returns the queue over a disk that takes so many bytes; 0 is unknown.
+func New(disk Disk, diskBytes int64, log *slog.Logger) *Queue {
+	return &Queue{
+		disk: disk, max: diskBytes, log: log,
+		waiting: make(map[cache.Group][]Record), owned: make(map[string]int64), moved: make(map[string]bool),
+	}
 }
 
 // Append puts a record at the end: on disk if that takes it. If ctx ends before, the disk hangs: then the record counts as one in
 // memory until the disk takes or refuses it, and those after it are kept in memory. It is counted for its group before anyone can
 // see it there. It fails with what the disk says where that is closed or holds as much as it may (cache.ErrClosed, spool.ErrFull),
-// and with ErrFull.
+// and with ErrFull and ErrShare.
 func (q *Queue) Append(ctx context.Context, r Record, data []byte) error {
+	r.size = int64(len(data))
 	q.mu.Lock()
-	q.waiting[r.Group] = append(q.waiting[r.Group], r)
+	if q.isBeyondShare(r) {
+		q.mu.Unlock()
+		return ErrShare
+	}
+	q.insert(r, len(q.waiting[r.Group]))
 	q.adding++
 	q.mu.Unlock()
 	err := q.put(ctx.Done(), data, q.disk.Append)
@@ -152,11 +168,34 @@ func (q *Queue) write(late <-chan struct{}, rec []byte, write func(rec []byte) e
 	return nil, true
 }
 
+// isBeyondShare reports whether a record would take room that is left to other owners. The caller holds the lock.
+func (q *Queue) isBeyondShare(r Record) bool {
+	if q.max == 0 {
+		return false
+	}
+	own := q.owned[r.Group.Owner]
+	_, taken := q.disk.Len()
+	room := q.max - max(0, taken-own)
+	return own+r.size > room-room/ownerShare
+}
+
+// insert counts a record, at a place among those of its group. The caller holds the lock.
+func (q *Queue) insert(r Record, at int) {
+	q.waiting[r.Group] = slices.Insert(q.waiting[r.Group], at, r)
+	q.owned[r.Group.Owner] += r.size
+}
+
 // uncount takes a record away. As a rule it is the first of its group. The caller holds the lock.
 func (q *Queue) uncount(r Record) {
 	records := q.waiting[r.Group]
-	switch at := slices.IndexFunc(records, func(o Record) bool { return o.Name == r.Name }); {
-	case at < 0:
+	at := slices.IndexFunc(records, func(o Record) bool { return o.Name == r.Name })
+	if at < 0 {
+		return
+	}
+	if q.owned[r.Group.Owner] -= records[at].size; q.owned[r.Group.Owner] == 0 {
+		delete(q.owned, r.Group.Owner)
+	}
+	switch {
 	case len(records) == 1:
 		delete(q.waiting, r.Group)
 	case at == 0:
@@ -179,8 +218,12 @@ func (q *Queue) Fault() error {
 	return q.fault
 }
 
-// ErrFull says that neither the disk nor the memory has room for a record.
-var ErrFull = errors.New("the spool's disk fails, and no more is kept in memory")
+var (
+	// ErrFull says that neither the disk nor the memory has room for a record.
+	ErrFull = errors.New("the spool's disk fails, and no more is kept in memory")
+	// ErrShare says that an owner's records take as much of the disk as those of one owner may.
+	ErrShare = errors.New("the tenant's turns take all of the spool (store.spool.max_bytes) that one tenant gets")
+)
 
 // Adopt adopts the records that dead processes have left on disk. known says which record is which; those that it does not know
 // are quarantined when their turn comes. A record counts before records that began later: the other process may have moved it.
@@ -197,7 +240,8 @@ func (q *Queue) Adopt(known func(data []byte) (r Record, ok bool)) (spool.Adopte
 		if at < 0 {
 			at = len(records)
 		}
-		q.waiting[r.Group] = slices.Insert(records, at, r)
+		r.size = int64(len(data))
+		q.insert(r, at)
 	})
 }
 
@@ -324,6 +368,7 @@ func (q *Queue) Drain(ctx context.Context, f func(data [][]byte) ([]Record, erro
 	defer q.mu.Unlock()
 	if n, _ := q.disk.Len(); n+len(q.held)+q.overdue+q.adding == 0 {
 		clear(q.waiting) // a record that was damaged after it was counted was quarantined, of a group that is not known
+		clear(q.owned)
 	}
 	return err
 }

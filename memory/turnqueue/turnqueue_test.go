@@ -66,7 +66,7 @@ var errNoRoom = errors.New("no space left on device")
 func play(t *testing.T, words string) (*turnqueue.Queue, *disk, *bytes.Buffer) {
 	t.Helper()
 	d, log := &disk{}, &bytes.Buffer{}
-	s := turnqueue.New(d, slog.New(slog.NewTextHandler(log, nil)))
+	s := turnqueue.New(d, 0, slog.New(slog.NewTextHandler(log, nil)))
 	for w := range strings.FieldsSeq(words) {
 		if w == "|" {
 			d.fault = errNoRoom
@@ -96,7 +96,7 @@ func TestADiskThatHangs(t *testing.T) {
 	for _, outcome := range []error{nil, errNoRoom} {
 		var log bytes.Buffer
 		d := &hanging{outcomes: make(chan error, 8)}
-		s := turnqueue.New(d, slog.New(slog.NewTextHandler(&log, nil)))
+		s := turnqueue.New(d, 0, slog.New(slog.NewTextHandler(&log, nil)))
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		for i, w := range []string{"1", "2", "3"} {
@@ -191,7 +191,7 @@ func TestOrder(t *testing.T) {
 func TestBound(t *testing.T) {
 	for _, fault := range []error{spool.ErrFull, cache.ErrClosed} {
 		d := &disk{fault: fault}
-		s := turnqueue.New(d, slog.New(slog.DiscardHandler))
+		s := turnqueue.New(d, 0, slog.New(slog.DiscardHandler))
 		if err := s.Append(t.Context(), turnqueue.Record{}, []byte("1")); !errors.Is(err, fault) {
 			t.Errorf("got %v, want %v", err, fault)
 		}
@@ -205,6 +205,76 @@ func TestBound(t *testing.T) {
 		if err := s.Append(t.Context(), turnqueue.Record{}, half); !errors.Is(err, want) {
 			t.Errorf("append %d: got %v, want %v", i, err, want)
 		}
+	}
+}
+
+// TestShare: an owner's records leave some room on disk to those of others, whether that is used or not.
+func TestShare(t *testing.T) {
+	const a, b, c = "a", "b", "c"
+	for _, tc := range []struct {
+		name           string
+		before, fills  string // owners: of records of an earlier process, and those that append until they get no more
+		then, refused  string // owners that append one record each
+		records, drain int    // how many have been taken when the last one was refused, and how many are drained then
+	}{
+		{"one alone", "", a, "aba", "aa", 950, 0},
+		{"two", "", a + b, "abc", "ab", 997, 0},
+		{"of an earlier process", strings.Repeat(a, 600), b + a, "c", "", 980, 0},
+		{"after a drain", "", a, "aab", "", 950, 2},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			const size = 10
+			record := func(owner string, n int) (turnqueue.Record, []byte) {
+				data := fmt.Appendf(nil, "%-*s", size, fmt.Sprint(owner, n))
+				return turnqueue.Record{Group: cache.Group{Owner: owner}, Name: string(data)}, data
+			}
+			d := &disk{}
+			known := func(data []byte) (turnqueue.Record, bool) {
+				return turnqueue.Record{Group: cache.Group{Owner: string(data[:1])}, Name: string(data)}, true
+			}
+			for i, owner := range tc.before {
+				_, data := record(string(owner), i)
+				d.recs = append(d.recs, string(data))
+			}
+			q := turnqueue.New(d, 1000*size, slog.New(slog.DiscardHandler))
+			if _, err := q.Adopt(known); err != nil {
+				t.Fatal(err)
+			}
+			n := 1000
+			append1 := func(owner rune) error {
+				n++
+				r, data := record(string(owner), n)
+				return q.Append(t.Context(), r, data)
+			}
+			for _, owner := range tc.fills {
+				err := append1(owner)
+				for ; err == nil; err = append1(owner) {
+				}
+				if !errors.Is(err, turnqueue.ErrShare) {
+					t.Fatal(err)
+				}
+			}
+			if records, _ := q.Len(); records != tc.records {
+				t.Errorf("%d records were taken, want %d", records, tc.records)
+			}
+			left := tc.drain
+			_ = q.Drain(t.Context(), one(func(data []byte) (turnqueue.Record, error) {
+				r, _ := known(data)
+				if left--; left < 0 {
+					return r, errNoRoom
+				}
+				return r, nil
+			}))
+			refused := ""
+			for _, owner := range tc.then {
+				if append1(owner) != nil {
+					refused += string(owner)
+				}
+			}
+			if refused != tc.refused {
+				t.Errorf("refused: %q, want %q", refused, tc.refused)
+			}
+		})
 	}
 }
 
@@ -280,7 +350,7 @@ func TestWaiting(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := &disk{recs: strings.Fields(c.before)}
-			s := turnqueue.New(d, slog.New(slog.DiscardHandler))
+			s := turnqueue.New(d, 0, slog.New(slog.DiscardHandler))
 			of := func(rec []byte) turnqueue.Record { return turnqueue.Record{Group: cache.Group{Name: string(rec)}} }
 			if _, err := s.Adopt(func(rec []byte) (turnqueue.Record, bool) { return of(rec), true }); err != nil {
 				t.Fatal(err)
@@ -342,7 +412,7 @@ func BenchmarkOneGroup(b *testing.B) {
 	for where, fault := range map[string]error{"on disk": nil, "in memory": errNoRoom} {
 		b.Run(where, func(b *testing.B) {
 			for b.Loop() {
-				s := turnqueue.New(&disk{fault: fault}, slog.New(slog.DiscardHandler))
+				s := turnqueue.New(&disk{fault: fault}, 0, slog.New(slog.DiscardHandler))
 				for _, name := range names {
 					if err := s.Append(b.Context(), turnqueue.Record{Name: name}, []byte(name)); err != nil {
 						b.Fatal(err)

@@ -149,8 +149,9 @@ Limits:
   the machine's: one that jumps ahead by more than that removes them.
 - Turns that neither the store nor the spool's disk accepts within ` + "`store.commit_wait`" + ` stay in memory, up to 64 MiB. They are lost
   if the process is killed before one of the two accepts them; turns lost for lack of room are logged and counted.
-- The spool is shared: one tenant with large requests can fill ` + "`store.spool.max_bytes`" + ` in an outage, and then turns of all are lost.
-  ` + "`limits.tenant`" + ` bounds how fast.
+- Of the room in the spool (` + "`store.spool.max_bytes`" + `), a tenant gets 95 % of what the turns of other tenants leave. In an outage, one
+  tenant with many or large requests loses turns of its own, while the others still have room. ` + "`limits.tenant`" + ` bounds how fast it
+  fills its share. The 64 MiB in memory have no such shares.
 - When a process ends, after its last answer, layers and the store have eight seconds, and the spool's disk has two. If that hangs, its
   turns in memory are lost, which the log says with their number; what the disk has taken is there at the next start.
 - A load balancer must stop sending before a replica gets SIGTERM, which closes its listener at once: a request that arrives in
