@@ -9,7 +9,10 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"remora/cache/spool"
 )
@@ -186,6 +189,45 @@ func TestForeignFilesAreLeftAlone(t *testing.T) {
 			t.Errorf("%s holds %q, %v", path, b, err)
 		}
 	}
+}
+
+// TestSpoolThatAnotherProcessHolds: a process that has locked the whole spool keeps no other one from its own records, and a start
+// waits a minute for it.
+func TestSpoolThatAnotherProcessHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		s := openSpool(t, dir, 1<<20)
+		dead := openSpool(t, dir, 1<<20)
+		adopted(t, s)
+		appendAll(t, s, "own")
+		appendAll(t, dead, "another's")
+		closeSpool(t, dead)
+
+		held, err := os.Open(filepath.Join(dir, "lock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Flock(int(held.Fd()), syscall.LOCK_EX); err != nil {
+			t.Fatal(err)
+		}
+		records, _ := adopted(t, s)
+		wantRecords(t, records)
+		wantRecords(t, drained(t, s), "own")
+		begun := time.Now()
+		if _, err := spool.Open(dir, 1<<20); err == nil || !strings.Contains(err.Error(), "another process has held it") {
+			t.Errorf("a start: %v", err)
+		}
+		if waited := time.Since(begun); waited != time.Minute {
+			t.Errorf("a start waits for %s", waited)
+		}
+
+		if err := held.Close(); err != nil {
+			t.Fatal(err)
+		}
+		records, _ = adopted(t, s)
+		wantRecords(t, records, "another's")
+		closeSpool(t, s)
+	})
 }
 
 // TestAdoptWhileAppending: a proxy adopts the records of dead processes while its own turns come in.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"remora/cache"
 )
@@ -17,13 +18,34 @@ type lockedDir struct {
 	lock *os.File
 }
 
+const (
+	// rootWait is how long a process waits for the lock of the whole spool. One that starts with a full spool reads it meanwhile.
+	rootWait = time.Minute
+	rootLook = 10 * time.Millisecond
+)
+
 // lockRoot locks the whole spool, so that no other process takes over a directory that is being created.
 func lockRoot(root string) (unlock func(), err error) {
+	for range rootWait / rootLook {
+		if unlock, err = tryLockRoot(root); unlock != nil || err != nil {
+			return unlock, err
+		}
+		time.Sleep(rootLook) //nolint:forbidigo // waits; no clock is read
+	}
+	return nil, fmt.Errorf("lock %s: another process has held it for %s", filepath.Join(root, lockName), rootWait)
+}
+
+// tryLockRoot is lockRoot that does not wait: it returns nil and no error if another process has the lock.
+func tryLockRoot(root string) (unlock func(), err error) {
 	f, err := openLocal(filepath.Join(root, lockName), os.O_CREATE)
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return nil, f.Close()
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", f.Name(), err), f.Close())
 	}
 	return func() { _ = f.Close() }, nil

@@ -161,7 +161,8 @@ func (s *Queue) takeOver(a *adoption) {
 
 // Adopt takes over the records of processes that died since Open or the last Adopt, and calls f with a copy of each;
 // the first call includes the records that Open has found. The records stay in the queue. If the spool's directory or a file in
-// it was deleted, Adopt creates a new one and writes the records of files that are still open there. It does nothing while a Drain runs.
+// it was deleted, Adopt creates a new one and writes the records of files that are still open there. It does nothing while a Drain runs, and takes over
+// nothing while another process has the spool locked.
 func (s *Queue) Adopt(f func(rec []byte)) (Adopted, error) {
 	if err := s.gate.Enter(); err != nil {
 		return Adopted{}, err
@@ -192,9 +193,9 @@ func (s *Queue) adopt() (found adoption, err error) {
 		return found, nil
 	}
 
-	unlock, err := lockRoot(s.root)
-	if err != nil {
-		return found, err
+	unlock, err := tryLockRoot(s.root)
+	if unlock == nil {
+		return found, err // another process takes over what there is, or the next call does
 	}
 	defer unlock()
 	found, err = adoptDirs(s.root, false)
