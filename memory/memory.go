@@ -84,7 +84,7 @@ func New(store cache.Store, spool Spool, o Options) *Memory {
 	m.Deletions = &Deletions{m: m}
 	var queue *turnqueue.Queue
 	if spool != nil {
-		queue = turnqueue.New(spool, o.SpoolBytes, o.Log)
+		queue = turnqueue.New(spool, o.SpoolBytes, o.Log, o.Now)
 	}
 	m.heartbeat, m.peers = replicas.New(replicas.Options{Store: store, Shared: o.Shared, Place: o.Place, Waiting: queue, Log: o.Log, Now: o.Now})
 	m.log.Owner = m.heartbeat.Self()

@@ -93,7 +93,7 @@ func TestFullDiskLosesNoTurn(t *testing.T) {
 				if got := l.m.SpoolTrouble(); got != "" {
 					l.t.Errorf("the trouble is %q still", got)
 				}
-				if n := strings.Count(log.String(), "spool's disk fails"); n != 1 || *lost != 0 {
+				if n := strings.Count(log.String(), "spool's disk does not take turns"); n != 1 || *lost != 0 {
 					l.t.Errorf("%d lines about the disk, %d turns lost:\n%s", n, *lost, log)
 				}
 			})

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"time"
 
 	"remora/cache"
 	"remora/cache/spool"
@@ -19,6 +20,8 @@ const (
 	maxBytes = 64 << 20
 	// ownerShare: the records of an owner may take all but 1/ownerShare of the room that those of other owners leave on disk.
 	ownerShare = 20
+	// hangsAfter is how long the disk may take for a record before it counts as one that hangs: a busy disk takes a second now and then.
+	hangsAfter = 5 * time.Second
 )
 
 // Disk is a durable local queue.
@@ -41,6 +44,7 @@ type Queue struct {
 	disk Disk
 	max  int64 // bytes that the disk takes, 0 if that is unknown
 	log  *slog.Logger
+	now  func() time.Time
 
 	mu      sync.Mutex
 	waiting map[cache.Group][]Record // of each group, as they came, which may differ from their present order
@@ -51,13 +55,15 @@ type Queue struct {
 	overdue int                      // records that the disk has neither taken nor refused in time; new records are held meanwhile
 	bytes   int64                    // of the held and the overdue ones
 	fault   error                    // why the disk did not take the first of them
+	since   time.Time                // when the first of them came
+	logged  bool                     // that they are in memory
 	writes  sync.WaitGroup           // calls of the disk
 }
 
 // New returns the queue over a disk that takes so many bytes; 0 is unknown.
-func New(disk Disk, diskBytes int64, log *slog.Logger) *Queue {
+func New(disk Disk, diskBytes int64, log *slog.Logger, now func() time.Time) *Queue {
 	return &Queue{
-		disk: disk, max: diskBytes, log: log,
+		disk: disk, max: diskBytes, log: log, now: now,
 		waiting: make(map[cache.Group][]Record), owned: make(map[string]int64), moved: make(map[string]bool),
 	}
 }
@@ -113,11 +119,35 @@ func (q *Queue) put(late <-chan struct{}, rec []byte, write func(rec []byte) err
 	}
 	if len(q.held) == 0 && refused != nil { // else what was held has gone just now
 		q.fault = refused
-		q.log.Error("spool's disk fails; turns are kept in memory until it takes them", "error", refused.Error())
 	}
 	q.held = append(q.held, rec)
-	q.bytes += int64(len(rec))
+	q.keep(rec)
 	return nil
+}
+
+// keep counts a record that is in memory, and logs once why. The caller holds the lock.
+func (q *Queue) keep(rec []byte) {
+	if q.bytes += int64(len(rec)); len(q.held)+q.overdue == 1 {
+		q.since, q.logged = q.now(), false
+	}
+	if q.logged || q.isLate() {
+		return
+	}
+	q.logged = true
+	q.log.Error("spool's disk does not take turns; they are kept in memory until it does", "error", q.fault.Error())
+}
+
+// drop is the reverse of keep. The caller holds the lock.
+func (q *Queue) drop(rec []byte) {
+	if q.bytes -= int64(len(rec)); len(q.held)+q.overdue == 0 && q.logged {
+		q.logged = false
+		q.log.Info("the turns that were kept in memory are on disk or in the store")
+	}
+}
+
+// isLate reports whether the disk may only be slow. The caller holds the lock.
+func (q *Queue) isLate() bool {
+	return errors.Is(q.fault, errHangs) && q.now().Sub(q.since) < hangsAfter
 }
 
 // takesMore reports whether a record goes to the disk, and not after others in memory.
@@ -142,7 +172,7 @@ func (q *Queue) write(late <-chan struct{}, rec []byte, write func(rec []byte) e
 			return
 		}
 		if q.overdue--; err == nil {
-			q.bytes -= int64(len(rec))
+			q.drop(rec)
 			return
 		}
 		q.held, q.fault = slices.Insert(q.held, 0, rec), err // the others came later
@@ -162,9 +192,8 @@ func (q *Queue) write(late <-chan struct{}, rec []byte, write func(rec []byte) e
 	overdue = true
 	if q.overdue++; q.overdue == 1 && len(q.held) == 0 {
 		q.fault = errHangs
-		q.log.Error("spool's disk hangs; turns are kept in memory until it takes them", "error", errHangs.Error())
 	}
-	q.bytes += int64(len(rec))
+	q.keep(rec)
 	return nil, true
 }
 
@@ -205,14 +234,15 @@ func (q *Queue) uncount(r Record) {
 	}
 }
 
-// Fault returns why the disk did not take the records that are held in memory, nil if there are none.
+// Fault returns why the disk did not take the records that are held in memory, nil if there are none. A disk that has not answered hangs
+// only after some seconds.
 func (q *Queue) Fault() error {
 	if q == nil {
 		return nil
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.held)+q.overdue == 0 {
+	if len(q.held)+q.overdue == 0 || q.isLate() {
 		return nil
 	}
 	return q.fault
@@ -315,12 +345,12 @@ func (q *Queue) first() []byte {
 func (q *Queue) remove(rec []byte) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.bytes -= int64(len(rec))
 	at := slices.IndexFunc(q.held, func(o []byte) bool { return &o[0] == &rec[0] })
 	copy(q.held[1:at+1], q.held[:at]) // as a rule it still is the first
 	if q.held[0], q.held = nil, q.held[1:]; len(q.held) == 0 {
 		q.held = nil
 	}
+	q.drop(rec)
 }
 
 // Settle writes the records held in memory to disk, until the disk refuses one. It and Drain are for one caller at a

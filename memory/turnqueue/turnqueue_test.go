@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -66,7 +67,7 @@ var errNoRoom = errors.New("no space left on device")
 func play(t *testing.T, words string) (*turnqueue.Queue, *disk, *bytes.Buffer) {
 	t.Helper()
 	d, log := &disk{}, &bytes.Buffer{}
-	s := turnqueue.New(d, 0, slog.New(slog.NewTextHandler(log, nil)))
+	s := turnqueue.New(d, 0, slog.New(slog.NewTextHandler(log, nil)), time.Now)
 	for w := range strings.FieldsSeq(words) {
 		if w == "|" {
 			d.fault = errNoRoom
@@ -96,18 +97,25 @@ func TestADiskThatHangs(t *testing.T) {
 	for _, outcome := range []error{nil, errNoRoom} {
 		var log bytes.Buffer
 		d := &hanging{outcomes: make(chan error, 8)}
-		s := turnqueue.New(d, 0, slog.New(slog.NewTextHandler(&log, nil)))
+		now := time.Now()
+		s := turnqueue.New(d, 0, slog.New(slog.NewTextHandler(&log, nil)), func() time.Time { return now })
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		for i, w := range []string{"1", "2", "3"} {
 			if i > 0 {
 				ctx = t.Context() // without a limit: these do not ask the disk
 			}
+			if i == 2 {
+				if s.Fault() != nil || log.Len() > 0 {
+					t.Errorf("a disk that may only be slow: %v, log: %s", s.Fault(), &log)
+				}
+				now = now.Add(5 * time.Second)
+			}
 			if err := s.Append(ctx, named([]byte(w)), []byte(w)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if n, size := s.Len(); n != 3 || size != 3 || s.Fault() == nil || !s.Holds(cache.Group{}) || strings.Count(log.String(), "hangs") != 1 {
+		if n, size := s.Len(); n != 3 || size != 3 || s.Fault() == nil || !s.Holds(cache.Group{}) || strings.Count(log.String(), "does not answer") != 1 {
 			t.Errorf("%d records of %d bytes, fault %v, log: %s", n, size, s.Fault(), &log)
 		}
 		if err := s.Drain(t.Context(), one(func([]byte) (turnqueue.Record, error) { panic("a later record") })); err == nil {
@@ -122,6 +130,9 @@ func TestADiskThatHangs(t *testing.T) {
 			got = append(got, string(rec))
 			return named(rec), nil
 		}))
+		if n := strings.Count(log.String(), "on disk or in the store"); n != 1 {
+			t.Errorf("it is logged %d times that they are", n)
+		}
 		if n, size := s.Len(); err != nil || strings.Join(got, " ") != "1 2 3" || n != 0 || size != 0 || s.Fault() != nil {
 			t.Errorf("after %v: drained %q, %v; %d records of %d bytes are left", outcome, got, err, n, size)
 		}
@@ -191,7 +202,7 @@ func TestOrder(t *testing.T) {
 func TestBound(t *testing.T) {
 	for _, fault := range []error{spool.ErrFull, cache.ErrClosed} {
 		d := &disk{fault: fault}
-		s := turnqueue.New(d, 0, slog.New(slog.DiscardHandler))
+		s := turnqueue.New(d, 0, slog.New(slog.DiscardHandler), time.Now)
 		if err := s.Append(t.Context(), turnqueue.Record{}, []byte("1")); !errors.Is(err, fault) {
 			t.Errorf("got %v, want %v", err, fault)
 		}
@@ -236,7 +247,7 @@ func TestShare(t *testing.T) {
 				_, data := record(string(owner), i)
 				d.recs = append(d.recs, string(data))
 			}
-			q := turnqueue.New(d, 1000*size, slog.New(slog.DiscardHandler))
+			q := turnqueue.New(d, 1000*size, slog.New(slog.DiscardHandler), time.Now)
 			if _, err := q.Adopt(known); err != nil {
 				t.Fatal(err)
 			}
@@ -350,7 +361,7 @@ func TestWaiting(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := &disk{recs: strings.Fields(c.before)}
-			s := turnqueue.New(d, 0, slog.New(slog.DiscardHandler))
+			s := turnqueue.New(d, 0, slog.New(slog.DiscardHandler), time.Now)
 			of := func(rec []byte) turnqueue.Record { return turnqueue.Record{Group: cache.Group{Name: string(rec)}} }
 			if _, err := s.Adopt(func(rec []byte) (turnqueue.Record, bool) { return of(rec), true }); err != nil {
 				t.Fatal(err)
@@ -412,7 +423,7 @@ func BenchmarkOneGroup(b *testing.B) {
 	for where, fault := range map[string]error{"on disk": nil, "in memory": errNoRoom} {
 		b.Run(where, func(b *testing.B) {
 			for b.Loop() {
-				s := turnqueue.New(&disk{fault: fault}, 0, slog.New(slog.DiscardHandler))
+				s := turnqueue.New(&disk{fault: fault}, 0, slog.New(slog.DiscardHandler), time.Now)
 				for _, name := range names {
 					if err := s.Append(b.Context(), turnqueue.Record{Name: name}, []byte(name)); err != nil {
 						b.Fatal(err)
