@@ -282,49 +282,6 @@ func (o *outgoing) learnShape(c *correction) {
 		"portable_items", c.is.Portable, "media", !c.is.NoMedia, "calls", strings.Join(c.is.Mend.Names(), " "))
 }
 
-// learnLength remembers that a request was too long for the model, if the refusal says so, and reports whether less may help. Later
-// requests have what fits by its figures; without figures half, since the context of most models is not known, and the answer needs
-// room as well. A request may be longer than what was learnt before, as its current run always stays: then what was learnt stays.
-func (o *outgoing) learnLength(r *refusal) bool {
-	if !r.aboutLength() {
-		return false
-	}
-	sent, known := o.req.turn.shaper.Tokens(), o.lesson(aboutContext).tokens
-	if sent <= leastTokens {
-		return false // nothing that could be left out is too long
-	}
-	next := sent / 2
-	if fitting := r.fitting(sent); fitting > 0 {
-		next = min(fitting, sent/4*3) // not more, so that few refusals are enough where the figures mean something else
-	}
-	if next = max(next, leastTokens); known > 0 && known <= next {
-		return true // for a request that was begun before that was learnt
-	}
-	o.learn(aboutContext, lesson{tokens: next})
-	o.req.s.log.Info("a request was longer than the model's context; for an hour requests have fewer tokens",
-		"provider", o.provider.Name(), "model", bounded(o.modelName()), "max_tokens", next)
-	return true
-}
-
-// noteCut logs, once an hour for each caller and model, that upstream has counted less than half of the text that it was sent: some
-// servers cut a request that is longer than their context, and do not refuse it. This teaches nothing, since others may leave out
-// of the count what they had in a cache.
-func (o *outgoing) noteCut(u *wire.Usage) {
-	const margin = 1000 // below which counts say little
-	counted := int(u.Input + u.Cached)
-	if counted == 0 {
-		return
-	}
-	sent := o.req.turn.shaper.TextTokens(2*counted + margin)
-	if s := o.req.s; sent > 0 && s.lessons.once(o.lessonKey(aboutCuts), s.now()) {
-		s.log.Warn("upstream has counted less than half of the tokens that it was sent; it may cut requests that are longer than its context",
-			"provider", o.provider.Name(), "model", bounded(o.modelName()), "sent", sent, "counted", counted)
-	}
-}
-
-// leastTokens is the least that learnLength leaves of a request: a question, its system prompt and a little more.
-const leastTokens = 250
-
 // wanted returns the changes that a refusal asks for, without those that the operator rules out.
 func (o *outgoing) wanted(r *refusal) view.Shape {
 	wanted := r.wanted()
