@@ -64,7 +64,7 @@ func (t *tombstones) deleted(ctx context.Context, s Scope, versions []uint64, be
 			if r.Version != versions[i] {
 				return true, nil
 			}
-		case uint64(began.UnixMicro()) <= r.Version: //nolint:gosec // G115: a time
+		case uint64(began.UnixMicro()) <= r.Version:
 			return true, nil
 		}
 	}

@@ -76,7 +76,7 @@ func applyBatch(tx *bolt.Tx, b cache.Batch, now time.Time) (uint64, error) {
 	if current.version == 0 {
 		meta.version += groups.Sequence()
 	}
-	meta.version = max(meta.version, uint64(now.UnixMicro())) //nolint:gosec // G115: a time
+	meta.version = max(meta.version, uint64(now.UnixMicro()))
 	if b.TTL > 0 {
 		meta.expires = now.Add(max(b.TTL, time.Millisecond)).UnixMilli()
 	}

@@ -125,7 +125,7 @@ func (m *Store) commit(b cache.Batch, values [][]byte) cache.Outcome {
 	for i, p := range b.Puts {
 		g.values[p.Name] = values[i]
 	}
-	g.version = max(g.version+1, uint64(m.now().UnixMicro())) //nolint:gosec // G115: a time
+	g.version = max(g.version+1, uint64(m.now().UnixMicro()))
 	g.expires = time.Time{}
 	if b.TTL > 0 {
 		m.queueExpiry(b.Group, g, m.now().Add(b.TTL))
