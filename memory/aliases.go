@@ -47,6 +47,9 @@ const (
 	AbortedByUpstream = session.AbortedByUpstream
 )
 
+// RecordVersion is the format in which sessions are stored.
+const RecordVersion = session.RecordVersion
+
 // TurnComplete is the status in the record of a turn whose answer is whole.
 const TurnComplete = turnrecord.Complete
 

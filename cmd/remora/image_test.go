@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"remora/memory"
 	"remora/test/kit"
 	"remora/test/process"
 )
@@ -50,6 +52,9 @@ func TestImage(t *testing.T) {
 		if out, err := exec.Command(binary, arg).CombinedOutput(); err != nil || !strings.HasPrefix(string(out), "remora version 1.2.3 (") {
 			t.Errorf("%s: %v %s", arg, err, out)
 		}
+	}
+	if out, err := exec.Command(binary, "version").Output(); err != nil || !strings.HasSuffix(string(out), fmt.Sprintf("\nsessions are stored in format %d\n", memory.RecordVersion)) {
+		t.Errorf("%v: %s", err, out)
 	}
 	if page := metricsOf(t, binary); !strings.Contains(page, `service_version="1.2.3"`) {
 		t.Errorf("no service_version 1.2.3:\n%s", page)

@@ -6,6 +6,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"remora/memory"
 )
 
 // release is the version given to the build: go build -ldflags "-X main.release=1.2.3", as the Dockerfile does.
@@ -14,10 +16,10 @@ var release string
 func newVersionCommand(p console) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Print version, revision and the version of Go",
+		Short: "Print version, revision, the version of Go, and the format of stored sessions",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(p.stdout, "remora version %s\n", cmd.Root().Version)
+			_, err := fmt.Fprintf(p.stdout, "remora version %s\nsessions are stored in format %d\n", cmd.Root().Version, memory.RecordVersion)
 			return err
 		},
 	}

@@ -1,15 +1,26 @@
 package session
 
-import "strings"
+import (
+	"bytes"
+	"slices"
+	"strings"
+)
 
-// maxFeedback is how many bytes of the beginning and the end of a message are looked at.
-const maxFeedback = 128
+// mayBeFeedback reports whether the beginning or the end of an item has a word of such a message, as few have. It reads nothing but
+// bytes: unlike isFeedback it costs the same for a long message.
+func mayBeFeedback(raw []byte) bool {
+	const ends = 256
+	parts := [...]string{"bservation:", "rror", "alidation", "esponse", "nvalid for", "different approach"}
+	return slices.ContainsFunc(parts[:], func(part string) bool {
+		return bytes.Contains(raw[:min(len(raw), ends)], []byte(part)) || bytes.Contains(raw[max(0, len(raw)-ends):], []byte(part))
+	})
+}
 
 // isFeedback reports whether a message of the user's role is what a program tells the model about its last answer: that it has to be
 // corrected, or what the action that it describes has given. Such programs keep the steps of one question, and may keep nothing else.
 func isFeedback(text string) bool {
-	first := strings.ToLower(strings.TrimSpace(text[:min(len(text), maxFeedback)]))
-	beginnings := [...]string{
+	text = strings.TrimSpace(text)
+	for _, begin := range [...]string{
 		"observation:",                                        // LlamaIndex's ReAct agent, smolagents, SWE-agent
 		"correct your json only response",                     // Instructor
 		"validation error found:", "validation errors found:", // Instructor
@@ -18,13 +29,18 @@ func isFeedback(text string) bool {
 		"validation feedback:",                                 // Pydantic AI
 		"the json object is invalid for the following reason",  // TypeChat
 		"there is an issue with that response, please",         // zod-gpt
-	}
-	for _, b := range beginnings {
-		if strings.HasPrefix(first, b) {
+	} {
+		if len(text) >= len(begin) && strings.EqualFold(text[:len(begin)], begin) {
 			return true
 		}
 	}
-	last := strings.ToLower(strings.TrimSpace(text[max(0, len(text)-maxFeedback):]))
-	return strings.HasSuffix(last, "fix the errors and try again.") || // Pydantic AI
-		strings.HasSuffix(last, "try a completely different approach.") // smolagents
+	for _, end := range [...]string{
+		"fix the errors and try again.",        // Pydantic AI
+		"try a completely different approach.", // smolagents
+	} {
+		if len(text) >= len(end) && strings.EqualFold(text[len(text)-len(end):], end) {
+			return true
+		}
+	}
+	return false
 }

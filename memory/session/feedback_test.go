@@ -1,6 +1,7 @@
 package session
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -24,6 +25,9 @@ func TestFeedback(t *testing.T) {
 	} {
 		if got := isFeedback(text); got != want {
 			t.Errorf("%.60q: %v", text, got)
+		}
+		if raw := fmt.Sprintf(`{"role":"user","content":%q}`, text); want && !mayBeFeedback([]byte(raw)) {
+			t.Errorf("%.60q is not looked at", text)
 		}
 	}
 }

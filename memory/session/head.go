@@ -30,7 +30,8 @@ const (
 )
 
 const (
-	recordVersion = 8
+	// RecordVersion is the format in which sessions are stored. Other formats are not read.
+	RecordVersion = 8
 	// ringSize is the number of recent items in the head, by content, to recognise a client that trims its history.
 	ringSize = 128
 	// maxTails is the number of other ends of the transcript in the head.
@@ -47,11 +48,11 @@ const (
 	maxTailCalls = 8
 )
 
-// otherVersion is the ErrCorrupt for a session in another format than recordVersion.
+// otherVersion is the ErrCorrupt for a session in another format than RecordVersion.
 type otherVersion byte
 
 func (v otherVersion) Error() string {
-	return fmt.Sprintf("read session: another version of Remora wrote it: it has format %d, this one reads %d: see \"Transcripts\" in docs/operations.md, or delete it", byte(v), recordVersion)
+	return fmt.Sprintf("read session: another version of Remora wrote it: it has format %d, this one reads %d: see \"Transcripts\" in docs/operations.md, or delete it", byte(v), RecordVersion)
 }
 
 // Is makes it an ErrCorrupt.
@@ -181,7 +182,7 @@ func (h *head) encode() []byte {
 func decodeHead(b []byte) (*head, error) {
 	c := recordcodec.NewReader(b)
 	var version byte
-	if c.Byte(&version); version != recordVersion {
+	if c.Byte(&version); version != RecordVersion {
 		return nil, otherVersion(version)
 	}
 	h := new(head)
@@ -404,7 +405,7 @@ func decode[T any, R interface {
 // newRecord begins to write a record of about size bytes.
 func newRecord(size int) recordcodec.Codec {
 	c := recordcodec.NewWriter(size)
-	version := byte(recordVersion)
+	version := byte(RecordVersion)
 	c.Byte(&version)
 	return c
 }
@@ -414,7 +415,7 @@ func beginRecord(b []byte) recordcodec.Codec {
 	c := recordcodec.NewReader(b)
 	var version byte
 	c.Byte(&version)
-	c.Bad = version != recordVersion
+	c.Bad = version != RecordVersion
 	return c
 }
 

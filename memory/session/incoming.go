@@ -184,7 +184,10 @@ func (in *incoming) resends() bool {
 
 // feedback reports whether item i is a program's message about the answer before it: both belong to the run of an earlier message.
 func (in *incoming) feedback(i int) bool {
-	return i > 0 && i < len(in.items) && in.items[i].Role == wire.User && in.saidByModel(in.items[i-1]) && isFeedback(in.items[i].Text())
+	if i == 0 || i >= len(in.items) || in.items[i].Role != wire.User || !in.saidByModel(in.items[i-1]) {
+		return false
+	}
+	return mayBeFeedback(in.items[i].Raw) && isFeedback(in.items[i].Text())
 }
 
 // hasHistory reports whether the request has items of a model, except for a prefilled answer: text of the model after the
