@@ -266,13 +266,22 @@ const (
 // holdItems counts what the turn takes for its items: a body of very short ones takes many times its size. It fails if there is no
 // room now. Where there can never be, memory is off.
 func (r *request) holdItems() error {
-	n := -freeItems
-	for i := range r.parsed.Items() {
-		n += len(r.parsed.Items()[i].Parts)
+	n, counted := r.parsed.Len(), 0
+	hold := func() error {
+		more := max(n-freeItems-counted, 0)
+		counted += more
+		return r.body.ticket.Hold(int64(more) * itemBytes)
 	}
-	err := r.body.ticket.Hold(int64(n) * itemBytes)
+	err := hold() // before they are read, which takes most of it
+	if err == nil {
+		for _, it := range r.parsed.Items() {
+			n += max(len(it.Parts)-1, 0)
+		}
+		err = hold()
+	}
+
 	crowded, ok := errors.AsType[*limit.Refusal](err)
-	if !ok || int64(n)*itemBytes+int64(len(r.body.bytes)) <= crowded.Max {
+	if !ok || int64(counted)*itemBytes+int64(len(r.body.bytes)) <= crowded.Max {
 		return err
 	}
 	r.unreadable("the body has more items than limits.global.body_bytes has room for")

@@ -16,8 +16,8 @@ const (
 	maxElements = 1 << 15 // elements of messages, input or output; more if all of them have elementBytes on average
 	maxCalls    = 1 << 15 // tool calls of all items of a body together; more if there are callBytes of the body for each
 
-	elementBytes = 128
-	callBytes    = 128
+	elementBytes = 24
+	callBytes    = 64
 )
 
 // Request is a parsed request body: its items, and the spans of its members over the original bytes.
@@ -156,6 +156,9 @@ func (p *parser) itemList() bool {
 	}
 	return ok
 }
+
+// Len returns the number of elements of messages or input, without reading them.
+func (r *Request) Len() int { return len(r.elements) }
 
 // Items returns the elements of messages or input in their order; a string input is one user message, whose Raw is
 // built. The slice is the same on every call and must not be modified.
