@@ -238,13 +238,14 @@ func (h *Heartbeat) announce(ctx context.Context, b board, ttl time.Duration) bo
 		value = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(value, key), began)
 	}
 	value = binary.BigEndian.AppendUint64(value, h.place)
+	sent := h.o.Now()
 	version, ok := h.write(ctx, cache.Batch{
 		Group: b.process(h.self), Expect: cache.AnyVersion, TTL: ttl, Listed: true, Puts: []cache.Put{{Name: processName, Data: value}},
 	})
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if ok && b == 0 { // in a cluster, the clocks of its servers differ
-		h.clock.Hear(h.posts[b].version, version, h.o.Now())
+		h.clock.Hear(h.posts[b].version, version, sent, h.o.Now())
 		h.posts[b].version = version
 	}
 	return ok

@@ -183,7 +183,7 @@ func (s *share) settle(ctx context.Context, batch []*tenant) (again []*tenant, e
 	for i, t := range batch {
 		switch e := outcomes[i].Err; {
 		case e == nil:
-			s.clock.Hear(found[i].Version, outcomes[i].Version, s.l.c.Now())
+			s.clock.Hear(found[i].Version, outcomes[i].Version, now, s.l.c.Now())
 			t.bucket.settle(now, next[i].tokens, spent[i], len(next[i].replicas))
 		case errors.Is(e, cache.ErrConflict):
 			again = append(again, t)
