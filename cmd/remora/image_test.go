@@ -3,8 +3,6 @@ package main
 import (
 	"bufio"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -79,16 +77,7 @@ func metricsOf(t *testing.T, binary string) string {
 		}
 	}()
 
-	res, err := http.Get("http://" + admin + "/metrics") //nolint:noctx // ends with the proxy
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	page, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(page)
+	return pageAt(t, admin, "/metrics")
 }
 
 // TestImageLabels: each build argument is declared in the stage that uses it (else it would be empty there), and sets one of the

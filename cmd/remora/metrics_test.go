@@ -51,15 +51,7 @@ memory: {layers: [{kind: working_memory}, {kind: semantic_recall, timeouts: {rec
 	if refused[http.StatusInternalServerError] != 1 || refused[http.StatusTooManyRequests] == 0 {
 		t.Fatalf("answers by status: %v", refused)
 	}
-	res, err := http.Get("http://" + admin + "/metrics") //nolint:noctx // ends with the proxy
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	page, err := io.ReadAll(res.Body)
-	if err != nil || res.StatusCode != http.StatusOK {
-		t.Fatal(res.Status, err)
-	}
+	page := pageAt(t, admin, "/metrics")
 	for _, want := range []string{ // what the traffic was for
 		`remora_requests_total{class="5xx"} 1`, `remora_requests_total{class="4xx"}`, `remora_turns_total{status="ok"}`,
 		`layer="working-memory"`, `gen_ai_client_token_usage_bucket`, `error_type="500"`, `error_type="closed"`,
@@ -67,16 +59,16 @@ memory: {layers: [{kind: working_memory}, {kind: semantic_recall, timeouts: {rec
 		// An increase is seen only in a series that was there before.
 		`remora_panics_total 0`, `remora_spool_lost_total 0`, `remora_spool_quarantined_total 0`, `remora_export_failures_total 0`, `remora_turns_total{status="degraded"} 0`,
 	} {
-		if !strings.Contains(string(page), want) {
+		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %s", want)
 		}
 	}
-	for name, text := range map[string]string{"the page": string(page), "the log": d.proxy.Log()} {
+	for name, text := range map[string]string{"the page": page, "the log": d.proxy.Log()} {
 		if strings.Contains(text, "canar") {
 			t.Errorf("%s holds content, a session or a key:\n%s", name, text)
 		}
 	}
-	problems, err := promlint.New(strings.NewReader(string(page))).Lint()
+	problems, err := promlint.New(strings.NewReader(page)).Lint()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,11 +80,11 @@ memory: {layers: [{kind: working_memory}, {kind: semantic_recall, timeouts: {rec
 		return
 	}
 	cmd := exec.CommandContext(t.Context(), promtool, "check", "metrics")
-	cmd.Stdin = strings.NewReader(string(page))
+	cmd.Stdin = strings.NewReader(page)
 	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("promtool check metrics: %v\n%s", err, out)
 	} else {
-		t.Logf("promtool has no objection to %d lines", strings.Count(string(page), "\n"))
+		t.Logf("promtool has no objection to %d lines", strings.Count(page, "\n"))
 	}
 }
 
@@ -115,19 +107,7 @@ func TestMetricsThatAreNamedExist(t *testing.T) {
 	}
 	srv.Kill()
 	d.say("chat/completions", chat("user: Without a store"), "X-Session-Id: a")
-	get := func() string {
-		res, err := http.Get("http://" + admin + "/metrics") //nolint:noctx // ends with the proxy
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = res.Body.Close() }()
-		page, err := io.ReadAll(res.Body)
-		if err != nil || res.StatusCode != http.StatusOK {
-			t.Fatal(res.Status, err)
-		}
-		return string(page)
-	}
-	page := get()
+	page := pageAt(t, admin, "/metrics")
 
 	sources, err := filepath.Glob("../../docs/*.md")
 	if err != nil || len(sources) == 0 {

@@ -160,16 +160,22 @@ const staleNote = "ok, but the configuration could not be reloaded, and the old 
 // readyAt returns what /readyz at an address answers. The test fails unless the process is ready.
 func readyAt(t *testing.T, address string) string {
 	t.Helper()
-	res, err := http.Get("http://" + address + "/readyz") //nolint:noctx // ends with the test
+	return strings.TrimSpace(pageAt(t, address, "/readyz"))
+}
+
+// pageAt returns a page of the address for operators, which must answer 200.
+func pageAt(t *testing.T, address, path string) string {
+	t.Helper()
+	res, err := http.Get("http://" + address + path) //nolint:noctx // ends with the test
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = res.Body.Close() }()
 	body, err := io.ReadAll(res.Body)
 	if err != nil || res.StatusCode != http.StatusOK {
-		t.Errorf("/readyz: %s (%v)", res.Status, err)
+		t.Fatalf("%s: %s (%v)", path, res.Status, err)
 	}
-	return strings.TrimSpace(string(body))
+	return string(body)
 }
 
 // TestPipeIsNotReadAgain: a pipe, as of --config <(decrypt config.yaml), has no content after the start, and reading a named one
