@@ -84,7 +84,7 @@ func New(store cache.Store, spool Spool, o Options) *Memory {
 	m.Deletions = &Deletions{m: m}
 	var queue *turnqueue.Queue
 	if spool != nil {
-		queue = turnqueue.New(spool, o.SpoolBytes, o.Log, o.Now)
+		queue = turnqueue.New(spool, o.Log, o.Now)
 	}
 	m.heartbeat, m.peers = replicas.New(replicas.Options{Store: store, Shared: o.Shared, Place: o.Place, Waiting: queue, Log: o.Log, Now: o.Now})
 	m.log.Owner = m.heartbeat.Self()
@@ -134,7 +134,7 @@ func (m *Memory) Close() {
 // Begin makes the view of a call. It fails with ErrUnavailable, or with a *[pipeline.InitError] of a layer that is
 // configured so; after any other error the view is the client's items, under the window, and the Summary is degraded.
 func (m *Memory) Begin(ctx context.Context, c Call) (*Turn, error) {
-	t := &Turn{turnInfo: newTurnInfo(m, c)}
+	t := &Turn{turnInfo: beginTurnInfo(m, c)}
 	t.base = context.WithoutCancel(ctx)
 	t.writer.turnInfo = &t.turnInfo
 	if c.Unkept {

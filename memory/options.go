@@ -29,8 +29,6 @@ type Options struct {
 	SessionTTL time.Duration
 	// RetryDelay is how long a failed store is not used, and how often the spool retries meanwhile.
 	RetryDelay time.Duration
-	// SpoolBytes is the size of the spool, of which each tenant has a share; 0 is unknown, and then it has none.
-	SpoolBytes int64
 	// Shared: other processes use the store, too. Running turns are then listed in it, so that any process can serve a
 	// session's next request.
 	Shared bool

@@ -329,6 +329,8 @@ func (q *queue) Drain(_ context.Context, f func([][]byte) (int, error)) error {
 	}
 }
 
+func (q *queue) Max() int64 { return 0 }
+
 func (q *queue) Len() (records int, size int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -109,6 +109,8 @@ func (k *keyless) Drain(ctx context.Context, f func([][]byte) (int, error)) erro
 // Len returns the length of the spool.
 func (k *keyless) Len() (records int, size int64) { return k.queue.Len() }
 
+func (k *keyless) Max() int64 { return k.queue.Max() }
+
 // TestUnreadableRecordsHoldUpNobody: neither records that an earlier process wrote under another key, nor turns of a
 // session that cannot be read, keep other sessions from their memory. The log names the session, not its content.
 func TestUnreadableRecordsHoldUpNobody(t *testing.T) {

@@ -37,16 +37,21 @@ func (t *turnInfo) wasDeleted(ctx context.Context) (bool, error) {
 	return t.m.tombstones.deleted(ctx, t.call.Scope, t.tombstones, t.began)
 }
 
-// newTurnInfo returns what is known of a new turn but for its base.
-func newTurnInfo(m *Memory, c Call) turnInfo {
+// beginTurnInfo returns what is known of a turn that begins now, but for its base.
+func beginTurnInfo(m *Memory, c Call) turnInfo {
 	now := m.o.Now()
 	began := m.heartbeat.StoreTime(now)
-	return turnInfo{m: m, ID: turnrecord.NewID(began), shape: m.shape.Load(), started: now, began: began, call: c, group: c.Scope.Group()}
+	return newTurnInfo(m, turnrecord.NewID(began), now, began, c)
+}
+
+// newTurnInfo returns what is known of a turn but for its base.
+func newTurnInfo(m *Memory, id string, started, began time.Time, c Call) turnInfo {
+	return turnInfo{m: m, ID: id, shape: m.shape.Load(), started: started, began: began, call: c, group: c.Scope.Group()}
 }
 
 // visit returns the turnInfo of work on a session that no request asks for.
 func visit(ctx context.Context, m *Memory, s Scope) *turnInfo {
-	t := newTurnInfo(m, Call{Scope: s})
+	t := beginTurnInfo(m, Call{Scope: s})
 	t.base = ctx
 	return &t
 }

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,14 +48,12 @@ func resumeTurn(m *Memory, rec *spooled, values map[string][]byte) (*turnWriter,
 	if err != nil {
 		return nil, nil, fmt.Errorf("read recorded request of turn %s: %w", rec.Turn, err)
 	}
-	t := newTurnInfo(m, Call{
+	began := cmp.Or(rec.Began, rec.Time) // an older build writes the time alone
+	t := newTurnInfo(m, rec.Turn, rec.Time, began, Call{
 		Scope: rec.scope(), Request: req, History: rec.History, Retry: rec.Retry, Resends: rec.Resends, Side: string(rec.Side), Provider: rec.Provider,
 	})
 	w := &turnWriter{values: values, turnInfo: &t}
-	t.ID, t.started, t.began, t.tombstones = rec.Turn, rec.Time, rec.Began, rec.Tombstones
-	if t.began.IsZero() {
-		t.began = t.started // an older build has written it
-	}
+	t.tombstones = rec.Tombstones
 	t.base = context.Background()
 	c := t.call.inSession()
 	c.Found = session.Found{Standing: session.Standing(rec.Standing), Rule: rec.Rule}

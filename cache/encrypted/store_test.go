@@ -636,3 +636,5 @@ func (l *last) Adopt(f func(rec []byte)) (spool.Adopted, error) {
 }
 
 func (l *last) Len() (records int, bytes int64) { return 1, int64(len(l.rec)) }
+
+func (l *last) Max() int64 { return 0 }

@@ -41,14 +41,22 @@ func tryLockRoot(root string) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return nil, f.Close()
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("lock %s: %w", f.Name(), err), f.Close())
+	if locked, err := lockFile(f); !locked {
+		return nil, err
 	}
 	return func() { _ = f.Close() }, nil
+}
+
+// lockFile locks a file until it is closed. It closes one that it cannot lock, without an error if another process has the lock.
+func lockFile(f *os.File) (locked bool, err error) {
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return false, f.Close()
+	}
+	if err != nil {
+		return false, errors.Join(fmt.Errorf("lock %s: %w", f.Name(), err), f.Close())
+	}
+	return true, nil
 }
 
 // lockDir locks a sub-directory. It returns nil and no error if another process has the lock, or if there is no lock file: then
@@ -61,12 +69,8 @@ func lockDir(path string, flag int) (*lockedDir, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return nil, f.Close()
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
+	if locked, err := lockFile(f); !locked {
+		return nil, err
 	}
 	return &lockedDir{path: path, lock: f}, nil
 }

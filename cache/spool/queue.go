@@ -45,6 +45,8 @@ type Records interface {
 	Adopt(f func(rec []byte)) (Adopted, error)
 	// Len returns the number and the total size of the records in the queue.
 	Len() (records int, bytes int64)
+	// Max returns the size in bytes that the records may have together, 0 if nothing bounds it.
+	Max() int64
 }
 
 // Queue is first in, first out, and delivers at least once: if a process dies between a record's use and its removal, the
@@ -161,8 +163,8 @@ func (s *Queue) takeOver(a *adoption) {
 
 // Adopt takes over the records of processes that died since Open or the last Adopt, and calls f with a copy of each;
 // the first call includes the records that Open has found. The records stay in the queue. If the spool's directory or a file in
-// it was deleted, Adopt creates a new one and writes the records of files that are still open there. It does nothing while a Drain runs, and takes over
-// nothing while another process has the spool locked.
+// it was deleted, Adopt creates a new one and writes the records of files that are still open there. It does nothing while a Drain
+// runs, and takes over nothing while another process has the spool locked.
 func (s *Queue) Adopt(f func(rec []byte)) (Adopted, error) {
 	if err := s.gate.Enter(); err != nil {
 		return Adopted{}, err
@@ -581,6 +583,9 @@ func (s *Queue) advance(seg *segment, n int64) {
 	// twice, which Drain's contract allows.
 	_ = seg.saveHead(head)
 }
+
+// Max implements [Records].
+func (s *Queue) Max() int64 { return s.max }
 
 // Len returns the number of waiting records and their size, including 8 bytes of framing each. Quarantined records do not count.
 func (s *Queue) Len() (records int, bytes int64) {

@@ -149,6 +149,9 @@ func TestQueueIsBounded(t *testing.T) {
 	defer closeSpool(t, s)
 	appendAll(t, s, strings.Repeat("a", 42), strings.Repeat("b", 40))
 	wantLen(t, s, 2, 98)
+	if s.Max() != 100 {
+		t.Errorf("it says that %d bytes is the most", s.Max())
+	}
 	if err := s.Append([]byte("c")); !errors.Is(err, spool.ErrFull) {
 		t.Fatalf("append beyond the limit: %v", err)
 	}

@@ -111,7 +111,6 @@ func (c *Config) memory(log *slog.Logger, m *modelSet) memory.Options {
 		ReadWait:     c.Store.ReadWait,
 		OpenDelay:    c.Store.OpenDelay,
 		RetryDelay:   c.Store.RetryDelay,
-		SpoolBytes:   c.Store.Spool.MaxBytes,
 		SessionTTL:   c.Store.SessionTTL,
 		Shared:       stores.Shared(c.Store.URL.Reveal()),
 		OnStoreError: c.Memory.OnStoreError,

@@ -88,7 +88,7 @@ func TestDefaults(t *testing.T) {
 	cache := view.DefaultPromptCache()
 	if diff := cmp.Diff(memory.Options{
 		CommitWait: 250 * time.Millisecond, ReadWait: 250 * time.Millisecond, OpenDelay: 20 * time.Millisecond,
-		RetryDelay: 500 * time.Millisecond, SpoolBytes: 1 << 30, OnStoreError: "open", IndexBytes: 256 << 20,
+		RetryDelay: 500 * time.Millisecond, OnStoreError: "open", IndexBytes: 256 << 20,
 		Shape: memory.Shape{
 			Window: &view.Window{MaxTokens: 64000, EvictBatch: 1, EvictShare: 0.5, InFlight: "window"}, PromptCache: &cache,
 		},

@@ -26,6 +26,7 @@ func (filled) Move([]byte) error                                        { return
 func (filled) Drain(context.Context, func([][]byte) (int, error)) error { return nil }
 func (filled) Adopt(func([]byte)) (spool.Adopted, error)                { return spool.Adopted{}, nil }
 func (f filled) Len() (records int, bytes int64)                        { return 1, f.bytes }
+func (filled) Max() int64                                               { return 0 }
 
 // TestReady: a process is ready while it can store or spool turns, unless the store has refused its account since the start; with
 // memory.on_store_error closed, while the store answers.

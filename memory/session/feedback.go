@@ -6,18 +6,8 @@ import (
 	"strings"
 )
 
-// mayBeFeedback reports whether the beginning or the end of an item has a word of such a message, as few have. It reads nothing but
-// bytes: unlike isFeedback it costs the same for a long message.
-func mayBeFeedback(raw []byte) bool {
-	const ends = 256
-	parts := [...]string{"bservation:", "rror", "alidation", "esponse", "nvalid for", "different approach"}
-	return slices.ContainsFunc(parts[:], func(part string) bool {
-		return bytes.Contains(raw[:min(len(raw), ends)], []byte(part)) || bytes.Contains(raw[max(0, len(raw)-ends):], []byte(part))
-	})
-}
-
-// isFeedback reports whether a message of the user's role is what a program tells the model about its last answer: that it has to be
-// corrected, or what the action that it describes has given. Such programs keep the steps of one question, and may keep nothing else.
+// isFeedback reports whether a program has written a message of the user's role about the model's last answer: it wants a correction,
+// or gives the result of an action that the answer asks for. Such programs keep the steps of one question, and may keep nothing else.
 func isFeedback(text string) bool {
 	text = strings.TrimSpace(text)
 	for _, begin := range [...]string{
@@ -43,4 +33,14 @@ func isFeedback(text string) bool {
 		}
 	}
 	return false
+}
+
+// mayBeFeedback reports whether the beginning or the end of an item has a word for which isFeedback looks, as few have. Unlike that it
+// costs the same for a long message, as it reads nothing but bytes.
+func mayBeFeedback(raw []byte) bool {
+	const ends = 256
+	parts := [...]string{"bservation:", "rror", "alidation", "esponse", "nvalid for", "different approach"}
+	return slices.ContainsFunc(parts[:], func(part string) bool {
+		return bytes.Contains(raw[:min(len(raw), ends)], []byte(part)) || bytes.Contains(raw[max(0, len(raw)-ends):], []byte(part))
+	})
 }

@@ -42,7 +42,6 @@ type Record struct {
 // groups cannot fill the disk for all: see ownerShare. A nil Queue is always empty, and takes nothing.
 type Queue struct {
 	disk Disk
-	max  int64 // bytes that the disk takes, 0 if that is unknown
 	log  *slog.Logger
 	now  func() time.Time
 
@@ -60,10 +59,10 @@ type Queue struct {
 	writes  sync.WaitGroup           // calls of the disk
 }
 
-// New returns the queue over a disk that takes so many bytes; 0 is unknown.
-func New(disk Disk, diskBytes int64, log *slog.Logger, now func() time.Time) *Queue {
+// New returns the queue over a disk.
+func New(disk Disk, log *slog.Logger, now func() time.Time) *Queue {
 	return &Queue{
-		disk: disk, max: diskBytes, log: log, now: now,
+		disk: disk, log: log, now: now,
 		waiting: make(map[cache.Group][]Record), owned: make(map[string]int64), moved: make(map[string]bool),
 	}
 }
@@ -199,12 +198,13 @@ func (q *Queue) write(late <-chan struct{}, rec []byte, write func(rec []byte) e
 
 // isBeyondShare reports whether a record would take room that is left to other owners. The caller holds the lock.
 func (q *Queue) isBeyondShare(r Record) bool {
-	if q.max == 0 {
+	most := q.disk.Max()
+	if most == 0 {
 		return false
 	}
 	own := q.owned[r.Group.Owner]
 	_, taken := q.disk.Len()
-	room := q.max - max(0, taken-own)
+	room := most - max(0, taken-own)
 	return own+r.size > room-room/ownerShare
 }
 

@@ -22,6 +22,7 @@ type disk struct {
 	recs  []string
 	aside []string
 	fault error
+	max   int64
 }
 
 func (d *disk) Append(rec []byte) error {
@@ -54,6 +55,8 @@ func (d *disk) Adopt(f func(rec []byte)) (spool.Adopted, error) {
 	return spool.Adopted{Records: len(d.recs)}, nil
 }
 
+func (d *disk) Max() int64 { return d.max }
+
 func (d *disk) Len() (records int, bytes int64) {
 	for _, r := range d.recs {
 		bytes += int64(len(r))
@@ -67,7 +70,7 @@ var errNoRoom = errors.New("no space left on device")
 func play(t *testing.T, words string) (*turnqueue.Queue, *disk, *bytes.Buffer) {
 	t.Helper()
 	d, log := &disk{}, &bytes.Buffer{}
-	s := turnqueue.New(d, 0, slog.New(slog.NewTextHandler(log, nil)), time.Now)
+	s := turnqueue.New(d, slog.New(slog.NewTextHandler(log, nil)), time.Now)
 	for w := range strings.FieldsSeq(words) {
 		if w == "|" {
 			d.fault = errNoRoom
@@ -98,7 +101,7 @@ func TestADiskThatHangs(t *testing.T) {
 		var log bytes.Buffer
 		d := &hanging{outcomes: make(chan error, 8)}
 		now := time.Now()
-		s := turnqueue.New(d, 0, slog.New(slog.NewTextHandler(&log, nil)), func() time.Time { return now })
+		s := turnqueue.New(d, slog.New(slog.NewTextHandler(&log, nil)), func() time.Time { return now })
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		for i, w := range []string{"1", "2", "3"} {
@@ -202,7 +205,7 @@ func TestOrder(t *testing.T) {
 func TestBound(t *testing.T) {
 	for _, fault := range []error{spool.ErrFull, cache.ErrClosed} {
 		d := &disk{fault: fault}
-		s := turnqueue.New(d, 0, slog.New(slog.DiscardHandler), time.Now)
+		s := turnqueue.New(d, slog.New(slog.DiscardHandler), time.Now)
 		if err := s.Append(t.Context(), turnqueue.Record{}, []byte("1")); !errors.Is(err, fault) {
 			t.Errorf("got %v, want %v", err, fault)
 		}
@@ -239,7 +242,7 @@ func TestShare(t *testing.T) {
 				data := fmt.Appendf(nil, "%-*s", size, fmt.Sprint(owner, n))
 				return turnqueue.Record{Group: cache.Group{Owner: owner}, Name: string(data)}, data
 			}
-			d := &disk{}
+			d := &disk{max: 1000 * size}
 			known := func(data []byte) (turnqueue.Record, bool) {
 				return turnqueue.Record{Group: cache.Group{Owner: string(data[:1])}, Name: string(data)}, true
 			}
@@ -247,7 +250,7 @@ func TestShare(t *testing.T) {
 				_, data := record(string(owner), i)
 				d.recs = append(d.recs, string(data))
 			}
-			q := turnqueue.New(d, 1000*size, slog.New(slog.DiscardHandler), time.Now)
+			q := turnqueue.New(d, slog.New(slog.DiscardHandler), time.Now)
 			if _, err := q.Adopt(known); err != nil {
 				t.Fatal(err)
 			}
@@ -361,7 +364,7 @@ func TestWaiting(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := &disk{recs: strings.Fields(c.before)}
-			s := turnqueue.New(d, 0, slog.New(slog.DiscardHandler), time.Now)
+			s := turnqueue.New(d, slog.New(slog.DiscardHandler), time.Now)
 			of := func(rec []byte) turnqueue.Record { return turnqueue.Record{Group: cache.Group{Name: string(rec)}} }
 			if _, err := s.Adopt(func(rec []byte) (turnqueue.Record, bool) { return of(rec), true }); err != nil {
 				t.Fatal(err)
@@ -423,7 +426,7 @@ func BenchmarkOneGroup(b *testing.B) {
 	for where, fault := range map[string]error{"on disk": nil, "in memory": errNoRoom} {
 		b.Run(where, func(b *testing.B) {
 			for b.Loop() {
-				s := turnqueue.New(&disk{fault: fault}, 0, slog.New(slog.DiscardHandler), time.Now)
+				s := turnqueue.New(&disk{fault: fault}, slog.New(slog.DiscardHandler), time.Now)
 				for _, name := range names {
 					if err := s.Append(b.Context(), turnqueue.Record{Name: name}, []byte(name)); err != nil {
 						b.Fatal(err)
