@@ -6,11 +6,9 @@ import (
 	"strings"
 )
 
-// isFeedback reports whether a program has written a message of the user's role about the model's last answer: it wants a correction,
-// or gives the result of an action that the answer asks for. Such programs keep the steps of one question, and may keep nothing else.
-func isFeedback(text string) bool {
-	text = strings.TrimSpace(text)
-	for _, begin := range [...]string{
+// Programs write these about the model's last answer, as messages of the user's role.
+var (
+	feedbackBegins = []string{
 		"observation:",                                        // LlamaIndex's ReAct agent, smolagents, SWE-agent
 		"correct your json only response",                     // Instructor
 		"validation error found:", "validation errors found:", // Instructor
@@ -19,28 +17,38 @@ func isFeedback(text string) bool {
 		"validation feedback:",                                 // Pydantic AI
 		"the json object is invalid for the following reason",  // TypeChat
 		"there is an issue with that response, please",         // zod-gpt
-	} {
-		if len(text) >= len(begin) && strings.EqualFold(text[:len(begin)], begin) {
-			return true
-		}
 	}
-	for _, end := range [...]string{
+	feedbackEnds = []string{
 		"fix the errors and try again.",        // Pydantic AI
 		"try a completely different approach.", // smolagents
-	} {
-		if len(text) >= len(end) && strings.EqualFold(text[len(text)-len(end):], end) {
-			return true
-		}
 	}
-	return false
+)
+
+// isFeedback reports whether a program has written a message of the user's role about the model's last answer: it wants a correction,
+// or gives the result of an action that the answer asks for. Such programs keep the steps of one question, and may keep nothing else.
+func isFeedback(text string) bool {
+	text = strings.TrimSpace(text)
+	begins := func(begin string) bool {
+		return len(text) >= len(begin) && strings.EqualFold(text[:len(begin)], begin)
+	}
+	ends := func(end string) bool {
+		return len(text) >= len(end) && strings.EqualFold(text[len(text)-len(end):], end)
+	}
+	return slices.ContainsFunc(feedbackBegins, begins) || slices.ContainsFunc(feedbackEnds, ends)
 }
 
-// mayBeFeedback reports whether the beginning or the end of an item has a word for which isFeedback looks, as few have. Unlike that it
-// costs the same for a long message, as it reads nothing but bytes.
+// mayBeFeedback reports whether an item has such words near its beginning or its end. It costs the same for a long message, since it
+// reads nothing between them.
 func mayBeFeedback(raw []byte) bool {
-	const ends = 256
-	parts := [...]string{"bservation:", "rror", "alidation", "esponse", "nvalid for", "different approach"}
-	return slices.ContainsFunc(parts[:], func(part string) bool {
-		return bytes.Contains(raw[:min(len(raw), ends)], []byte(part)) || bytes.Contains(raw[max(0, len(raw)-ends):], []byte(part))
-	})
+	var lower [256]byte
+	has := func(piece []byte, words []string) bool {
+		n := copy(lower[:], piece)
+		for i, c := range lower[:n] {
+			if 'A' <= c && c <= 'Z' {
+				lower[i] = c + 'a' - 'A'
+			}
+		}
+		return slices.ContainsFunc(words, func(w string) bool { return bytes.Contains(lower[:n], []byte(w)) })
+	}
+	return has(raw, feedbackBegins) || has(raw[max(0, len(raw)-len(lower)):], feedbackEnds)
 }
