@@ -42,6 +42,7 @@ type body struct {
 	granted  int64       // of those, for which the client got its time
 	streamed bool        // bytes are its beginning; the rest goes upstream as it arrives
 	stopped  atomic.Bool // nothing more is to be read for upstream
+	givenUp  atomic.Bool // others need its room
 }
 
 // open begins the body of a request.
@@ -66,6 +67,7 @@ func (b *body) hold(most int, mayStream bool) error {
 		buf = slices.Grow(buf, min(n, perRead))
 	}
 
+	b.ticket.Await(b)
 	held := 0
 	for {
 		if len(buf) == cap(buf) {
@@ -99,7 +101,12 @@ func (b *body) hold(most int, mayStream bool) error {
 func (b *body) next(p []byte) (int, error) {
 	n, err := b.stream.Read(p)
 	b.read += int64(n)
+	if err != nil {
+		b.ticket.Complete()
+	}
 	switch {
+	case b.givenUp.Load():
+		return n, b.crowdedOut()
 	case errors.Is(err, io.EOF):
 		if err := b.cutShort(); err != nil {
 			return n, b.broken(err)
@@ -112,6 +119,7 @@ func (b *body) next(p []byte) (int, error) {
 		return n, b.broken(err)
 	case b.read-b.granted >= b.step():
 		b.granted = b.read
+		b.ticket.Await(b)
 		b.readBy(b.s.now().Add(b.s.o.ReadTimeout))
 	}
 	return n, nil
@@ -129,7 +137,7 @@ func (b *body) step() int64 {
 // readBy sets the deadline of the client, unless nothing is waited for any more.
 func (b *body) readBy(deadline time.Time) {
 	_ = b.ctx.Conn().SetReadDeadline(deadline)
-	if b.stopped.Load() {
+	if b.stopped.Load() || b.givenUp.Load() {
 		_ = b.ctx.Conn().SetReadDeadline(past())
 	}
 }
@@ -177,6 +185,22 @@ func beginChunk(p []byte, n int) int {
 func (b *body) Stop() {
 	b.stopped.Store(true)
 	b.readBy(past())
+}
+
+// GiveUp implements [limit.Body].
+func (b *body) GiveUp() {
+	b.givenUp.Store(true)
+	b.readBy(past())
+}
+
+// crowdedOut returns the error for a body that was given up.
+func (b *body) crowdedOut() error {
+	b.ctx.SetConnectionClose()
+	return &Error{
+		Status: fasthttp.StatusServiceUnavailable, Code: codeCrowded,
+		Message: "request body is too slow, and others need its room (limits.global.body_bytes)",
+		Headers: [][2]string{{fasthttp.HeaderRetryAfter, "1"}},
+	}
 }
 
 // grow makes room for more of a body of that length, -1 if it is not known. The room depends on what has arrived: a body of

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -236,9 +237,60 @@ func TestItemsShareTheBudget(t *testing.T) {
 	}
 }
 
+// TestSlowBodiesAreGivenUpForOthers: bodies that come too slowly are refused while others need their room, whether they are held or go
+// upstream as they arrive. A quick one is answered meanwhile.
+func TestSlowBodiesAreGivenUpForOthers(t *testing.T) {
+	for _, c := range []struct{ name, head string }{
+		{"held, with a length", "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 10000000\r\n\r\n" + strings.Repeat(" ", perRead)},
+		{"held, in chunks", "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk(strings.Repeat(" ", perRead))},
+		{"passed on, with a length", "POST /v1/files HTTP/1.1\r\nHost: x\r\nContent-Length: 10000000\r\n\r\n" + strings.Repeat(" ", perRead)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			const slow = 20
+			var later atomic.Int64
+			limits := limit.New(limit.Config{
+				Options: limit.Options{Global: limit.Global{BodyBytes: slow * perRead}},
+				Now:     func() time.Time { return time.Now().Add(time.Duration(later.Load())) },
+			})
+			r := start(t, rigOptions{
+				upstream: answering(t, func(*http.Request, []byte) string { return sized(chatAnswer) }),
+				tune:     func(o *Options) { o.Limits = limits },
+			})
+			status := func(br *bufio.Reader) int {
+				resp, err := http.ReadResponse(br, nil)
+				if err != nil {
+					return 0
+				}
+				drain(resp.Body)
+				return resp.StatusCode
+			}
+			quick := func() int {
+				conn, br := r.dial(t)
+				write(conn, chatIn("null", chatBody+strings.Repeat(" ", perRead)))
+				return status(br)
+			}
+			refused := make(chan int, slow)
+			for range slow {
+				conn, br := r.dial(t)
+				write(conn, c.head)
+				go func() { refused <- status(br) }()
+			}
+			for quick() != http.StatusServiceUnavailable { // until the slow ones fill the room
+			}
+			later.Store(int64(time.Hour))
+			if got := quick(); got != http.StatusOK {
+				t.Errorf("a quick request beside slow bodies: %d, want 200", got)
+			}
+			if got := await(t, refused, "answer to a slow body"); got != http.StatusServiceUnavailable {
+				t.Errorf("a slow body: %d, want 503", got)
+			}
+		})
+	}
+}
+
 // TestSlowBodiesLeaveRoom: a body that is still to come takes none of limits.global.concurrent from the requests that are there.
 func TestSlowBodiesLeaveRoom(t *testing.T) {
-	entered := make(chan struct{}, 3)
+	entered := make(chan struct{}, 64)
 	limits := limit.New(limit.Config{Options: limit.Options{Global: limit.Global{Concurrent: 1}}, Now: func() time.Time {
 		entered <- struct{}{}
 		return time.Now()
@@ -257,6 +309,7 @@ func TestSlowBodiesLeaveRoom(t *testing.T) {
 		c, br := r.dial(t)
 		write(c, part)
 		await(t, entered, "request")
+		await(t, entered, "wait for its body")
 		return c, br
 	}
 	status := func(br *bufio.Reader) int {

@@ -101,11 +101,12 @@ type Limiter struct {
 	most   int         // tenants
 	active atomic.Bool // some limit is set
 	byName atomic.Bool // limits of tenants are set
-	bytes  atomic.Int64
 
 	mu      sync.Mutex
 	o       Options
-	running int // requests whose body is here
+	running int    // requests whose body is here
+	bytes   int64  // that tickets hold
+	coming  Ticket // ring of those whose body is still to come; coming.next is the one that has brought nothing for longest
 	tenants map[string]*tenant
 	idle    tenant // ring of those with nothing under way; idle.next is the one that has been idle longest
 
@@ -138,6 +139,7 @@ func (t *tenant) part() {
 func New(c Config) *Limiter {
 	l := &Limiter{c: c, most: maxTenants, tenants: map[string]*tenant{}}
 	l.idle.next, l.idle.prev = &l.idle, &l.idle
+	l.coming.next, l.coming.prev = &l.coming, &l.coming
 	l.Configure(c.Options)
 	if c.Store != nil {
 		l.share = newShare(l)
@@ -264,12 +266,63 @@ func (l *Limiter) tenant(name string, now time.Time) *tenant {
 	return t
 }
 
-// Ticket is a request that was admitted. The zero value counts nothing. It is for one goroutine.
+// Ticket is a request that was admitted. The zero value counts nothing. It is for one goroutine, and not copied between Await and
+// Complete.
 type Ticket struct {
 	limiter *Limiter
 	tenants []*tenant
-	bytes   int64
 	arrived bool // it counts in running
+
+	// Guarded by Limiter.mu.
+
+	bytes      int64
+	body       Body      // in Limiter.coming
+	since      time.Time // when the client got its time for the next part of it
+	next, prev *Ticket   // in Limiter.coming, nil while it is not there
+}
+
+// Body is the body of a request while it comes.
+type Body interface {
+	// GiveUp ends the reading of the body, whose bytes no longer count. It is called from any goroutine, and must not block.
+	GiveUp()
+}
+
+// slowBody is how long a client may take for a part of its body, when others need the room.
+const slowBody = time.Second
+
+// Await is called when the client of a body gets its time for the next part: before the first, and whenever one has come. A body that
+// then takes longer than others is given up for their bytes: see Hold.
+func (t *Ticket) Await(b Body) {
+	l := t.limiter
+	if l == nil {
+		return
+	}
+	now := l.c.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t.forget()
+	t.body, t.since = b, now
+	t.prev, t.next = l.coming.prev, &l.coming
+	t.prev.next, t.next.prev = t, t
+}
+
+// Complete says that no more of the body is to come. The body is not given up after it returns.
+func (t *Ticket) Complete() {
+	l := t.limiter
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t.forget()
+}
+
+// forget removes the ticket from the ring of those whose body is to come, if it is there. The caller holds Limiter.mu.
+func (t *Ticket) forget() {
+	if t.next != nil {
+		t.prev.next, t.next.prev = t.next, t.prev
+		t.next, t.prev, t.body = nil, nil, nil
+	}
 }
 
 // Arrived counts a request whose body is here towards Global.Concurrent, or returns a *[Refusal]. Until then it does not count: a few
@@ -289,32 +342,53 @@ func (t *Ticket) Arrived() error {
 	return nil
 }
 
-// Hold counts n more bytes for the request's body or its answer, before they are read. It returns a *[Refusal] if the process
-// may not buffer them.
+// Hold counts n more bytes for the request's body or its answer, before they are read. Where there is no room, it gives up the bodies
+// that are slowest to come. It returns a *[Refusal] if that does not suffice.
 func (t *Ticket) Hold(n int64) error {
 	l := t.limiter
 	if l == nil || n <= 0 {
 		return nil
 	}
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	limit := l.o.Global.BodyBytes
-	l.mu.Unlock()
-	if limit > 0 && l.bytes.Add(n) > limit {
-		l.bytes.Add(-n)
-		return &Refusal{Limit: globalBytes, Max: limit, Global: true, RetryAfter: shortly}
+	if limit <= 0 {
+		return nil
 	}
-	if limit > 0 {
-		t.bytes += n
+	for l.bytes+n > limit {
+		if t.bytes+n > limit || !l.giveUpSlowest(t) {
+			return &Refusal{Limit: globalBytes, Max: limit, Global: true, RetryAfter: shortly}
+		}
 	}
+	l.bytes += n
+	t.bytes += n
 	return nil
+}
+
+// giveUpSlowest gives up the body that has brought nothing for longest, unless that is not long or it is the body of t. It reports
+// whether it did. The caller holds mu.
+func (l *Limiter) giveUpSlowest(t *Ticket) bool {
+	slowest := l.coming.next
+	if slowest == &l.coming || slowest == t || l.c.Now().Sub(slowest.since) < slowBody {
+		return false
+	}
+	l.bytes -= slowest.bytes
+	slowest.bytes = 0
+	slowest.body.GiveUp()
+	slowest.forget()
+	return true
 }
 
 // Free returns the bytes, for a request that goes on without its body.
 func (t *Ticket) Free() {
-	if t.bytes > 0 {
-		t.limiter.bytes.Add(-t.bytes)
-		t.bytes = 0
+	l := t.limiter
+	if l == nil {
+		return
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.bytes -= t.bytes
+	t.bytes = 0
 }
 
 // Leave ends the request. Calling it again does nothing.
@@ -323,9 +397,10 @@ func (t *Ticket) Leave() {
 	if l == nil {
 		return
 	}
-	t.Free()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	t.forget()
+	l.bytes -= t.bytes
 	if t.arrived {
 		l.running--
 	}

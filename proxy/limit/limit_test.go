@@ -181,8 +181,66 @@ func TestBodies(t *testing.T) {
 	}
 	b.Leave()
 	a.Leave()
-	if n := l.bytes.Load(); n != 0 || l.running != 0 {
-		t.Errorf("%d bytes are held, %d are running", n, l.running)
+	if l.bytes != 0 || l.running != 0 {
+		t.Errorf("%d bytes are held, %d are running", l.bytes, l.running)
+	}
+}
+
+// upload is a body that comes. It counts how often it was given up.
+type upload struct{ given int }
+
+func (u *upload) GiveUp() { u.given++ }
+
+// TestTheSlowestBodyMakesRoom: where the room is full, the bodies whose clients have sent nothing for longest are given up, one after
+// the other, and none that has just brought something or is complete.
+func TestTheSlowestBodyMakesRoom(t *testing.T) {
+	l, c := alone(Options{Global: Global{BodyBytes: 100}})
+	tickets := make([]Ticket, 5)
+	uploads := make([]upload, len(tickets))
+	for i := range tickets {
+		var err error
+		if tickets[i], err = l.Enter(nil); err != nil {
+			t.Fatal(err)
+		}
+		if i < 4 {
+			tickets[i].Await(&uploads[i])
+			err = tickets[i].Hold(25)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.advance(slowBody / 10)
+	}
+	hungry := &tickets[4]
+	hold := func(when string, n int64, fits bool, want ...int) {
+		t.Helper()
+		err := hungry.Hold(n)
+		var given []int
+		for _, u := range uploads {
+			given = append(given, u.given)
+		}
+		if diff := cmp.Diff(append(want, 0), given); diff != "" || (err == nil) != fits {
+			t.Errorf("%s: %v, %s", when, err, diff)
+		}
+	}
+	hold("all are quick", 25, false, 0, 0, 0, 0)
+	c.advance(slowBody / 10 * 6) // the first two are slow now
+	hold("more than there can ever be", 101, false, 0, 0, 0, 0)
+	tickets[0].Await(&uploads[0]) // something has come
+	hold("the first has gone on", 25, true, 0, 1, 0, 0)
+	hold("the others are quick", 25, false, 0, 1, 0, 0)
+	c.advance(slowBody)
+	tickets[2].Complete()
+	hold("two are slow", 50, true, 1, 1, 0, 1)
+	hold("one is complete", 1, false, 1, 1, 0, 1)
+	hungry.Await(&uploads[4])
+	c.advance(slowBody)
+	hold("it is itself the slowest", 1, false, 1, 1, 0, 1)
+	for i := range tickets {
+		tickets[i].Leave()
+	}
+	if l.bytes != 0 || l.coming.next != &l.coming {
+		t.Errorf("%d bytes are held, and bodies are awaited: %t", l.bytes, l.coming.next != &l.coming)
 	}
 }
 
