@@ -2,8 +2,9 @@ package memory
 
 import (
 	"context"
-	"maps"
-	"sync"
+	"encoding/json"
+	"fmt"
+	"slices"
 
 	"remora/wire"
 )
@@ -42,33 +43,94 @@ func (v *evictions) hand(ctx context.Context, r *layerRun) {
 	}
 }
 
-// spooledSeen are the evictions that layers have seen, by spooled turn. They are not in the spooled records, since they are
-// valid only if this process survives to write the layers' states (see turnLayers.afterOutage).
-type spooledSeen struct {
-	mu     sync.Mutex
-	byTurn map[string][]byte
+// missingItems returns the indices in all, ascending, of the items that are not in view, comparing both as multisets of
+// their bytes. Of equal items, the view has the newest.
+func missingItems(all, view []wire.Item) []int {
+	shown := make(map[string]int, len(view))
+	for _, it := range view {
+		shown[string(it.Raw)]++
+	}
+	var missing []int
+	for i, it := range slices.Backward(all) {
+		if n := shown[string(it.Raw)]; n > 0 {
+			shown[string(it.Raw)] = n - 1
+		} else {
+			missing = append(missing, i)
+		}
+	}
+	slices.Reverse(missing)
+	return missing
 }
 
-// put records the evictions that layers have seen with a turn, nil for none.
-func (t *spooledSeen) put(turn string, seen []byte) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if seen == nil {
-		delete(t.byTurn, turn)
-	} else {
-		t.byTurn[turn] = seen
-	}
+// seenEvictions records the items of a conversation that every layer.EvictionObserver has seen: all items up to one, except some.
+// The zero value has none. Keys of items are hashes that are stable from turn to turn, like the hashes of the transcript's chain.
+type seenEvictions struct {
+	Through wire.Hash   `json:"through"`
+	Except  []wire.Hash `json:"except,omitempty"` // those before Through that were in the view then
 }
 
-// values are all session values to write with a spooled turn.
-func (t *spooledSeen) values(rec *spooled) map[string][]byte {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	seen := t.byTurn[rec.Turn]
-	if seen == nil || rec.Answer == nil {
-		return rec.Values
+// maxExcept bounds seenEvictions; the oldest exceptions are dropped first, and observers never get them.
+const maxExcept = 2048
+
+// Add records that the items at these ascending indices are not in the view. fresh lists those that no observer has
+// seen. keys names the items of the conversation, oldest first, zero for none. If the conversation does not have the
+// last seen item, as after an edit, all of it counts as unseen.
+func (s seenEvictions) Add(keys []wire.Hash, missing []int) (fresh []int, next seenEvictions) {
+	seen := 0 // how many of the keys are covered
+	if s.Through != (wire.Hash{}) {
+		seen = slices.Index(keys, s.Through) + 1
 	}
-	all := map[string][]byte{seenName: seen}
-	maps.Copy(all, rec.Values)
-	return all
+	except := make(map[wire.Hash]bool, len(s.Except))
+	if seen > 0 {
+		for _, k := range s.Except {
+			except[k] = true
+		}
+	}
+	last := -1
+	for _, i := range missing {
+		if keys[i] == (wire.Hash{}) {
+			continue // the next turn could not know that it was seen
+		}
+		if i >= seen || except[keys[i]] {
+			fresh = append(fresh, i)
+		}
+		last = i
+	}
+	if len(fresh) == 0 {
+		return nil, s
+	}
+	last = max(last, seen-1)
+	next.Through = keys[last]
+	gone := make(map[int]bool, len(missing))
+	for _, i := range missing {
+		gone[i] = true
+	}
+	for i, k := range keys[:last] {
+		if !gone[i] && (i >= seen || except[k]) && k != (wire.Hash{}) {
+			next.Except = append(next.Except, k)
+		}
+	}
+	next.Except = next.Except[max(0, len(next.Except)-maxExcept):]
+	return fresh, next
+}
+
+// Encode encodes s for decodeSeenEvictions; nil if it is empty.
+func (s seenEvictions) Encode() []byte {
+	if s.Through == (wire.Hash{}) {
+		return nil
+	}
+	b, err := json.Marshal(s)
+	if err != nil {
+		panic(fmt.Sprintf("BUG: encode seen evictions: %v", err)) // strings
+	}
+	return b
+}
+
+// decodeSeenEvictions decodes the result of Encode. Anything else, or a too long input, is the zero value.
+func decodeSeenEvictions(b []byte) (s seenEvictions) {
+	const hashBytes = 2*len(wire.Hash{}) + len(`"",`)
+	if len(b) > (maxExcept+4)*hashBytes || json.Unmarshal(b, &s) != nil {
+		return seenEvictions{}
+	}
+	return s
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -292,4 +293,35 @@ func (s *spooler) add(ctx context.Context, t *turnWriter, a *Answer) error {
 	}
 	s.m.heartbeat.AddTurn(t.group, t.ID, false)
 	return nil
+}
+
+// spooledSeen are the evictions that layers have seen, by spooled turn. They are not in the spooled records, since they are
+// valid only if this process survives to write the layers' states (see turnLayers.afterOutage).
+type spooledSeen struct {
+	mu     sync.Mutex
+	byTurn map[string][]byte
+}
+
+// put records the evictions that layers have seen with a turn, nil for none.
+func (t *spooledSeen) put(turn string, seen []byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if seen == nil {
+		delete(t.byTurn, turn)
+	} else {
+		t.byTurn[turn] = seen
+	}
+}
+
+// values are all session values to write with a spooled turn.
+func (t *spooledSeen) values(rec *spooled) map[string][]byte {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	seen := t.byTurn[rec.Turn]
+	if seen == nil || rec.Answer == nil {
+		return rec.Values
+	}
+	all := map[string][]byte{seenName: seen}
+	maps.Copy(all, rec.Values)
+	return all
 }
