@@ -256,7 +256,7 @@ func (a *assembly) show() {
 		return
 	}
 
-	l.rounds.role = instructionRole(l.turn.Dialect, c.System)
+	l.rounds.role = instructionRole(t.call.Request.Dialect, c.System)
 	if len(l.blocks) > 0 {
 		for i := range l.blocks {
 			l.blocks[i].Role = l.rounds.role

@@ -33,7 +33,7 @@ func (l *turnLayers) conclude(base context.Context, a *Answer) (after func(conte
 	}
 
 	// A failed or cut call ends no run: clients retry or continue it. A denied call ends the run.
-	end := layer.Outcome{Result: layer.Answered, Execution: l.turn.Execution, Thread: l.turn.Thread}
+	end := layer.Outcome{Result: layer.Answered, Execution: l.run.Turn().Execution, Thread: l.call.Scope.Session}
 	done := resp.Done && answered || l.rounds.denied
 	if l.rounds.denied {
 		end.Result = layer.Denied

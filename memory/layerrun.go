@@ -14,7 +14,6 @@ import (
 // layerRun is a run of the layers with their states: for a turn, or for work on a session without a request.
 type layerRun struct {
 	*turnInfo
-	turn   layer.Turn
 	run    *pipeline.Run
 	states *states
 }
@@ -30,7 +29,7 @@ func beginLayers(ctx context.Context, t *turnInfo, s Scope, lt *layer.Turn) (*la
 		return nil, err
 	}
 	st.begin(run)
-	return &layerRun{turnInfo: t, turn: *lt, run: run, states: st}, nil
+	return &layerRun{turnInfo: t, run: run, states: st}, nil
 }
 
 // visitSession begins the layers of a session without a request. A missing resource, execution or parent is taken from the
@@ -158,7 +157,8 @@ func (r *layerRun) markSeen(ctx context.Context, seen seenEvictions) error {
 
 // giveBack merges a child's layer states into those of the parent session.
 func (r *layerRun) giveBack(ctx context.Context, end layer.Outcome) {
-	parent := r.turn
+	child := r.run.Turn()
+	parent := *child
 	parent.Thread, parent.Parent = r.call.Scope.Parent, ""
 	scope := r.call.Scope
 	scope.Session = parent.Thread
@@ -167,6 +167,6 @@ func (r *layerRun) giveBack(ctx context.Context, end layer.Outcome) {
 		r.m.o.Log.Warn("a child session's layers give nothing back", "turn", r.ID, "error", err.Error())
 		return
 	}
-	above.run.Return(ctx, r.turn, r.states.run.States(), end)
+	above.run.Return(ctx, *child, r.states.run.States(), end)
 	above.flush(ctx)
 }

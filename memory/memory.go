@@ -197,7 +197,7 @@ func (m *Memory) Complete(ctx context.Context, s Scope, success bool) error {
 	if err != nil {
 		return err
 	}
-	end := layer.Outcome{Result: layer.Failure, Execution: r.turn.Execution, Thread: r.turn.Thread}
+	end := layer.Outcome{Result: layer.Failure, Execution: r.call.Scope.Execution, Thread: r.call.Scope.Session}
 	if success {
 		end.Result = layer.Success
 	}

@@ -3,6 +3,7 @@ package memory_test
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -75,22 +76,47 @@ func BenchmarkTurn(b *testing.B) {
 	}
 }
 
-// TestTurnTakesLittleMemory holds the ceiling of what a short conversation's turn allocates, from its body to its commit,
-// with the default configuration: 122, of which the body and the answer are 11, and a few more with what the
-// race detector adds. With a store that replicas share, what only a new session takes is in a quarter of the turns.
+// TestTurnTakesLittleMemory holds the ceilings of what a short conversation's turn allocates, from its body to its commit, of which
+// the body and the answer are 11 allocations, and a few more with what the race detector adds. With a store that replicas share, what
+// only a new session takes is in a quarter of the turns.
 func TestTurnTakesLittleMemory(t *testing.T) {
-	for _, c := range []struct {
-		shared  bool
-		ceiling float64
+	shipped := func(t *testing.T) memory.Shape {
+		t.Helper()
+		return shippedShape(t, func(_ string, it wire.Item) int { return len(it.Raw) })
+	}
+	for name, c := range map[string]struct {
+		shape  func(*testing.T) memory.Shape
+		shared bool
+		allocs float64
+		bytes  float64
 	}{
-		{false, 128},
-		{true, 133},
+		"shipped layers":         {shipped, false, 132, 17.8e3},
+		"shipped layers, shared": {shipped, true, 136, 18e3},
+		"no layer":               {noLayers, false, 84, 12.4e3},
+		"no layer, shared":       {noLayers, true, 89, 12.7e3},
 	} {
-		t.Run(fmt.Sprintf("shared %t", c.shared), func(t *testing.T) { turnTakesLittleMemory(t, c.shared, c.ceiling) })
+		t.Run(name, func(t *testing.T) {
+			allocs, bytes := memoryOfTurn(t, c.shape(t), c.shared)
+			t.Logf("%.0f allocations, %.0f bytes", allocs, bytes)
+			if allocs > c.allocs || bytes > c.bytes {
+				t.Errorf("a turn takes %.0f allocations and %.0f bytes, want %.0f and %.0f at most", allocs, bytes, c.allocs, c.bytes)
+			}
+		})
 	}
 }
 
-func turnTakesLittleMemory(t *testing.T, shared bool, ceiling float64) {
+// noLayers is a shape that only has a window and a budget.
+func noLayers(t *testing.T) memory.Shape {
+	t.Helper()
+	none, err := pipeline.New(nil, pipeline.Options{Policy: view.Policy{Budget: 128000, Reserve: 4000, Overflow: view.OverflowTruncate}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return memory.Shape{Layers: none, Window: shippedWindow()}
+}
+
+// memoryOfTurn returns how many allocations, and bytes, a turn takes on average.
+func memoryOfTurn(t *testing.T, shape memory.Shape, shared bool) (allocs, bytes float64) {
 	t.Helper()
 	list := `{"role":"system","content":"You answer in one sentence."}`
 	var bodies [][]byte
@@ -104,10 +130,12 @@ func turnTakesLittleMemory(t *testing.T, shared bool, ceiling float64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := memory.New(store, nil, memory.Options{Shared: shared, Shape: shippedShape(t, func(_ string, it wire.Item) int { return len(it.Raw) })})
+	m := memory.New(store, nil, memory.Options{Shared: shared, Shape: shape})
 	defer m.Close()
 	n := 0
-	got := testing.AllocsPerRun(400, func() {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	allocs = testing.AllocsPerRun(400, func() {
 		req, err := wire.Parse(dialects.Chat, bodies[n%len(bodies)])
 		if err != nil {
 			t.Fatal(err)
@@ -124,8 +152,6 @@ func turnTakesLittleMemory(t *testing.T, shared bool, ceiling float64) {
 		turn.Commit(memory.Answer{HTTPStatus: 200, Reply: reply})
 		n++
 	})
-	t.Logf("%.0f allocations", got)
-	if got > ceiling {
-		t.Errorf("a turn takes %.0f allocations, want %.0f at most", got, ceiling)
-	}
+	runtime.ReadMemStats(&after)
+	return allocs, float64(after.TotalAlloc-before.TotalAlloc) / float64(n)
 }

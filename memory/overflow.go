@@ -95,7 +95,7 @@ func (o *overflow) summarize(ctx context.Context, sum *storedValue[summary.State
 		sum.replace(next)
 	}
 
-	l.overflow = turnrecord.LayerNote{ID: summaryID, Ms: t.m.o.Now().Sub(began).Milliseconds()}
+	l.overflow = &turnrecord.LayerNote{ID: summaryID, Ms: t.m.o.Now().Sub(began).Milliseconds()}
 	if err != nil {
 		t.m.o.Log.Warn("overflow_model failed; excerpts stand in", "turn", t.ID, "error", err.Error())
 		t.Summary.Skipped = append(t.Summary.Skipped, summaryID+":overflow_model")

@@ -49,7 +49,7 @@ func (e *prefixValue) frozen(a *assembly) []string {
 		return nil
 	}
 	// What was pinned for one resource is not for another that shares the session.
-	turn := &a.l.turn
+	turn := a.l.run.Turn()
 	e.request.Lineage = turn.Dialect.String() + " " + turn.Model + " " + turn.Resource
 	e.request.Run, e.request.Loop = a.l.runName(&a.c)
 	ids, cost := e.now.Frozen(e.request.Lineage, e.request.Run)
@@ -61,7 +61,7 @@ func (e *prefixValue) frozen(a *assembly) []string {
 // the run.
 func (r *layerRun) runName(c *session.Conversation) (name string, loop bool) {
 	first := view.RunStart(c.Items)
-	name = r.turn.Execution + "@" + strconv.Itoa(visible(c, first))
+	name = r.run.Turn().Execution + "@" + strconv.Itoa(visible(c, first))
 	if r.call.Scope.Execution != "" && first < len(c.Items) {
 		// A client's own name for the run may outlive an edit of the message; a derived one includes the message.
 		content := c.Items[first].ContentHash()

@@ -17,11 +17,11 @@ import (
 // there.
 func (a *assembly) recall(ctx context.Context) {
 	l, c := a.l, &a.c
-	if l.run.Empty() || c.Opaque && l.turn.Query == "" || l.call.Request.InConversation() {
+	if l.run.Empty() || c.Opaque && l.run.Turn().Query == "" || l.call.Request.InConversation() {
 		return // without a query, upstream was told when the user spoke
 	}
 	// Without a resource, a side line of a session, such as an agent's worker, shares nothing with it.
-	others := l.turn.Resource != "" && a.entry.HistoryElsewhere()
+	others := l.call.Scope.Resource != "" && a.entry.HistoryElsewhere()
 	if others || a.entry.Trimmed() || c.Stored && c.Offset > 0 || l.run.MayLeave(a.entry.Resolved(c.Items)) {
 		l.past.ReachBeyond()
 	}

@@ -188,7 +188,7 @@ func (t *Turn) load(ctx context.Context) error {
 		return err
 	}
 	t.layers = &turnLayers{
-		layerRun: layerRun{turnInfo: &t.turnInfo, turn: lt, run: run, states: st},
+		layerRun: layerRun{turnInfo: &t.turnInfo, run: run, states: st},
 		rounds:   rounds{run: run, input: e.Input(), visible: e.Visible()},
 		past:     before,
 	}

@@ -89,7 +89,7 @@ func (t *turnInfo) guard(ctx context.Context, e *session.Entry) (*turnLayers, er
 	}
 	return &turnLayers{
 		guard:    true,
-		layerRun: layerRun{turnInfo: t, turn: lt, run: run, states: noStates()},
+		layerRun: layerRun{turnInfo: t, run: run, states: noStates()},
 		rounds: rounds{
 			run: run, input: t.detach(e.Input()), visible: e.Visible(), role: instructionRole(lt.Dialect, t.call.Request.Items()),
 		},

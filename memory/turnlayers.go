@@ -25,9 +25,9 @@ type turnLayers struct {
 	passedOver int // units of the conversation that layers' hooks have not chosen
 	evictions  evictions
 
-	overflow turnrecord.LayerNote // the result of the summary, if it was made
-	fitted   pipeline.Fitted      // the view, cut to the budget
-	unfit    []string             // ids of layers whose blocks did not fit
+	overflow *turnrecord.LayerNote // the result of the summary, nil if none was made
+	fitted   pipeline.Fitted       // the view, cut to the budget
+	unfit    []string              // ids of layers whose blocks did not fit
 }
 
 // append passes the request's new items to layers. The model sees their replacements from now on.
@@ -42,7 +42,7 @@ func (l *turnLayers) append(ctx context.Context, e *session.Entry) error {
 		return nil
 	}
 	first := l.rounds.visible - len(input)
-	return e.Notes.Amend(amendments(input, items, first, l.turn.Dialect)...)
+	return e.Notes.Amend(amendments(input, items, first, l.call.Request.Dialect)...)
 }
 
 // amendments returns the hidden items that turn one list of new items into another. before is the number of visible
@@ -90,7 +90,7 @@ func (l *turnLayers) tools() [][]byte {
 	if r.OffersFunctions() {
 		return nil // upstream takes no tools beside them
 	}
-	return l.run.Definitions(l.turn.Dialect)
+	return l.run.Definitions(r.Dialect)
 }
 
 // noRoom is recorded for a layer whose block did not fit into the view, or whose share of the tokens was too small for any of
@@ -151,8 +151,8 @@ func (l *turnLayers) note(e *session.Entry) {
 		}
 		notes = append(notes, l.priced(n))
 	}
-	if l.overflow.ID != "" {
-		notes = append(notes, l.priced(l.overflow))
+	if l.overflow != nil {
+		notes = append(notes, l.priced(*l.overflow))
 	}
 	e.Notes.Layers = notes
 }

@@ -21,7 +21,10 @@ type Run struct {
 
 // newRun returns a run that no layer has joined yet.
 func newRun(p *Pipeline, tenant string, t layer.Turn) *Run {
-	set := &layerSet{p: p, tenant: tenant, turn: t}
+	set := none
+	if len(p.layers) > 0 {
+		set = &layerSet{p: p, tenant: tenant, turn: t}
+	}
 	r := &Run{
 		layerSet: set, Sizer: Sizer{&p.o, p.o.Policy, t.Model}, toolbox: toolbox{layerSet: set}, review: review{set}, lifecycle: lifecycle{set}, states: states{set},
 	}
@@ -38,11 +41,17 @@ func (r *Run) Limit(tokens int) {
 	r.policy.Budget, r.policy.Reserve = min(r.free(), max(0, float64(tokens))), 0
 }
 
+// none is the layers of all runs without any: nothing of a turn is kept in it.
+var none = &layerSet{p: new(Pipeline)}
+
 // idle is a run without layers and limits. It is never changed.
 var idle = newRun(&Pipeline{o: Options{}.withDefaults()}, "", layer.Turn{})
 
 // Idle returns a run without layers and limits, to stand where none has begun.
 func Idle() *Run { return idle }
+
+// Turn describes the turn to its layers. It is empty where there are none.
+func (r *Run) Turn() *layer.Turn { return &r.turn }
 
 // Report is a layer's part in a run.
 type Report struct {

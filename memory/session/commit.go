@@ -37,8 +37,8 @@ type turnCommit struct {
 }
 
 // newTurnCommit makes the commit of a turn's input and, unless it is pending, its answer.
-func newTurnCommit(e *Entry, a *Answer) *turnCommit {
-	c := &turnCommit{
+func newTurnCommit(e *Entry, a *Answer) turnCommit {
+	c := turnCommit{
 		e: e, open: a == nil, answer: a.firstChoice(), version: e.state.version,
 		asked: e.log.offers.of(e.call.Request), target: e.call.target(), made: e.call.maker(a),
 	}
@@ -83,7 +83,7 @@ func newTurnCommit(e *Entry, a *Answer) *turnCommit {
 func (c *turnCommit) batches() []cache.Batch {
 	ttl := c.e.log.ttl
 	session := cache.Batch{
-		Group: c.e.stored.group, Expect: c.version,
+		Group: c.e.History.stored.group, Expect: c.version,
 		Puts: c.take(len(c.puts)), Deletes: slices.Clip(c.deletes), TTL: ttl, Listed: c.e.state.head.isEmpty(),
 	}
 	if c.parked {
@@ -155,7 +155,7 @@ func (c *turnCommit) writeAhead(ctx context.Context) (out cache.Outcome) {
 		items := c.take(n)
 		puts := append(items, cache.Put{Name: headName, Data: reserved.encode()}) // a copy, as items has no room
 		out = c.e.log.store.Commit(ctx, []cache.Batch{{
-			Group: c.e.stored.group, Expect: c.version, Puts: puts, Deletes: c.deletes, TTL: c.e.log.ttl, Listed: c.e.state.head.isEmpty(),
+			Group: c.e.History.stored.group, Expect: c.version, Puts: puts, Deletes: c.deletes, TTL: c.e.log.ttl, Listed: c.e.state.head.isEmpty(),
 		}})[0]
 		if out.Err != nil {
 			return out
@@ -442,7 +442,8 @@ func (c *turnCommit) amend() {
 		answer = c.e.answer[0]
 	}
 	if c.hidden.amend(c.e.state.amendments, &c.e.Place, answer, c.hiddenMade()); c.hidden.amends {
-		c.put(amendName, encode(&c.hidden.all))
+		all := c.hidden.all // not the commit, which would leave the stack
+		c.put(amendName, encode(&all))
 	}
 }
 
@@ -467,7 +468,7 @@ func (c *turnCommit) record(a *Answer) turnrecord.Record {
 	}
 	c.chainEmpty(&r)
 	r.SystemPrompt = e.in.systemPromptHex
-	if r.Input = c.added; len(r.Input) == 0 && !e.moved {
+	if r.Input = c.added; len(r.Input) == 0 && e.journaled != nil && !e.moved {
 		r.Input = e.journaled.seqs
 	}
 	if a == nil {
@@ -483,7 +484,7 @@ func (c *turnCommit) record(a *Answer) turnrecord.Record {
 func (c *turnCommit) chainEmpty(r *turnrecord.Record) {
 	e := c.e
 	r.Before = e.emptyBefore
-	stored := c.head.NextSeq > max(e.state.head.NextSeq, 1) || len(e.journaled.names) > 0 && !c.hidden.anew
+	stored := c.head.NextSeq > max(e.state.head.NextSeq, 1) || e.journaled != nil && !c.hidden.anew
 	if !stored && e.emptyBefore == "" && c.head.LastEmpty != e.id {
 		r.Before, c.head.LastEmpty = c.head.LastEmpty, e.id
 	}

@@ -25,7 +25,6 @@ type Entry struct {
 	Order Order
 
 	log     *Log
-	stored  transcript // of its session
 	id      string
 	started time.Time
 	want    Want
@@ -42,7 +41,7 @@ type Entry struct {
 	known       map[wire.Hash]linePosition // items to write that the transcript already has, by chain hash
 	parent      uint64                     // sequence number before the first new item
 	emptyBefore string                     // turnrecord.Record.Before
-	journaled   journaled
+	journaled   *journaled                 // nil for none
 	answer      answerMarks
 }
 
@@ -79,10 +78,10 @@ func (m *answerMarks) of(a *Answer, in *incoming) [][]mark {
 }
 
 func (log *Log) newEntry(id string, started time.Time, c Call) *Entry {
-	e := &Entry{log: log, stored: log.transcript(c.Scope), id: id, started: started}
+	e := &Entry{log: log, id: id, started: started}
 	e.call, e.state = c, noState()
 	e.Order = Order{place: &e.Place, turn: id, owner: log.Owner}
-	e.History = HistoryReader{stored: e.stored, place: &e.Place, hidden: &e.Notes.hidden, adapter: adapter{place: &e.Place, started: started}}
+	e.History = HistoryReader{stored: log.transcript(c.Scope), place: &e.Place, hidden: &e.Notes.hidden, adapter: adapter{place: &e.Place, started: started}}
 	e.View.history = &e.History
 	return e
 }
@@ -96,7 +95,7 @@ func (log *Log) Enter(ctx context.Context, id string, started time.Time, c Call,
 	if e.continueRecent() {
 		return e, Extra{Values: e.values}, nil
 	}
-	st, extra, err := e.stored.load(ctx, c.Request, id, w)
+	st, extra, err := e.History.stored.load(ctx, c.Request, id, w)
 	if err != nil {
 		return nil, Extra{}, err
 	}
@@ -141,7 +140,7 @@ func (e *Entry) continueRecent() bool {
 	if e.log.Strict || !e.want.known() || e.call.Side != "" || e.call.History == HistoryServer {
 		return false
 	}
-	st, values, ok := e.log.recent.find(e.stored.group, e.want.Names)
+	st, values, ok := e.log.recent.find(e.History.stored.group, e.want.Names)
 	if !ok || st.head.Forked {
 		return false
 	}
@@ -157,9 +156,9 @@ func (e *Entry) continueRecent() bool {
 
 // placement looks for the place of the request in a session as it was read, in a mode that may differ from the call's (see Mode).
 func (e *Entry) placement(st *state, in *incoming, mode History) *placement {
-	m := merger{stored: e.stored, head: st.head, in: in}
+	m := merger{stored: e.History.stored, head: st.head, in: in}
 	return &placement{
-		merge: m, st: st, head: st.head, in: in, call: &e.call, mode: mode, offers: &e.log.offers, written: len(e.journaled.names) > 0,
+		merge: m, st: st, head: st.head, in: in, call: &e.call, mode: mode, offers: &e.log.offers, written: e.journaled != nil,
 	}
 }
 
@@ -233,10 +232,10 @@ func (e *Entry) Commit(ctx context.Context, a *Answer, p Puts) (done Done, chang
 
 	c := newTurnCommit(e, a)
 	if done, err = c.write(ctx, p); err == nil {
-		e.written(c, done.Version, p)
+		e.written(&c, done.Version, p)
 		return done, nil, nil
 	}
-	e.log.recent.drop(e.stored.group)
+	e.log.recent.drop(e.History.stored.group)
 	if errors.Is(err, cache.ErrConflict) {
 		changed, err = e.reload(ctx, a)
 	}
@@ -248,7 +247,7 @@ func (e *Entry) Renew(ctx context.Context) error {
 	if !e.loaded || e.state.version == 0 {
 		return nil
 	}
-	out := e.log.store.Commit(ctx, []cache.Batch{{Group: e.stored.group, Expect: e.state.version, TTL: e.log.ttl}})[0]
+	out := e.log.store.Commit(ctx, []cache.Batch{{Group: e.History.stored.group, Expect: e.state.version, TTL: e.log.ttl}})[0]
 	if out.Err == nil {
 		e.state.version = out.Version
 		return nil
@@ -257,11 +256,11 @@ func (e *Entry) Renew(ctx context.Context) error {
 		return fmt.Errorf("renew session: %w", out.Err)
 	}
 	// Another turn was written meanwhile, which the commit must detect by its version. A deleted session stays deleted.
-	now, err := e.log.store.Read(ctx, []cache.Query{{Group: e.stored.group}})
+	now, err := e.log.store.Read(ctx, []cache.Query{{Group: e.History.stored.group}})
 	if err != nil || now[0].Version == 0 {
 		return err
 	}
-	out = e.log.store.Commit(ctx, []cache.Batch{{Group: e.stored.group, Expect: now[0].Version, TTL: e.log.ttl}})[0]
+	out = e.log.store.Commit(ctx, []cache.Batch{{Group: e.History.stored.group, Expect: now[0].Version, TTL: e.log.ttl}})[0]
 	if out.Err != nil && !errors.Is(out.Err, cache.ErrConflict) {
 		return fmt.Errorf("renew session: %w", out.Err)
 	}
@@ -279,10 +278,10 @@ func (e *Entry) Park(ctx context.Context, a *Answer, record []byte) (parked bool
 		return false, nil, ErrNoRoom
 	}
 	out := e.log.store.Commit(ctx, []cache.Batch{{
-		Group: e.stored.group, Expect: e.state.version, TTL: e.log.ttl, Listed: h.isEmpty(),
+		Group: e.History.stored.group, Expect: e.state.version, TTL: e.log.ttl, Listed: h.isEmpty(),
 		Puts: []cache.Put{{Name: journalPrefix + e.id, Data: record}, {Name: headName, Data: h.encode()}},
 	}})[0]
-	e.log.recent.drop(e.stored.group)
+	e.log.recent.drop(e.History.stored.group)
 	switch {
 	case out.Err == nil:
 		e.state.version, e.state.head = out.Version, h
@@ -298,7 +297,7 @@ func (e *Entry) Park(ctx context.Context, a *Answer, record []byte) (parked bool
 
 // NewItems returns the request's items that are new to the conversation, written or not.
 func (e *Entry) NewItems() []wire.Item {
-	if j := &e.journaled; len(j.names) > 0 && e.plan.parent.Seq == j.end.Seq { // it seems to resend its own input
+	if j := e.journaled; j != nil && e.plan.parent.Seq == j.end.Seq { // it seems to resend its own input
 		return e.in.items[max(0, min(e.plan.fresh, len(e.in.items)-len(j.seqs))):]
 	}
 	return e.Input()
@@ -343,7 +342,7 @@ func (e *Entry) lookupKnown(ctx context.Context, a *Answer) error {
 			walk(at, marks)
 		}
 	}
-	places, err := e.stored.lookup(ctx, ends)
+	places, err := e.History.stored.lookup(ctx, ends)
 	if err != nil {
 		return err
 	}
@@ -362,18 +361,18 @@ func (e *Entry) written(c *turnCommit, version uint64, p Puts) {
 		e.emptyBefore = e.state.head.LastEmpty
 	}
 	e.state.version, e.state.head = version, c.head
-	e.known, e.journaled, e.moved = nil, journaled{}, false
+	e.known, e.journaled, e.moved = nil, nil, false
 	c.hidden.done()
 	if c.hidden.amends {
 		e.state.amendments = c.hidden.all
 	}
 	if len(c.stored) > 0 {
-		e.journaled = journaled{names: c.stored, parent: e.unwritten.parent.Seq, end: c.input, seqs: c.added}
+		e.journaled = &journaled{names: c.stored, parent: e.unwritten.parent.Seq, end: c.input, seqs: c.added}
 	}
 	e.unwritten.parent, e.unwritten.fresh, e.unwritten.summary, e.unwritten.line = c.input, len(e.in.items), 0, c.line
 	if !c.open && e.want.known() && len(e.state.amendments) == 0 {
-		e.log.recent.put(e.stored.group, written{version, c.head, e.want.Names, e.want.after(e.values, p)})
+		e.log.recent.put(e.History.stored.group, written{version, c.head, e.want.Names, e.want.after(e.values, p)})
 	} else {
-		e.log.recent.drop(e.stored.group)
+		e.log.recent.drop(e.History.stored.group)
 	}
 }

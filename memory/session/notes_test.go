@@ -492,7 +492,7 @@ func TestSessionThatVanishesUnderATurn(t *testing.T) {
 		}
 		e := l.enter(HistoryAuto, words)
 		l.commit(e, "")
-		if err := l.Delete(t.Context(), e.stored.group); err != nil {
+		if err := l.Delete(t.Context(), e.History.stored.group); err != nil {
 			t.Fatal(err)
 		}
 		l.commit(e, "a:two")

@@ -9,7 +9,7 @@ import (
 
 // journaled is a turn's input that was written before its answer.
 type journaled struct {
-	names          []string // of its values; none if it was not written
+	names          []string // of its values
 	parent         uint64   // the item before it
 	end            position
 	seqs           []uint64 // of its items
@@ -19,7 +19,7 @@ type journaled struct {
 // reload reads the transcript again, finds the turn's place, and returns the values that were read with it. It returns nil if the turn
 // is already stored: an earlier attempt was written although its reply was lost, or its answer before its input.
 func (e *Entry) reload(ctx context.Context, a *Answer) (*Extra, error) {
-	st, extra, err := e.stored.load(ctx, e.call.Request, e.id, e.want)
+	st, extra, err := e.History.stored.load(ctx, e.call.Request, e.id, e.want)
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +32,7 @@ func (e *Entry) reload(ctx context.Context, a *Answer) (*Extra, error) {
 			return nil, err
 		}
 	} else {
-		e.journaled = journaled{} // it was written together with the record, and has gone with it
+		e.journaled, e.moved = nil, false // it was written together with the record, and has gone with it
 	}
 	in := newIncoming(&e.call, &st, e.log.hashes)
 	p, err := e.findAgain(ctx, &st, in)
@@ -63,7 +63,7 @@ func (e *Entry) reload(ctx context.Context, a *Answer) (*Extra, error) {
 // restoreInput restores the written input from the turn's open record: another process may have written it, or an attempt
 // whose reply was lost.
 func (e *Entry) restoreInput(ctx context.Context, r *turnrecord.Record) error {
-	if len(e.journaled.names) > 0 || len(r.Input) == 0 {
+	if e.journaled != nil || len(r.Input) == 0 {
 		return nil
 	}
 	seqs := append(slices.Clone(r.Input), r.Hidden...)
@@ -73,12 +73,12 @@ func (e *Entry) restoreInput(ctx context.Context, r *turnrecord.Record) error {
 	if len(seqs) > maxBatchItems {
 		return nil
 	}
-	items, err := e.stored.withoutMedia(ctx, seqs)
+	items, err := e.History.stored.withoutMedia(ctx, seqs)
 	if err != nil {
 		return err
 	}
 
-	j := journaled{parent: r.Parent, seqs: r.Input, inConversation: !r.Alone && r.Side == ""}
+	j := &journaled{parent: r.Parent, seqs: r.Input, inConversation: !r.Alone && r.Side == ""}
 	for i, seq := range seqs {
 		at := items[i]
 		if at == nil {
@@ -113,7 +113,7 @@ func (e *Entry) findAgain(ctx context.Context, st *state, in *incoming) (plan, e
 
 // isOwnInput reports whether the request seems to continue a place that is the end of its own input, which was written before.
 func (e *Entry) isOwnInput(p *plan) bool {
-	return len(e.journaled.names) > 0 && p.parent.Seq == e.journaled.end.Seq
+	return e.journaled != nil && p.parent.Seq == e.journaled.end.Seq
 }
 
 // asFound returns the plan of a turn whose session could not be read when it began: what was decided about it by another process,
@@ -181,7 +181,7 @@ func (e *Entry) findResent(ctx context.Context, in *incoming, a *Answer, p *plan
 	for _, m := range slices.Concat(in.marks, e.answer.of(a, in)[0]) {
 		at = at.after(m)
 	}
-	places, err := e.stored.lookup(ctx, []position{at})
+	places, err := e.History.stored.lookup(ctx, []position{at})
 	if err != nil || places[0] == nil {
 		return false, err
 	}
@@ -192,7 +192,7 @@ func (e *Entry) findResent(ctx context.Context, in *incoming, a *Answer, p *plan
 // keepInput decides whether a written input stays in its place.
 func (e *Entry) keepInput(ctx context.Context) error {
 	j := e.journaled
-	if e.moved = false; len(j.names) == 0 {
+	if e.moved = false; j == nil {
 		return nil
 	}
 	if e.plan.relation == relDelta && e.plan.parent.Seq == j.end.Seq && e.plan.fresh == 0 {
@@ -214,7 +214,7 @@ func (e *Entry) keepInput(ctx context.Context) error {
 		return err
 	}
 	if e.moved = !continued; continued {
-		e.journaled = journaled{} // it is the other turn's now
+		e.journaled = nil // it is the other turn's now
 	}
 	return nil
 }
@@ -229,7 +229,7 @@ func (e *Entry) isContinued(ctx context.Context) (bool, error) {
 	if last-first >= maxBatchItems {
 		return true, nil // an item that is stored twice is better than one that is missing
 	}
-	items, err := e.stored.withoutMedia(ctx, sequence(first, last))
+	items, err := e.History.stored.withoutMedia(ctx, sequence(first, last))
 	return slices.ContainsFunc(items, func(it *storedItem) bool {
 		return it != nil && slices.Contains(own, itemName(it.Parent)) && !slices.Contains(own, itemName(it.Pos.Seq))
 	}), err
