@@ -90,10 +90,10 @@ func TestTurnTakesLittleMemory(t *testing.T) {
 		allocs float64
 		bytes  float64
 	}{
-		"shipped layers":         {shipped, false, 132, 17.8e3},
-		"shipped layers, shared": {shipped, true, 136, 18e3},
-		"no layer":               {noLayers, false, 84, 12.4e3},
-		"no layer, shared":       {noLayers, true, 89, 12.7e3},
+		"shipped layers":         {shipped, false, 128, 17.1e3},
+		"shipped layers, shared": {shipped, true, 132, 17.4e3},
+		"no layer":               {noLayers, false, 80, 11.8e3},
+		"no layer, shared":       {noLayers, true, 84, 12e3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			allocs, bytes := memoryOfTurn(t, c.shape(t), c.shared)

@@ -2,7 +2,6 @@ package memory
 
 import (
 	"bytes"
-	"slices"
 
 	"remora/cache"
 	"remora/memory/layer"
@@ -27,12 +26,6 @@ type sessionValues struct {
 	prefix  *prefixValue
 	seen    *storedValue[seenEvictions]
 	parent  *storedValue[parent]
-	all     []namedValue // those that are not nil
-}
-
-type namedValue struct {
-	name string
-	sessionValue
 }
 
 // parent is the session that the first request of a session has named as its parent, for the end of its work.
@@ -78,51 +71,54 @@ type sessionValue interface {
 
 // newSessionValues returns the session values of a shape. known caches the prefixes of this process.
 func newSessionValues(s *Shape, known *layer.Decoded[view.Prefix]) (v sessionValues) {
-	v.all = make([]namedValue, 0, 5)
-	add := func(name string, one sessionValue) { v.all = append(v.all, namedValue{name, one}) }
 	if s.Summarize {
 		v.summary = &storedValue[summary.State]{decode: summary.Decode}
-		add(summaryName, v.summary)
 	}
 	if s.PromptCache != nil && s.Layers.Recalls() {
 		v.prefix = newPrefixValue(*s.PromptCache, known)
-		add(prefixName, v.prefix)
 	}
 	if s.Window.Stateful() || v.prefix != nil && s.Window != nil {
 		v.window = &storedValue[view.WindowStart]{decode: view.DecodeWindowStart}
-		add(windowStartName, v.window)
 	}
 	if s.Layers.Evicts() {
 		v.seen = &storedValue[seenEvictions]{decode: decodeSeenEvictions}
-		add(seenName, v.seen)
 	}
 	if s.Layers.Returns() {
 		v.parent = &storedValue[parent]{decode: func(b []byte) parent { return parent(b) }}
-		add(parentName, v.parent)
 	}
 	return v
 }
 
+// each yields the values that are not nil, always in the same order.
+func (v *sessionValues) each(yield func(name string, one sessionValue) bool) {
+	_ = (v.summary == nil || yield(summaryName, v.summary)) &&
+		(v.prefix == nil || yield(prefixName, v.prefix)) &&
+		(v.window == nil || yield(windowStartName, v.window)) &&
+		(v.seen == nil || yield(seenName, v.seen)) &&
+		(v.parent == nil || yield(parentName, v.parent))
+}
+
 // names returns names with those of the values after them.
 func (v *sessionValues) names(names []string) []string {
-	names = slices.Grow(names, len(v.all))
-	for _, one := range v.all {
-		names = append(names, one.name)
+	for name := range v.each {
+		names = append(names, name)
 	}
 	return names
 }
 
 // load reads the values, in the order of names.
 func (v *sessionValues) load(values [][]byte) {
-	for i, one := range v.all {
+	i := 0
+	for _, one := range v.each {
 		one.load(values[i])
+		i++
 	}
 }
 
 func (v *sessionValues) changes() (puts []cache.Put) {
-	for _, one := range v.all {
+	for name, one := range v.each {
 		if b := one.change(); b != nil {
-			puts = append(puts, cache.Put{Name: one.name, Data: b})
+			puts = append(puts, cache.Put{Name: name, Data: b})
 		}
 	}
 	return puts

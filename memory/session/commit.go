@@ -43,7 +43,8 @@ func newTurnCommit(e *Entry, a *Answer) turnCommit {
 		asked: e.log.offers.of(e.call.Request), target: e.call.target(), made: e.call.maker(a),
 	}
 	c.itemWriter = itemWriter{
-		puts: make([]cache.Put, 0, 8+3*(len(e.in.items)-e.unwritten.fresh)), // an item is itself, its place, and where its text was said last
+		// An item is itself, its place, and where its text was said last; then come the system prompt, the record and the head.
+		puts: make([]cache.Put, 0, 3*(len(e.in.items)-e.unwritten.fresh)+2*len(c.answer)+3),
 		head: e.state.head.clone(len(e.in.items) - e.ring.from + len(c.answer)),
 		turn: e.id, line: e.unwritten.line, side: e.plan.standing == Side, known: e.known,
 	}
