@@ -209,7 +209,9 @@ func (l *live) open(ctx context.Context, upstreams *providers.Set) (err error) {
 	if err := st.check(ctx); err != nil {
 		return err
 	}
-	st.warnOfEviction(ctx)
+	if stores.Shared(c.Store.URL.Reveal()) {
+		l.onClose(watchEviction(ctx, l.log, st.evictionPolicies))
+	}
 	st.measure(l.measured)
 	var socket net.Listener
 	file, isBolt := st.raw.(*bolt.Store)

@@ -9,7 +9,9 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -149,18 +151,55 @@ func isNewStore(url string) bool {
 	return stores.InProcess(url)
 }
 
-// warnOfEviction logs that Redis deletes sessions when its memory is full.
-func (s *storage) warnOfEviction(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, storeWait)
-	defer cancel()
-	policies, err := redis.EvictionPolicies(ctx, s.raw)
-	if len(policies) > 0 {
-		s.log.Warn("Redis deletes whole sessions when its memory is full, and their clients are not told; see docs/redis.md",
-			"maxmemory_policy", strings.Join(policies, ", "), "want", redis.NoEviction)
+// evictionEvery is how often Redis is asked for its eviction policy, which an operator can change at any time.
+const evictionEvery = time.Minute
+
+// watchEviction logs that Redis deletes sessions when its memory is full, now and when that has changed. ask returns the policies
+// with which it does. Call stop at the end, which waits.
+func watchEviction(ctx context.Context, log *slog.Logger, ask func(context.Context) ([]string, error)) (stop func()) {
+	told, err := ask(ctx)
+	if len(told) > 0 {
+		warnOfEviction(log, told)
 	}
 	if err != nil {
-		s.log.Info("whether Redis evicts sessions is not known; see docs/redis.md", "reason", err.Error(), "want_maxmemory_policy", redis.NoEviction)
+		log.Info("whether Redis evicts sessions is not known; see docs/redis.md", "reason", err.Error(), "want_maxmemory_policy", redis.NoEviction)
 	}
+
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var work sync.WaitGroup
+	work.Go(func() {
+		tick := time.NewTicker(evictionEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			policies, err := ask(ctx)
+			if err != nil || slices.Equal(policies, told) {
+				continue // a store that does not answer is logged elsewhere
+			}
+			if told = policies; len(told) > 0 {
+				warnOfEviction(log, told)
+			} else {
+				log.Info("Redis deletes no sessions any more when its memory is full")
+			}
+		}
+	})
+	return func() { cancel(); work.Wait() }
+}
+
+func warnOfEviction(log *slog.Logger, policies []string) {
+	log.Warn("Redis deletes whole sessions when its memory is full, and their clients are not told; see docs/redis.md",
+		"maxmemory_policy", strings.Join(policies, ", "), "want", redis.NoEviction)
+}
+
+// evictionPolicies returns the policies with which the store evicts sessions: see [redis.EvictionPolicies].
+func (s *storage) evictionPolicies(ctx context.Context) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, storeWait)
+	defer cancel()
+	return redis.EvictionPolicies(ctx, s.raw)
 }
 
 // measure adds metrics to the operations of the store, and counts turns that are lost or quarantined.

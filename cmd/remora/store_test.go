@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -137,6 +139,28 @@ func TestEvictionIsLogged(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestALaterEvictionPolicyIsLogged: once for each change, and not again after an outage.
+func TestALaterEvictionPolicyIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		answers := []string{"", "", "allkeys-lru", "allkeys-lru", "down", "allkeys-lru", "volatile-lru", ""}
+		stop := watchEviction(t.Context(), slog.New(slog.NewTextHandler(&log, nil)), func(context.Context) ([]string, error) {
+			policy := answers[0]
+			if answers = answers[1:]; policy == "down" {
+				return nil, errors.New(policy)
+			}
+			return strings.Fields(policy), nil
+		})
+		time.Sleep(time.Duration(len(answers))*evictionEvery + time.Second)
+		stop()
+		for line, n := range map[string]int{"deletes whole": 2, "maxmemory_policy=allkeys-lru": 1, "maxmemory_policy=volatile-lru": 1, "no sessions any more": 1, "down": 0} {
+			if got := strings.Count(log.String(), line); got != n {
+				t.Errorf("%q is logged %d times, want %d: %s", line, got, n, log.String())
+			}
+		}
+	})
 }
 
 // TestRedisThatClosesConnections: a server that wants TLS cuts off one that speaks without. The log says what may be wrong.
