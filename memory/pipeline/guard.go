@@ -24,7 +24,7 @@ func (p *Pipeline) Guard(ctx context.Context, tenant string, t layer.Turn, cred 
 
 // onlyGuards returns the pipeline with only the hooks that judge, nil if there are none.
 func (p *Pipeline) onlyGuards() *Pipeline {
-	g := &Pipeline{o: p.o, byName: make(map[string]*tool)}
+	g := &Pipeline{o: p.o, complaints: p.complaints, byName: make(map[string]*tool)}
 	g.o.Policy = view.Policy{Budget: math.Inf(1)}
 	for _, u := range p.layers {
 		only := &unit{Layer: u.Layer, init: u.init, reviewCall: u.reviewCall}

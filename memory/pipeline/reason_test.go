@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"remora/memory/layer"
@@ -47,6 +48,30 @@ func TestReasonsOfRefusals(t *testing.T) {
 	}
 }
 
+// TestALayerThatIsDownIsLoggedNowAndThen: one line in ten seconds for each hook and class, and how many were left out.
+func TestALayerThatIsDownIsLoggedNowAndThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		down := &fake{recall: func(ctx, *layer.Turn, layer.State, int) (layer.Recalled, error) {
+			return layer.Recalled{}, layer.Safe(errors.New("down"))
+		}}
+		o := Options{Log: slog.New(slog.NewTextHandler(&log, nil)), Now: time.Now}
+		r := start(t, o, at("a", 1, down), at("b", 2, down))
+		for range 25 {
+			r.Recall(t.Context(), 0)
+			time.Sleep(time.Second)
+		}
+		for _, want := range []struct {
+			line string
+			n    int
+		}{{"layer=a", 3}, {"layer=b", 3}, {"unlogged=0", 2}, {"unlogged=9", 4}} {
+			if n := strings.Count(log.String(), want.line); n != want.n {
+				t.Errorf("%q is logged %d times, want %d: %s", want.line, n, want.n, log.String())
+			}
+		}
+	})
+}
+
 // TestReasonsThatMayBeLogged: of what a hook says is wrong, the log holds what the layer has declared safe, and no more.
 func TestReasonsThatMayBeLogged(t *testing.T) {
 	for _, c := range []struct {
@@ -56,7 +81,7 @@ func TestReasonsThatMayBeLogged(t *testing.T) {
 	}{
 		{"declared", layer.Safe(fmt.Errorf("the server refuses: status %d", 500)), `reason="the server refuses: status 500"`},
 		{"declared within what is not", fmt.Errorf("secret: %w", layer.Safe(errors.New("refused"))), "reason=refused"},
-		{"long", layer.Safe(errors.New(strings.Repeat("x", 201))), "reason=" + strings.Repeat("x", 200) + "\n"},
+		{"long", layer.Safe(errors.New(strings.Repeat("x", 201))), "reason=" + strings.Repeat("x", 200) + " unlogged"},
 		{"not declared", errors.New("secret"), ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
