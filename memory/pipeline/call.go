@@ -204,13 +204,13 @@ func (c *complaints) due(e Event, now time.Time) (unlogged int, due bool) {
 
 // complain logs a failure by layer, hook and class, if one is due. An error may quote content, and is logged only if it is declared
 // safe (layer.Safe).
-func (p *Pipeline) complain(ctx context.Context, e Event, stack []byte) {
+func (c *complaints) complain(ctx context.Context, o *Options, e Event, stack []byte) {
 	const longest = 4 << 10 // bytes of a stack
 	level := slog.LevelWarn
 	if e.Class == ClassCancelled {
 		level = slog.LevelDebug
 	}
-	unlogged, due := p.complaints.due(e, p.o.Now())
+	unlogged, due := c.due(e, o.Now())
 	if !due {
 		return
 	}
@@ -222,5 +222,5 @@ func (p *Pipeline) complain(ctx context.Context, e Event, stack []byte) {
 		attrs = append(attrs, slog.String("stack", string(stack[:min(len(stack), longest)])))
 	}
 	attrs = append(attrs, slog.Int("unlogged", unlogged))
-	p.o.Log.LogAttrs(ctx, level, "layer hook failed", attrs...)
+	o.Log.LogAttrs(ctx, level, "layer hook failed", attrs...)
 }

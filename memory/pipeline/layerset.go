@@ -122,7 +122,7 @@ func (m *runningLayer) initState(ctx context.Context) error {
 // note adds a call to the layer's report, logs its failure, and tells the observer. stack is that of a panic.
 func (m *runningLayer) note(ctx context.Context, e Event, stack []byte) {
 	if e.Layer = m.ID; e.Class != ClassNone {
-		m.of.p.complain(ctx, e, stack)
+		m.of.p.complaints.complain(ctx, &m.of.p.o, e, stack)
 	}
 	m.of.mu.Lock()
 	m.report.Time += e.Duration
