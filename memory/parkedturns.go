@@ -222,14 +222,14 @@ func (p *parkedTurns) writeOne(ctx context.Context, w *turnWriter, a *Answer, en
 	return nil
 }
 
-// showParked adds parked turns to the view. It returns false if one of them is in the log by now, so that the session must be
-// read again.
-func (t *turnInfo) showParked(ctx context.Context, e *session.Entry) (whole bool, err error) {
-	parked := slices.DeleteFunc(e.Order.Earlier(), func(p session.Pending) bool { return !p.Parked })
+// show adds the parked turns that belong before a turn of a session to its view. It returns false if one of them is in the log by now,
+// so that the session must be read again.
+func (p *parkedTurns) show(ctx context.Context, s Scope, e *session.Entry) (whole bool, err error) {
+	parked := slices.DeleteFunc(e.Order.Earlier(), func(t session.Pending) bool { return !t.Parked })
 	if len(parked) == 0 {
 		return true, nil
 	}
-	records, err := t.m.log.Records(ctx, t.call.Scope, parked)
+	records, err := p.m.log.Records(ctx, s, parked)
 	if err != nil {
 		return false, err
 	}
@@ -246,7 +246,7 @@ func (t *turnInfo) showParked(ctx context.Context, e *session.Entry) (whole bool
 		list = append(list, said)
 	}
 	e.History.ShowParked(list)
-	t.m.parked.add(t.call.Scope)
+	p.add(s)
 	return true, nil
 }
 

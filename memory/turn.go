@@ -239,7 +239,7 @@ func (t *Turn) find(ctx context.Context, want session.Want) (extra session.Extra
 	for pause := firstLook; ; pause = min(2*pause, lastLook) {
 		open := t.m.peers.MayHaveMore(ctx, w.entry)
 		if !open && !held {
-			whole, err := t.showParked(ctx, w.entry)
+			whole, err := t.m.parked.show(ctx, t.call.Scope, w.entry)
 			if whole || err != nil {
 				return extra, err
 			}
@@ -257,7 +257,7 @@ func (t *Turn) find(ctx context.Context, want session.Want) (extra session.Extra
 	w.entry.Order.Partial = true
 	late, cancel := context.WithTimeout(t.base, t.m.o.ReadWait) // the request's own time has gone into waiting
 	defer cancel()
-	_, err = t.showParked(late, w.entry) //nolint:contextcheck // see late
+	_, err = t.m.parked.show(late, t.call.Scope, w.entry) //nolint:contextcheck // see late
 	return extra, err
 }
 
