@@ -119,7 +119,7 @@ const own = "X-Session-Id, X-Turn-Id, X-Memory, Server-Timing"
 // openToPages does CORS for the proxy's own headers: if upstream allows a web page to read its answer, the page may also read the
 // headers that the proxy adds, and send those that it reads. Upstream's lines stay. reported: the proxy has added its headers.
 func (a *answer) openToPages(reported bool) {
-	if !a.req.head.paged || a.req.s.begin == nil {
+	if !a.req.head.paged {
 		return
 	}
 	allowed := false

@@ -84,7 +84,6 @@ func TestLargeBodiesPassUnheld(t *testing.T) {
 				t.Run(fmt.Sprintf("%s, %d, %q", name, size, more), func(t *testing.T) {
 					began, heads := make(chan struct{}, 1), make(chan *http.Request, 1)
 					r := start(t, rigOptions{
-						memory: noTurn(t),
 						upstream: reading(t, func(req *http.Request) string {
 							begin := make([]byte, 1)
 							_, _ = io.ReadFull(req.Body, begin)
@@ -171,7 +170,7 @@ func TestACutUploadIsNeverCompleteUpstream(t *testing.T) {
 			t.Run(name+", "+c.name, func(t *testing.T) {
 				began, got := make(chan struct{}, 1), make(chan error, 1)
 				r := start(t, rigOptions{
-					memory: noTurn(t), tune: func(o *Options) {
+					tune: func(o *Options) {
 						if c.status == 408 {
 							o.ReadTimeout = time.Second
 						}
@@ -226,7 +225,7 @@ func TestUpstreamMayAnswerBeforeTheBody(t *testing.T) {
 		} {
 			t.Run(name+", "+c.name, func(t *testing.T) {
 				over := make(chan struct{})
-				r := start(t, rigOptions{memory: noTurn(t), upstream: upstream(t, func(up net.Conn, r *bufio.Reader) {
+				r := start(t, rigOptions{upstream: upstream(t, func(up net.Conn, r *bufio.Reader) {
 					if _, err := http.ReadRequest(r); err != nil {
 						return
 					}
@@ -291,7 +290,7 @@ func TestWhatIsReadHereIsHeld(t *testing.T) {
 					}
 					return sized(fmt.Sprint(len(body)))
 				})
-				r := start(t, rigOptions{memory: noTurn(t), upstream: addr, provider: c.provider, tune: func(o *Options) { o.MaxBody = most }})
+				r := start(t, rigOptions{upstream: addr, provider: c.provider, tune: func(o *Options) { o.MaxBody = most }})
 				r.response = func(context.Context, string, string) (memory.Response, error) { return memory.Response{}, nil }
 				if c.retries {
 					o := providers.Options{Name: "a", Kind: "compatible", BaseURL: "http://" + addr + "/v1"}

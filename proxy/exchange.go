@@ -95,10 +95,10 @@ func (x *exchange) run() error {
 
 // tunnel serves a WebSocket. The handshake passes like any request; after a 101 bytes are copied in both directions.
 func (x *exchange) tunnel() error {
-	guarded := x.s.guarded()
+	guarded := x.s.memory.Guards()
 	wanted := x.head.id.session != "" && !x.head.id.off || guarded
 	d, unclear := dialectOf(x.ctx.Request.Header.RequestURI())
-	if x.s.begin != nil && wanted && (d.Known() && routeOf(d).socket || unclear && guarded) {
+	if wanted && (d.Known() && routeOf(d).socket || unclear && guarded) {
 		return errWebSocket(guarded)
 	}
 

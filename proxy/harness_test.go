@@ -22,6 +22,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"remora"
+	"remora/memory"
 	"remora/providers"
 	"remora/providers/retry"
 	"remora/test/kit"
@@ -74,13 +75,14 @@ func defaultSessionOptions() (o SessionOptions) {
 // rig is a proxy in front of one upstream.
 type rig struct {
 	*Server
-	addr string
-	log  *bytes.Buffer // written by one handler that locks; read after the server has stopped
+	*emptyMemory // of the Server
+	addr         string
+	log          *bytes.Buffer // written by one handler that locks; read after the server has stopped
 }
 
 type rigOptions struct {
-	upstream string // host:port
-	memory   beginTurn
+	upstream string    // host:port
+	memory   beginTurn // of the emptyMemory by default
 	kind     string
 	provider func(*providers.Options)
 	tune     func(*Options)
@@ -120,9 +122,11 @@ func start(t *testing.T, ro rigOptions) *rig {
 	if now == nil {
 		now = time.Now
 	}
-	r := &rig{log: new(bytes.Buffer), addr: ln.Addr().String()}
-	r.Server = New(o, nil, set, slog.New(slog.NewTextHandler(r.log, nil)), now)
-	r.begin = ro.memory
+	r := &rig{log: new(bytes.Buffer), addr: ln.Addr().String(), emptyMemory: &emptyMemory{tb: t}}
+	r.Server = New(o, r.emptyMemory, set, slog.New(slog.NewTextHandler(r.log, nil)), now)
+	if ro.memory != nil {
+		r.begin = ro.memory
+	}
 	served := make(chan error, 1)
 	go func() { served <- r.Serve(ln) }()
 	t.Cleanup(func() {
@@ -138,6 +142,35 @@ func start(t *testing.T, ro rigOptions) *rig {
 	})
 	return r
 }
+
+// emptyMemory is a memory that must not be asked for a turn. It knows no answers and has no rules, where a test does not set these.
+type emptyMemory struct {
+	tb       testing.TB
+	response func(ctx context.Context, tenant, id string) (memory.Response, error)
+	late     func(tenant, id string, known memory.Response) *memory.Late
+	guards   func() bool
+}
+
+func (m *emptyMemory) Begin(context.Context, memory.Call) (*memory.Turn, error) {
+	m.tb.Error("memory was asked for a request without a session")
+	return nil, memory.ErrUnavailable
+}
+
+func (m *emptyMemory) Response(ctx context.Context, tenant, id string) (memory.Response, error) {
+	if m.response == nil {
+		return memory.Response{}, nil
+	}
+	return m.response(ctx, tenant, id)
+}
+
+func (m *emptyMemory) Late(tenant, id string, known memory.Response) *memory.Late {
+	if m.late == nil {
+		return nil
+	}
+	return m.late(tenant, id, known)
+}
+
+func (m *emptyMemory) Guards() bool { return m.guards != nil && m.guards() }
 
 // panics counts the panics in the log. The proxy must have stopped.
 func (r *rig) panics() int { return strings.Count(r.log.String(), "recovered from a panic") }

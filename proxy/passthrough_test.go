@@ -242,7 +242,7 @@ func TestBodiesPass(t *testing.T) {
 		}
 	})
 	addr := listen(t, (&http.Server{Handler: mux, ReadHeaderTimeout: waitLimit}).Serve)
-	r := start(t, rigOptions{upstream: addr, memory: noTurn(t)})
+	r := start(t, rigOptions{upstream: addr})
 	client := &http.Client{Transport: &http.Transport{DisableCompression: true}}
 	t.Cleanup(client.CloseIdleConnections)
 	methods := []string{"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND"}

@@ -80,7 +80,7 @@ func TestProvidersOwnPathsAreJudged(t *testing.T) {
 
 // TestBypassesAreLogged: once a minute for each reason.
 func TestBypassesAreLogged(t *testing.T) {
-	r := start(t, rigOptions{memory: noTurn(t), upstream: answering(t, func(*http.Request, []byte) string { return sized(chatAnswer) })})
+	r := start(t, rigOptions{upstream: answering(t, func(*http.Request, []byte) string { return sized(chatAnswer) })})
 	for range 3 {
 		r.exchange(t, chatIn("s", "a=b", "Connection: close\r\n"))
 	}

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"bufio"
-	"context"
 	"log/slog"
 	"net"
 	"net/http"
@@ -17,7 +16,6 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"remora/memory"
 	"remora/providers"
 	"remora/providers/retry"
 )
@@ -88,8 +86,7 @@ func serveFor(tb testing.TB, target string) string {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	s := New(o, nil, set, slog.New(slog.DiscardHandler), time.Now)
-	s.begin = func(context.Context, memory.Call) (*turn, error) { return nil, nil } // never reached without a session
+	s := New(o, &emptyMemory{tb: tb}, set, slog.New(slog.DiscardHandler), time.Now)
 	s.Route(set, policy)
 	tb.Cleanup(s.watcher.close)
 	tb.Cleanup(s.client.Close)

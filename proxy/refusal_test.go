@@ -44,7 +44,6 @@ func TestEarlyRefusalsOfLargeBodiesAreRead(t *testing.T) {
 				hold := make(chan struct{})
 				arrived := make(chan struct{}, 10)
 				r := start(t, rigOptions{
-					memory: noTurn(t),
 					upstream: answering(t, func(*http.Request, []byte) string {
 						arrived <- struct{}{}
 						<-hold
@@ -94,7 +93,7 @@ func TestEarlyRefusalsOfLargeBodiesAreRead(t *testing.T) {
 
 // TestAnnouncedBodiesAreRefusedAtOnce: a client that says that it will send too much is told so before it has sent it.
 func TestAnnouncedBodiesAreRefusedAtOnce(t *testing.T) {
-	r := start(t, rigOptions{memory: noTurn(t), upstream: "127.0.0.1:1", tune: func(o *Options) { o.MaxBody = 100 << 10 }})
+	r := start(t, rigOptions{upstream: "127.0.0.1:1", tune: func(o *Options) { o.MaxBody = 100 << 10 }})
 	conn, br := r.dial(t)
 	if _, err := fmt.Fprintf(conn, "POST /v1/responses HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n{", 1<<20); err != nil {
 		t.Fatalf("send: %v", err)

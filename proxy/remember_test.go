@@ -27,15 +27,6 @@ import (
 	"remora/wire/wiretest"
 )
 
-// noTurn is a memory that must not be asked.
-func noTurn(t *testing.T) beginTurn {
-	t.Helper()
-	return func(context.Context, memory.Call) (*turn, error) {
-		t.Error("memory was asked for a request without a session")
-		return nil, memory.ErrUnavailable
-	}
-}
-
 // fakeTurn is a turn that records its commit.
 type fakeTurn struct {
 	forwarded atomic.Int32
@@ -458,7 +449,7 @@ func TestNotRemembered(t *testing.T) {
 				seen <- string(body)
 				return sized(chatAnswer)
 			})
-			r := start(t, rigOptions{upstream: addr, memory: noTurn(t), tune: func(o *Options) { o.MaxBody = 68 << 10 }})
+			r := start(t, rigOptions{upstream: addr, tune: func(o *Options) { o.MaxBody = 68 << 10 }})
 			c, br := r.dial(t)
 			write(c, request)
 			resp, err := http.ReadResponse(br, nil)

@@ -84,11 +84,11 @@ func (r *request) identify() error {
 	}
 
 	// Methods are case-sensitive, but some servers accept "post", so compare without case.
-	if r.s.begin == nil || !bytes.EqualFold(h.Method(), []byte(fasthttp.MethodPost)) {
+	if !bytes.EqualFold(h.Method(), []byte(fasthttp.MethodPost)) {
 		return nil
 	}
 	d, unclear := dialectOf(h.RequestURI())
-	if unclear && r.s.guarded() {
+	if unclear && r.s.memory.Guards() {
 		return badRequest("the rules of this gateway judge answers of /v1/chat/completions and /v1/responses, and this path may lead to others of the kind: use one of these", nil)
 	}
 
@@ -177,7 +177,7 @@ func (r *request) hold() error {
 // readsBody reports whether all of the body is needed here: for memory and rules, for an earlier answer that it names, or for the
 // model that it asks for, which no form has.
 func (r *request) readsBody() bool {
-	if r.dialect.Known() || r.head.upgrade != nil || r.s.response != nil && r.mayName() {
+	if r.dialect.Known() || r.head.upgrade != nil || r.mayName() {
 		return true
 	}
 	if _, named := keptAnswer(r.ctx.Method(), r.ctx.RequestURI()); named {
@@ -339,7 +339,7 @@ func (r *request) unreadable(reason string) {
 }
 
 // guarded reports whether rules have to judge the answer, whether or not it is remembered.
-func (r *request) guarded() bool { return r.dialect.Known() && r.s.guarded() }
+func (r *request) guarded() bool { return r.dialect.Known() && r.s.memory.Guards() }
 
 // inBackground reports whether a request is to be answered in the background. Such an answer can't be judged, and tools of
 // layers that it calls can't be run.
@@ -369,10 +369,10 @@ func (r *request) asksForStream() bool {
 // known returns what memory knows about an answer of the caller's: nothing while the store is away, so that requests pass
 // unchanged.
 func (r *request) known(id string) memory.Response {
-	if r.s.response == nil || id == "" {
+	if id == "" {
 		return memory.Response{}
 	}
-	known, err := r.s.response(r.trace.Context(), r.tenant(), id)
+	known, err := r.s.memory.Response(r.trace.Context(), r.tenant(), id)
 	if err != nil {
 		return memory.Response{}
 	}
@@ -381,7 +381,7 @@ func (r *request) known(id string) memory.Response {
 
 // mayFollow reports whether a body may name an earlier response although memory has no part in it, so that it must be parsed.
 func (r *request) mayFollow() bool {
-	if r.s.response == nil || r.remember || string(r.ctx.Method()) != fasthttp.MethodPost {
+	if r.remember || string(r.ctx.Method()) != fasthttp.MethodPost {
 		return false
 	}
 	if len(r.head.encoded) > 0 {
@@ -407,9 +407,6 @@ func (r *request) mayName() bool {
 // follow finds the answer that the request names: which provider has it, and by which id. The client names an answer of several
 // rounds by the id of the first round, upstream has all of it under the id of the last.
 func (r *request) follow() {
-	if r.s.response == nil {
-		return
-	}
 	var in answerPath
 	named := false
 	if !r.dialect.Known() { // the path of an endpoint itself names no answer
@@ -421,8 +418,8 @@ func (r *request) follow() {
 			r.stored.id, r.stored.last = in.id, known.Last
 			r.stored.target = slices.Concat(in.before, []byte(url.PathEscape(known.Last)), in.after)
 		}
-		if in.itself && r.s.late != nil {
-			r.late.turn, r.late.dialect = r.s.late(r.tenant(), in.id, known), in.dialect
+		if in.itself {
+			r.late.turn, r.late.dialect = r.s.memory.Late(r.tenant(), in.id, known), in.dialect
 		}
 		return
 	}

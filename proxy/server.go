@@ -48,17 +48,15 @@ type Memory interface {
 
 // Server is the proxy. It may serve several listeners.
 type Server struct {
-	o        Options
-	begin    beginTurn // nil without a memory
-	response func(ctx context.Context, tenant, id string) (memory.Response, error)
-	late     func(tenant, id string, known memory.Response) *memory.Late
-	guards   func() bool // nil for never
-	hints    *wire.Names // every body that names a session has at least one of these names
-	routes   atomic.Pointer[routes]
-	limits   *limit.Limiter // nil for none
-	client   *providers.Client
-	log      *slog.Logger
-	now      func() time.Time
+	o      Options
+	memory Memory
+	begin  beginTurn   // of the memory
+	hints  *wire.Names // every body that names a session has at least one of these names
+	routes atomic.Pointer[routes]
+	limits *limit.Limiter // nil for none
+	client *providers.Client
+	log    *slog.Logger
+	now    func() time.Time
 
 	names     *headerTable
 	http      *fasthttp.Server
@@ -89,14 +87,13 @@ const sweepEvery = 25 * time.Millisecond
 // writeBuffer is the size in bytes of the buffer that gathers small writes. Every stream has one; larger writes bypass it.
 const writeBuffer = 2 << 10
 
-// New makes a Server from valid options. With a nil Memory every request is passed through. Call Shutdown to stop the
-// Server, even if Serve was never called.
+// New makes a Server from valid options. Call Shutdown to stop the Server, even if Serve was never called.
 func New(o Options, m Memory, up *providers.Set, log *slog.Logger, now func() time.Time) *Server {
 	if o.Upstream.Now == nil {
 		o.Upstream.Now = now
 	}
 	s := &Server{
-		o: o, log: log, now: now, telemetry: o.Telemetry, limits: o.Limits,
+		o: o, memory: m, begin: adapt(m), log: log, now: now, telemetry: o.Telemetry, limits: o.Limits,
 		client:  providers.NewClient(o.Upstream),
 		names:   newHeaderTable(&o.Session),
 		hints:   o.Session.hints(),
@@ -107,9 +104,6 @@ func New(o Options, m Memory, up *providers.Set, log *slog.Logger, now func() ti
 		s.certificate = listener.NewCertificate(o.TLSCert, o.TLSKey)
 	}
 	s.Route(up, nil)
-	if m != nil {
-		s.begin, s.response, s.late, s.guards = adapt(m), m.Response, m.Late, m.Guards
-	}
 	s.exchanges.New = func() any { return newExchange(s) }
 	s.bodies.New = func() any { return new([]byte) }
 	s.heads.New = func() any { return new(make([]byte, 0, 4<<10)) }
@@ -306,9 +300,6 @@ func (s *Server) recoverPanic() {
 		s.recovered(v)
 	}
 }
-
-// guarded reports whether rules have to judge all answers.
-func (s *Server) guarded() bool { return s.guards != nil && s.guards() }
 
 // logUpstream logs a failed call. In an outage all calls fail, and metrics count them.
 func (s *Server) logUpstream(p *providers.Provider, e *Error) {

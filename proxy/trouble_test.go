@@ -314,7 +314,7 @@ func TestStalledStreamIsCut(t *testing.T) {
 
 func TestTooMuchIsRefusedReadably(t *testing.T) {
 	addr, requests := recording(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", noBody)
-	r := start(t, rigOptions{upstream: addr, memory: noTurn(t), tune: func(o *Options) { o.MaxBody, o.MaxHeader = 100<<10, 4<<10 }})
+	r := start(t, rigOptions{upstream: addr, tune: func(o *Options) { o.MaxBody, o.MaxHeader = 100<<10, 4<<10 }})
 	f := func(name string, status int, code string, send func(c net.Conn) error) {
 		t.Helper()
 		t.Run(name, func(t *testing.T) {
@@ -618,7 +618,7 @@ func TestTunnel(t *testing.T) {
 		_, _ = io.Copy(c, r)
 		_ = c.(*net.TCPConn).CloseWrite()
 	})
-	r := start(t, rigOptions{upstream: addr, memory: noTurn(t)})
+	r := start(t, rigOptions{upstream: addr})
 	upgrade := "GET /v1/realtime?model=m HTTP/1.1\r\nHost: x\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: k\r\n"
 	t.Run("bytes pass both ways", func(t *testing.T) {
 		c, br := r.dial(t)
