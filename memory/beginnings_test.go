@@ -85,10 +85,7 @@ func (w *weather) Commit(ctx context.Context, b []cache.Batch) []cache.Outcome {
 	err := w.meet(ctx, true)
 	switch {
 	case err != nil:
-		out = make([]cache.Outcome, len(b))
-		for i := range out {
-			out[i].Err = err
-		}
+		out = cache.AllFailed(len(b), err)
 	case !first:
 		out = w.Store.Commit(ctx, b)
 	}

@@ -545,20 +545,6 @@ func TestClocksThatDiffer(t *testing.T) {
 	}
 }
 
-// unsure is a store that cannot say what was deleted.
-type unsure struct {
-	cache.Store
-
-	down atomic.Bool
-}
-
-func (s *unsure) Read(ctx context.Context, q []cache.Query) ([]cache.Result, error) {
-	if s.down.Load() && slices.ContainsFunc(q, func(q cache.Query) bool { return strings.HasPrefix(q.Group.Name, "d:") }) {
-		return nil, &cache.Error{Fault: cache.FaultShard, Shards: []string{"d"}, Err: errors.New("connection refused")}
-	}
-	return s.Store.Read(ctx, q)
-}
-
 // TestDeletionThatCannotBeRead: a turn under way brings nothing of a deleted session back while the server of a cluster is lost that
 // knows of the deletion. A session that was not deleted keeps its turn.
 func TestDeletionThatCannotBeRead(t *testing.T) {
@@ -583,7 +569,13 @@ func TestDeletionThatCannotBeRead(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				store := &unsure{Store: mem}
+				var down atomic.Bool // what was deleted
+				store := &tapped{Store: mem, onRead: func(q []cache.Query) error {
+					if down.Load() && slices.ContainsFunc(q, func(q cache.Query) bool { return strings.HasPrefix(q.Group.Name, "d:") }) {
+						return cache.OnShard("d", errors.New("connection refused"))
+					}
+					return nil
+				}}
 				var impl any = quick{}
 				slow := learner{make(chan struct{}), make(chan struct{})}
 				if tt.slow {
@@ -604,14 +596,14 @@ func TestDeletionThatCannotBeRead(t *testing.T) {
 				if err := tt.remove(l); err != nil {
 					t.Fatal(err)
 				}
-				store.down.Store(true)
+				down.Store(true)
 				if tt.slow {
 					close(slow.may)
 				} else {
 					turn.Commit(answer(t, "a:news"))
 				}
 				time.Sleep(time.Minute)
-				store.down.Store(false)
+				down.Store(false)
 				time.Sleep(time.Minute)
 				l.m.Close()
 
@@ -660,20 +652,6 @@ func TestSlowFirstTurnIsForgotten(t *testing.T) {
 	})
 }
 
-// unwilling is a store that cannot delete certain groups.
-type unwilling struct {
-	cache.Store
-
-	kept atomic.Pointer[cache.Group]
-}
-
-func (s *unwilling) Delete(ctx context.Context, g cache.Group) error {
-	if kept := s.kept.Load(); kept != nil && *kept == g {
-		return errors.New("no")
-	}
-	return s.Store.Delete(ctx, g)
-}
-
 // TestDeleteAgain: a deletion that has failed in the middle can be repeated, whatever it has not reached.
 func TestDeleteAgain(t *testing.T) {
 	t.Parallel()
@@ -683,7 +661,13 @@ func TestDeleteAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		store := &unwilling{Store: mem}
+		willing := true
+		store := &tapped{Store: mem, onDelete: func(g cache.Group) error {
+			if !willing && g == kept {
+				return errors.New("no")
+			}
+			return nil
+		}}
 		m := memory.New(store, nil, patient(memory.Options{}))
 		l := &lab{t: t, m: m, store: store}
 		turn := l.begin(c, "u:one")
@@ -693,11 +677,11 @@ func TestDeleteAgain(t *testing.T) {
 		for _, g := range []cache.Group{session.ResponseGroup("tenant", "resp_1"), past.VectorsGroup("tenant", "one")} {
 			store.Commit(t.Context(), []cache.Batch{{Group: g, Expect: cache.AnyVersion, Puts: []cache.Put{{Name: "x", Data: []byte("x")}}}})
 		}
-		store.kept.Store(&kept)
+		willing = false
 		if err := m.Delete(t.Context(), c.Scope); err == nil {
 			t.Errorf("%v: deleted", kept)
 		}
-		store.kept.Store(nil)
+		willing = true
 		if err := m.Delete(t.Context(), c.Scope); err != nil {
 			t.Errorf("%v: again: %v", kept, err)
 		}
@@ -978,22 +962,6 @@ func TestWhatATurnUnderWayTeachesOfADeletedSession(t *testing.T) {
 	}
 }
 
-// beforeDelete is a store that does something before a group is deleted.
-type beforeDelete struct {
-	cache.Store
-
-	group cache.Group
-	do    func()
-}
-
-func (s *beforeDelete) Delete(ctx context.Context, g cache.Group) error {
-	if do := s.do; g == s.group && do != nil {
-		s.do = nil
-		do()
-	}
-	return s.Store.Delete(ctx, g)
-}
-
 // TestTurnThatEndsWhileItsSessionIsDeleted: layers have forgotten the session, which is still there. What the turn teaches them stays
 // nowhere.
 func TestTurnThatEndsWhileItsSessionIsDeleted(t *testing.T) {
@@ -1003,7 +971,7 @@ func TestTurnThatEndsWhileItsSessionIsDeleted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := newLab(t, memory.Options{})
-			store := &beforeDelete{Store: l.store, group: c.Scope.Group()}
+			store := &tapped{Store: l.store}
 			m := memory.New(store, nil, patient(memory.Options{Shape: memory.Shape{Layers: layersOf(t, pipeline.Layer{ID: "a", Kind: "test", Scope: layer.Resource, Impl: quick{}})}}))
 			defer m.Close()
 			l.m, l.store = m, store
@@ -1013,11 +981,16 @@ func TestTurnThatEndsWhileItsSessionIsDeleted(t *testing.T) {
 			if !late {
 				begin()
 			}
-			store.do = func() {
+			store.onDelete = func(g cache.Group) error {
+				if g != c.Scope.Group() {
+					return nil
+				}
+				store.onDelete = nil
 				if late {
 					begin()
 				}
 				turn.Commit(answer(t, "a:news"))
+				return nil
 			}
 			if err := m.Delete(t.Context(), c.Scope); err != nil {
 				t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -313,14 +314,20 @@ func TestServerOfAnIndexIsLost(t *testing.T) {
 			t.Fatal(err)
 		}
 		response := session.ResponseGroup(scope.Tenant, "resp_1")
-		log, store := &journal{}, &partly{Store: mem}
-		store.lost.Store(&response)
+		var lost atomic.Bool
+		lost.Store(true)
+		log, store := &journal{}, &tapped{Store: mem, onBatch: func(b cache.Batch) error {
+			if lost.Load() && b.Group == response {
+				return cache.OnShard("a", errors.New("connection refused"))
+			}
+			return nil
+		}}
 		l := &lab{t: t, store: store, m: memory.New(store, nil, memory.Options{Log: slog.New(slog.NewTextHandler(log, nil))})}
 		l.ask(dialects.Responses, "| u:1 -> a:1")
 		if out := log.String(); strings.Count(out, "\n") != 1 || !strings.Contains(out, "a server of the store failed") {
 			t.Errorf("log:\n%s", out)
 		}
-		store.lost.Store(nil)
+		lost.Store(false)
 		time.Sleep(time.Minute)
 		if r, err := l.m.Response(t.Context(), scope.Tenant, "resp_1"); err != nil || r.Session != scope.Session {
 			t.Errorf("the answer is in session %q, %v", r.Session, err)

@@ -158,7 +158,13 @@ func TestImportLeavesAnExistingSession(t *testing.T) {
 func TestImportBesideAClient(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, memory.Options{})
-	way := &beforeCommit{Store: l.store, do: func() { l.turnOf(memory.Call{Scope: scope}, "u:1", "a:1") }}
+	begins := sync.OnceFunc(func() { l.turnOf(memory.Call{Scope: scope}, "u:1", "a:1") })
+	way := &tapped{Store: l.store, onCommit: func(_ context.Context, b []cache.Batch) error {
+		if ofSession(b) {
+			begins()
+		}
+		return nil
+	}}
 	m := memory.New(way, nil, patient(memory.Options{}))
 	defer m.Close()
 	_, err := m.ImportMessages(t.Context(), scope, strings.NewReader(messageFile("u:x@1 a:y u:z@2 a:z")))
@@ -166,18 +172,4 @@ func TestImportBesideAClient(t *testing.T) {
 		t.Error(err)
 	}
 	l.wantTranscript("u:1 a:1", 2)
-}
-
-// beforeCommit is a store in which something happens before a session is first written.
-type beforeCommit struct {
-	cache.Store
-	once sync.Once
-	do   func()
-}
-
-func (s *beforeCommit) Commit(ctx context.Context, b []cache.Batch) []cache.Outcome {
-	if ofSession(b) {
-		s.once.Do(s.do)
-	}
-	return s.Store.Commit(ctx, b)
 }

@@ -216,26 +216,17 @@ func TestNoUpdateIsLost(t *testing.T) {
 	}
 }
 
-// brokenGroup is a store in which the groups of resources cannot be written.
-type brokenGroup struct{ cache.Store }
-
-func (b brokenGroup) Commit(ctx context.Context, batches []cache.Batch) []cache.Outcome {
-	out := make([]cache.Outcome, len(batches))
-	for i, batch := range batches {
-		if strings.HasPrefix(batch.Group.Name, "u:") {
-			out[i].Err = errors.New("disk is full")
-			continue
-		}
-		out[i] = b.Store.Commit(ctx, []cache.Batch{batch})[0]
-	}
-	return out
-}
-
 // TestLayerStateThatCannotBeWritten: the answer is unaffected, and so is the transcript.
 func TestLayerStateThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, memory.Options{})
-	m := memory.New(brokenGroup{l.store}, nil, patient(memory.Options{Shape: memory.Shape{Layers: layersOf(t, observer(t, layer.Resource))}}))
+	store := &tapped{Store: l.store, onBatch: func(b cache.Batch) error {
+		if strings.HasPrefix(b.Group.Name, "u:") {
+			return errors.New("disk is full")
+		}
+		return nil
+	}}
+	m := memory.New(store, nil, patient(memory.Options{Shape: memory.Shape{Layers: layersOf(t, observer(t, layer.Resource))}}))
 	t.Cleanup(m.Close)
 	broken := &lab{t: t, m: m, store: l.store}
 	broken.turnOf(in("one", "ada"), "u:hello", "a:hi")

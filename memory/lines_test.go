@@ -2,9 +2,7 @@ package memory_test
 
 import (
 	"bytes"
-	"context"
 	"strings"
-	"sync"
 	"testing"
 
 	"remora/cache"
@@ -72,24 +70,6 @@ func TestLinesBecomeTheConversation(t *testing.T) {
 	}
 }
 
-// puts is a store that notes which values of sessions are written.
-type puts struct {
-	cache.Store
-	mu    sync.Mutex
-	names map[string]int
-}
-
-func (p *puts) Commit(ctx context.Context, batches []cache.Batch) []cache.Outcome {
-	p.mu.Lock()
-	for _, b := range batches {
-		for _, put := range b.Puts {
-			p.names[put.Name]++
-		}
-	}
-	p.mu.Unlock()
-	return p.Store.Commit(ctx, batches)
-}
-
 // What stands alone has layers as usual and leaves alone where the conversation's window begins and what stands at its
 // beginning; a side request has no layers.
 func TestLayersOfLines(t *testing.T) {
@@ -100,17 +80,22 @@ func TestLayersOfLines(t *testing.T) {
 		Window: &view.Window{MaxItems: 4, EvictBatch: 2, InFlight: view.InFlightWindow},
 	}}
 	l := newLab(t, o)
-	store := &puts{Store: l.store, names: map[string]int{}}
-	l.m = memory.New(store, nil, patient(o))
+	written := map[string]int{} // values, by name
+	l.m = memory.New(&tapped{Store: l.store, onBatch: func(b cache.Batch) error {
+		for _, put := range b.Puts {
+			written[put.Name]++
+		}
+		return nil
+	}}, nil, patient(o))
 	defer l.m.Close()
 	for _, turn := range []string{"| u:1 -> a:1", "| u:1 a:1 u:2 -> a:2", "| u:1 a:1 u:2 a:2 u:3 -> a:3"} {
 		l.ask(dialects.Chat, turn)
 	}
-	if store.names["c"] == 0 || store.names["e"] == 0 {
-		t.Fatalf("the conversation has written %v", store.names)
+	if written["c"] == 0 || written["e"] == 0 {
+		t.Fatalf("the conversation has written %v", written)
 	}
 
-	cut, pinned := store.names["c"], store.names["e"]
+	cut, pinned := written["c"], written["e"]
 	got, record := l.ask(dialects.Chat, "| u:sum -> a:4")
 	if place := placeOf(&record); place != "ALONE history_replaced" || got != "s:block of w u:sum" {
 		t.Errorf("%s: %s", place, got)
@@ -119,8 +104,8 @@ func TestLayersOfLines(t *testing.T) {
 	if place := placeOf(&record); place != "SIDE helper_prompt" || got != titles+" u:5" {
 		t.Errorf("%s: %s", place, got)
 	}
-	if store.names["c"] != cut || store.names["e"] != pinned {
-		t.Errorf("other lines have written the conversation's window or beginning: %v", store.names)
+	if written["c"] != cut || written["e"] != pinned {
+		t.Errorf("other lines have written the conversation's window or beginning: %v", written)
 	}
 
 	_, record = l.ask(dialects.Chat, "| u:sum a:4 u:6 -> a:6")

@@ -7,10 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -833,46 +832,6 @@ func TestImportIsWhole(t *testing.T) {
 	}
 }
 
-// breaking is a store that goes away after a number of commits.
-type breaking struct {
-	cache.Store
-
-	mu   sync.Mutex
-	left int // commits until it goes away
-}
-
-func (s *breaking) mend() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.left = math.MaxInt
-}
-
-func (s *breaking) away() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.left <= 0 {
-		return &cache.Error{Fault: cache.FaultStore, Err: errOutage}
-	}
-	return nil
-}
-
-func (s *breaking) Commit(ctx context.Context, b []cache.Batch) []cache.Outcome {
-	if err := s.away(); err != nil {
-		return cache.AllFailed(len(b), err)
-	}
-	s.mu.Lock()
-	s.left--
-	s.mu.Unlock()
-	return s.Store.Commit(ctx, b)
-}
-
-func (s *breaking) Delete(ctx context.Context, g cache.Group) error {
-	if err := s.away(); err != nil {
-		return err
-	}
-	return s.Store.Delete(ctx, g)
-}
-
 // TestImportThatBreaksOff: of a session whose import broke off after its first values, no turn is stored among them, and it can be
 // imported again, or deleted.
 func TestImportThatBreaksOff(t *testing.T) {
@@ -889,18 +848,18 @@ func TestImportThatBreaksOff(t *testing.T) {
 	}
 	want, all := l.transcript(scope)
 
-	for name, again := range map[string]func(to *lab, store *breaking){
-		"imported again": func(*lab, *breaking) {},
-		"deleted": func(to *lab, store *breaking) {
+	for name, again := range map[string]func(to *lab){
+		"imported again": func(*lab) {},
+		"deleted": func(to *lab) {
 			if err := to.m.Delete(t.Context(), scope); !errors.Is(err, memory.ErrNoSession) {
 				t.Error(err)
 			}
-			r, err := store.Read(t.Context(), []cache.Query{{Group: scope.Group()}})
+			r, err := to.store.Read(t.Context(), []cache.Query{{Group: scope.Group()}})
 			if err != nil || r[0].Version != 0 {
 				t.Error("values are left", r, err)
 			}
 		},
-		"used": func(to *lab, _ *breaking) {
+		"used": func(to *lab) {
 			turn := to.begin(memory.Call{Scope: scope}, "u:new")
 			if turn.Summary.Status != memory.StatusDegraded {
 				t.Error(turn.Summary.Status)
@@ -909,14 +868,22 @@ func TestImportThatBreaksOff(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			store := &breaking{Store: newLab(t, memory.Options{}).store, left: 1}
+			var commits atomic.Int32
+			store := &tapped{Store: newLab(t, memory.Options{}).store}
+			store.onCommit = func(context.Context, []cache.Batch) error {
+				if commits.Add(1) > 1 {
+					return errOutage
+				}
+				return nil
+			}
+			store.onDelete = func(cache.Group) error { return errOutage }
 			to := &lab{t: t, store: store, m: memory.New(store, nil, patient(memory.Options{Log: slog.New(slog.DiscardHandler)}))}
 			defer to.m.Close()
 			if err := to.m.Import(t.Context(), scope, bytes.NewReader(exported.Bytes())); !errors.Is(err, errOutage) {
 				t.Fatal(err)
 			}
-			store.mend()
-			again(to, store)
+			store.onCommit, store.onDelete = nil, nil
+			again(to)
 			if err := to.m.Import(t.Context(), scope, bytes.NewReader(exported.Bytes())); err != nil {
 				t.Fatal(err)
 			}

@@ -158,12 +158,7 @@ func (s *link) Commit(ctx context.Context, b []cache.Batch) []cache.Outcome {
 		}()
 	}
 	if holds, away := s.state(); away || holds != nil && holds(b) || late {
-		err := hangs(ctx)
-		out := make([]cache.Outcome, len(b))
-		for i := range out {
-			out[i].Err = err
-		}
-		return out
+		return cache.AllFailed(len(b), hangs(ctx))
 	}
 	return s.Store.Commit(ctx, b)
 }
@@ -583,26 +578,19 @@ func TestLongOutageDelaysNoCall(t *testing.T) {
 	}
 }
 
-// unlisted is a store that takes no commit with an entry in an index, as a Redis whose account may not use ZADD.
-type unlisted struct {
-	*link
-
-	refuses atomic.Bool
-}
-
-func (s *unlisted) Commit(ctx context.Context, b []cache.Batch) []cache.Outcome {
-	if s.refuses.Load() && slices.ContainsFunc(b, func(b cache.Batch) bool { return b.Listed }) {
-		return cache.AllFailed(len(b), &cache.Error{Fault: cache.FaultStore, Err: cache.ErrDenied})
-	}
-	return s.link.Commit(ctx, b)
-}
-
 // TestProcessThatCannotAnnounceItself: its calls do not wait for others, which cannot announce their turns either, and do not look at
 // them again and again.
 func TestProcessThatCannotAnnounceItself(t *testing.T) {
 	withReplicas(t, 1, func(r []*replica) {
-		way := &unlisted{link: &link{Store: r[0].store}}
-		one := &replica{startProcess(t, r[0].store, way, &queue{}), way.link}
+		var refuses atomic.Bool // entries of an index, as a Redis whose account may not use ZADD
+		link := &link{Store: r[0].store}
+		way := &tapped{Store: link, onCommit: func(_ context.Context, b []cache.Batch) error {
+			if refuses.Load() && slices.ContainsFunc(b, func(b cache.Batch) bool { return b.Listed }) {
+				return &cache.Error{Fault: cache.FaultStore, Err: cache.ErrDenied}
+			}
+			return nil
+		}}
+		one := &replica{startProcess(t, r[0].store, way, &queue{}), link}
 		defer one.m.Close()
 		time.Sleep(3500 * time.Millisecond)
 		scopes := make([]memory.Scope, 10)
@@ -610,7 +598,7 @@ func TestProcessThatCannotAnnounceItself(t *testing.T) {
 			scopes[i] = named(fmt.Sprint("s", i))
 			one.turnOf(memory.Call{Scope: scopes[i]}, "u:1", "a:1")
 		}
-		way.refuses.Store(true)
+		refuses.Store(true)
 		time.Sleep(5 * time.Second)
 		for _, s := range scopes {
 			one.link.took()
@@ -621,7 +609,7 @@ func TestProcessThatCannotAnnounceItself(t *testing.T) {
 			}
 			turn.Commit(answer(t, "a:2"))
 		}
-		way.refuses.Store(false)
+		refuses.Store(false)
 		time.Sleep(30 * time.Second)
 		for _, s := range scopes {
 			one.wantLine(s, "u:1 a:1 u:2 a:2")
@@ -1529,24 +1517,18 @@ func TestSessionThatBeginsWithAWaitingTurnIsListed(t *testing.T) {
 	})
 }
 
-// slowPark is a store in which the records of turns that wait take a while to be written.
-type slowPark struct{ cache.Store }
-
-func (s slowPark) Commit(ctx context.Context, b []cache.Batch) []cache.Outcome {
-	for _, p := range b[0].Puts {
-		if strings.HasPrefix(p.Name, "j") {
-			time.Sleep(200 * time.Millisecond)
-		}
-	}
-	return s.Store.Commit(ctx, b)
-}
-
 // TestWaitingTurnIsNotForgotten: a turn whose record is being stored when its process looks for such turns is written once the process
 // that it waits for is known to have ended.
 func TestWaitingTurnIsNotForgotten(t *testing.T) {
 	withReplicas(t, 1, func(r []*replica) {
 		a := r[0]
-		b := replica{startProcess(t, a.store, slowPark{a.store}, &queue{}), nil}
+		slowPark := &tapped{Store: a.store, onCommit: func(_ context.Context, b []cache.Batch) error {
+			if slices.ContainsFunc(b[0].Puts, func(p cache.Put) bool { return strings.HasPrefix(p.Name, "j") }) {
+				time.Sleep(200 * time.Millisecond)
+			}
+			return nil
+		}}
+		b := replica{startProcess(t, a.store, slowPark, &queue{}), nil}
 		defer b.m.Close()
 		time.Sleep(3900*time.Millisecond - 250*time.Millisecond) // a tenth of a second before it looks, when the read has waited
 		a.wantAnswer("u:1", "a:1", "u:1", memory.StatusOK)

@@ -218,12 +218,8 @@ func (o *outage) Read(ctx context.Context, q []cache.Query) ([]cache.Result, err
 }
 
 func (o *outage) Commit(ctx context.Context, b []cache.Batch) []cache.Outcome {
-	failed := make([]cache.Outcome, len(b))
-	for i := range failed {
-		failed[i].Err = errOutage
-	}
 	if o.isDown() {
-		return failed
+		return cache.AllFailed(len(b), errOutage)
 	}
 	o.mu.Lock()
 	lost := o.lost
@@ -231,7 +227,7 @@ func (o *outage) Commit(ctx context.Context, b []cache.Batch) []cache.Outcome {
 	o.mu.Unlock()
 	out := o.Store.Commit(ctx, b)
 	if lost {
-		return failed
+		return cache.AllFailed(len(b), errOutage)
 	}
 	return out
 }

@@ -177,26 +177,20 @@ func TestNextTurnOfDeletedSession(t *testing.T) {
 	l.wantTranscript("u:1 a:1 u:2 a:2", 6)
 }
 
-// secondReadFails is a store whose second read from now on fails.
-type secondReadFails struct {
-	cache.Store
-	n atomic.Int32
-}
-
-func (s *secondReadFails) Read(ctx context.Context, q []cache.Query) ([]cache.Result, error) {
-	if s.n.Add(1) == 2 {
-		return nil, errOutage
-	}
-	return s.Store.Read(ctx, q)
-}
-
 // TestStoreFailsBehindTheSession: the session was read, and what its view is made of was not. The turn goes on without
 // memory, and is written as any other.
 func TestStoreFailsBehindTheSession(t *testing.T) {
 	l, store := newOutage(t)
 	l.turn("u:1", "a:1")
 	shape := shippedShape(t, func(_ string, it wire.Item) int { return len(it.Raw) })
-	m := memory.New(&secondReadFails{Store: store}, &queue{}, patient(memory.Options{Shape: shape, RetryDelay: time.Second, Now: store.clock}))
+	var reads atomic.Int32
+	secondFails := &tapped{Store: store, onRead: func([]cache.Query) error {
+		if reads.Add(1) == 2 {
+			return errOutage
+		}
+		return nil
+	}}
+	m := memory.New(secondFails, &queue{}, patient(memory.Options{Shape: shape, RetryDelay: time.Second, Now: store.clock}))
 	defer m.Close()
 	l.m = m
 	turn := l.begin(memory.Call{History: memory.HistoryServer}, "u:2")

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -468,32 +467,13 @@ func TestAnswerMadeInTheBackground(t *testing.T) {
 	}
 }
 
-// partly is a store that writes all groups but one, which is lost; nil for none.
-type partly struct {
-	cache.Store
-
-	lost atomic.Pointer[cache.Group]
-}
-
-func (s *partly) Commit(ctx context.Context, b []cache.Batch) []cache.Outcome {
-	out := make([]cache.Outcome, len(b))
-	for i := range b {
-		if lost := s.lost.Load(); lost != nil && b[i].Group == *lost {
-			out[i].Err = cache.OnShard("a", errors.New("connection refused"))
-			continue
-		}
-		out[i] = s.Store.Commit(ctx, b[i:i+1])[0]
-	}
-	return out
-}
-
 // TestAnswerMadeInTheBackgroundIsFetchedAgain: where its session could not be written, the next fetch stores the answer.
 func TestAnswerMadeInTheBackgroundIsFetchedAgain(t *testing.T) {
 	mem, err := stores.Open("memory:", cache.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := &partly{Store: mem}
+	store := &tapped{Store: mem}
 	l := &lab{t: t, m: memory.New(store, nil, patient(memory.Options{})), store: store}
 	defer func() {
 		l.m.Close()
@@ -509,8 +489,14 @@ func TestAnswerMadeInTheBackgroundIsFetchedAgain(t *testing.T) {
 	turn.Commit(memory.Answer{HTTPStatus: 200, Reply: wire.Reply{ID: "resp_1", Finish: "queued"}})
 	it := wiretest.Parse(t, dialects.Responses, `{"type":"message","role":"assistant","content":"1"}`)
 	session := scope.Group()
-	for _, lost := range []*cache.Group{&session, nil} {
-		store.lost.Store(lost)
+	losesSession := func(b cache.Batch) error {
+		if b.Group == session {
+			return cache.OnShard("a", errors.New("connection refused"))
+		}
+		return nil
+	}
+	for _, loses := range []func(cache.Batch) error{losesSession, nil} {
+		store.onBatch = loses
 		known, err := l.m.Response(t.Context(), scope.Tenant, "resp_1")
 		if err != nil {
 			t.Fatal(err)

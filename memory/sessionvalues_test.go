@@ -218,26 +218,6 @@ func TestCompletionCountsOnce(t *testing.T) {
 	}
 }
 
-// gate is a store that tells when the input of a turn is about to be written, and then waits.
-type gate struct {
-	cache.Store
-
-	at, may chan struct{}
-}
-
-func (s gate) Commit(ctx context.Context, b []cache.Batch) []cache.Outcome {
-	if slices.ContainsFunc(b[0].Puts, func(p cache.Put) bool {
-		return strings.HasPrefix(p.Name, "t") && strings.Contains(string(p.Data), `"open":true`)
-	}) {
-		select {
-		case s.at <- struct{}{}:
-			<-s.may
-		default: // it is tried again
-		}
-	}
-	return s.Store.Commit(ctx, b)
-}
-
 // TestValuesAreReadAgainWhileLayersLearn: another process has written the session when a turn writes its input, which reads the
 // session values again. Meanwhile the answer ends, and layers learn what has fallen out of the view. It is for the race detector.
 func TestValuesAreReadAgainWhileLayersLearn(t *testing.T) {
@@ -245,7 +225,19 @@ func TestValuesAreReadAgainWhileLayersLearn(t *testing.T) {
 	o := patient(keepers(t, nil)["told"])
 	o.OpenDelay = 100 * time.Millisecond
 	other := newLab(t, o)
-	store := gate{other.store, make(chan struct{}), make(chan struct{})}
+	at, may := make(chan struct{}), make(chan struct{}) // the input of a turn is about to be written
+	store := &tapped{Store: other.store, onCommit: func(_ context.Context, b []cache.Batch) error {
+		if slices.ContainsFunc(b[0].Puts, func(p cache.Put) bool {
+			return strings.HasPrefix(p.Name, "t") && strings.Contains(string(p.Data), `"open":true`)
+		}) {
+			select {
+			case at <- struct{}{}:
+				<-may
+			default: // it is tried again
+			}
+		}
+		return nil
+	}}
 	l := &lab{t: t, store: store, m: memory.New(store, nil, o)}
 	defer l.m.Close()
 
@@ -255,8 +247,8 @@ func TestValuesAreReadAgainWhileLayersLearn(t *testing.T) {
 		turn := l.begin(memory.Call{}, words)
 		other.turnOf(memory.Call{Side: "title"}, "u:title?", "a:title")
 		turn.Forwarded()
-		<-store.at
-		store.may <- struct{}{}
+		<-at
+		may <- struct{}{}
 		reply := fmt.Sprintf("a:%d", i)
 		turn.Commit(answer(t, reply))
 		words += " " + reply

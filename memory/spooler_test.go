@@ -237,14 +237,10 @@ func (s *sluggish) Commit(ctx context.Context, b []cache.Batch) []cache.Outcome 
 			err = ctx.Err()
 		}
 	}
-	if err == nil {
-		return s.Store.Commit(ctx, b)
+	if err != nil {
+		return cache.AllFailed(len(b), err)
 	}
-	out := make([]cache.Outcome, len(b))
-	for i := range out {
-		out[i].Err = err
-	}
-	return out
+	return s.Store.Commit(ctx, b)
 }
 
 // withSluggish runs f in a synctest bubble, with a lab whose store is down.

@@ -18,18 +18,6 @@ import (
 	"remora/wire/wiretest"
 )
 
-// stuck is a store whose commits block until their context ends.
-type stuck struct{ cache.Store }
-
-func (s stuck) Commit(ctx context.Context, b []cache.Batch) []cache.Outcome {
-	<-ctx.Done()
-	out := make([]cache.Outcome, len(b))
-	for i := range out {
-		out[i].Err = ctx.Err()
-	}
-	return out
-}
-
 // The end of an answer waits for its commit, but not longer than commit_wait.
 func TestCommitWaitIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -38,7 +26,11 @@ func TestCommitWaitIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		spool := &queue{}
-		m := memory.New(stuck{mem}, spool, memory.Options{CommitWait: 250 * time.Millisecond, RetryDelay: time.Hour})
+		stuck := &tapped{Store: mem, onCommit: func(ctx context.Context, _ []cache.Batch) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}}
+		m := memory.New(stuck, spool, memory.Options{CommitWait: 250 * time.Millisecond, RetryDelay: time.Hour})
 		req := wiretest.Request(t, dialects.Chat, `{"messages":[`+say("u:1")+`]}`)
 		turn, err := m.Begin(context.Background(), memory.Call{Scope: scope, Request: req})
 		if err != nil {
@@ -116,38 +108,29 @@ func TestOpenDelay(t *testing.T) {
 	})
 }
 
-// ledger is a store that records writes.
-type ledger struct {
-	cache.Store
-	ttl   time.Duration
-	bytes int
-}
-
-func (l *ledger) Commit(ctx context.Context, b []cache.Batch) []cache.Outcome {
-	for _, batch := range b {
-		l.ttl = batch.TTL
-		for _, p := range batch.Puts {
-			l.bytes += len(p.Data)
-		}
-	}
-	return l.Store.Commit(ctx, b)
-}
-
 func TestSessionTTLAndCompression(t *testing.T) {
 	mem, err := stores.Open("memory:", cache.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := &ledger{Store: mem}
+	var ttl time.Duration
+	size := 0 // of what is written
+	store := &tapped{Store: mem, onBatch: func(b cache.Batch) error {
+		ttl = b.TTL
+		for _, p := range b.Puts {
+			size += len(p.Data)
+		}
+		return nil
+	}}
 	l := &lab{t: t, store: store, m: memory.New(store, nil, patient(memory.Options{SessionTTL: time.Hour}))}
 	long := strings.Repeat("word-", 4000)
 	l.turn("u:"+long, "a:1")
 	l.wantTranscript("u:"+long+" a:1", 2)
-	if store.ttl != time.Hour {
-		t.Errorf("session kept for %s", store.ttl)
+	if ttl != time.Hour {
+		t.Errorf("session kept for %s", ttl)
 	}
-	if store.bytes > 4000 {
-		t.Errorf("%d bytes stored for a message of %d that repeats itself", store.bytes, len(long))
+	if size > 4000 {
+		t.Errorf("%d bytes stored for a message of %d that repeats itself", size, len(long))
 	}
 	l.m.Close()
 	if err := mem.Close(); err != nil {
