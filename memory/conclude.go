@@ -93,7 +93,7 @@ func (l *turnLayers) flushFirst(after func(context.Context)) func(context.Contex
 }
 
 // afterOutage is flushFirst for a spooled turn, after its replay. It gives up after settleLimit, or when this process ends: then
-// layers get the evicted items again. The session's own values are written with the turn: see spooled.
+// layers get the evicted items again. The session's own values are written with the turn: see waitingTurn.
 func (l *turnLayers) afterOutage(after func(context.Context)) func(context.Context) {
 	return func(ctx context.Context) {
 		if err := l.m.spool.outwait(ctx, l.group); err != nil {

@@ -145,7 +145,7 @@ func (p *parkedTurns) writeNext(ctx context.Context, s Scope) (left int, more bo
 
 // resume reads the record of a turn.
 func (p *parkedTurns) resume(record []byte) (*turnWriter, *Answer, error) {
-	rec, err := decodeSpooled(record)
+	rec, err := decodeWaitingTurn(record)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -252,7 +252,7 @@ func (p *parkedTurns) show(ctx context.Context, s Scope, e *session.Entry) (whol
 
 // itemsOf returns the new items of a record's request, and the first choice of its answer.
 func itemsOf(b []byte) (r session.Parked, err error) {
-	rec, err := decodeSpooled(b)
+	rec, err := decodeWaitingTurn(b)
 	if err != nil {
 		return r, err
 	}

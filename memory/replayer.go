@@ -78,7 +78,7 @@ func (r *replayer) renewPatience() {
 
 // replayedTurn is a turn from the spool.
 type replayedTurn struct {
-	rec    *spooled
+	rec    *waitingTurn
 	at     turnqueue.Record
 	data   []byte
 	writer *turnWriter
@@ -94,7 +94,7 @@ type replayedTurn struct {
 func (r *replayer) decode(data []byte) (*replayedTurn, error) {
 	t := &replayedTurn{data: data}
 	var err error
-	if t.rec, err = decodeSpooled(data); err != nil {
+	if t.rec, err = decodeWaitingTurn(data); err != nil {
 		return t, fmt.Errorf("%w: %w", cache.ErrUnreadable, err)
 	}
 	t.at = t.rec.waits()
@@ -225,7 +225,7 @@ func (r *replayer) isReady(t *replayedTurn) (bool, error) {
 
 // isFresh reports whether other processes may not have announced yet which turns precede this one: see spoolRest. A turn of a process
 // whose clock was far ahead is not held until that time.
-func (r *replayer) isFresh(rec *spooled) bool {
+func (r *replayer) isFresh(rec *waitingTurn) bool {
 	return rec.Unread && r.m.o.Now().Sub(rec.Time).Abs() < spoolRest && r.m.peers.Any()
 }
 

@@ -146,7 +146,7 @@ func (s *spooler) adopt() {
 	}
 	var taken []turn
 	found, err := s.queue.Adopt(func(b []byte) (turnqueue.Record, bool) {
-		rec, err := decodeSpooled(b)
+		rec, err := decodeWaitingTurn(b)
 		if err != nil {
 			return turnqueue.Record{}, false
 		}
@@ -281,7 +281,7 @@ func (s *spooler) add(ctx context.Context, t *turnWriter, a *Answer) error {
 		return err
 	}
 	defer done()
-	rec, seen := newSpooled(t, a)
+	rec, seen := newWaitingTurn(t, a)
 	b, err := rec.encode()
 	if err != nil {
 		return err
@@ -314,7 +314,7 @@ func (t *spooledSeen) put(turn string, seen []byte) {
 }
 
 // values are all session values to write with a spooled turn.
-func (t *spooledSeen) values(rec *spooled) map[string][]byte {
+func (t *spooledSeen) values(rec *waitingTurn) map[string][]byte {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	seen := t.byTurn[rec.Turn]

@@ -43,7 +43,7 @@ const announceWaits = 4
 
 // resumeTurn returns the writer of a turn, and its answer, if any, from a record. values are the session values to write with
 // it.
-func resumeTurn(m *Memory, rec *spooled, values map[string][]byte) (*turnWriter, *Answer, error) {
+func resumeTurn(m *Memory, rec *waitingTurn, values map[string][]byte) (*turnWriter, *Answer, error) {
 	req, err := wire.Parse(dialects.ByCode(rec.Dialect), rec.Body)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read recorded request of turn %s: %w", rec.Turn, err)
@@ -357,7 +357,7 @@ func (w *turnWriter) reread(now *session.Extra) {
 // park stores the record of a turn that was answered before an earlier one of another process has ended, or the
 // turn if none is open any more.
 func (w *turnWriter) park(ctx context.Context, a *Answer) (parked bool, err error) {
-	rec, _ := newSpooled(w, a)
+	rec, _ := newWaitingTurn(w, a)
 	rec.Replaces = w.entry.Replaces()
 	for _, it := range w.entry.NewItems() {
 		rec.NewItems = append(rec.NewItems, it.Raw)

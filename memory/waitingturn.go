@@ -14,10 +14,10 @@ import (
 	"remora/wire"
 )
 
-// spooled is the record of a turn that is not in the log yet: the request and its answer, to be merged when it is replayed. It is
+// waitingTurn is the record of a turn that is not in the log yet: the request and its answer, to be merged when it is written. It is
 // in the spool or, if the turn waits for an earlier one of another process, in the session. Values chosen by callers and
 // upstream are []byte: a JSON string would replace all invalid UTF-8 by one character.
-type spooled struct {
+type waitingTurn struct {
 	Tenant    []byte              `json:"tenant"`
 	Session   []byte              `json:"session"`
 	Resource  []byte              `json:"resource,omitempty"`
@@ -39,7 +39,7 @@ type spooled struct {
 	View      turnrecord.View     `json:"view"`
 	Notes     *session.SavedNotes `json:"notes,omitempty"`
 	Values    map[string][]byte   `json:"kept,omitempty"`    // of the session, by name
-	Answer    *spooledReply       `json:"answer,omitempty"`  // nil: still to come when this was written
+	Answer    *waitingAnswer      `json:"answer,omitempty"`  // nil: still to come when this was written
 	Unread    bool                `json:"unread,omitempty"`  // the store could not be read when the turn began
 	Partial   bool                `json:"partial,omitempty"` // its view may lack earlier turns
 	// NewItems are the new items of a turn that waits for an earlier one: other views show them meanwhile.
@@ -50,7 +50,7 @@ type spooled struct {
 	Tombstones []uint64 `json:"tombstones,omitempty"`
 }
 
-func (r *spooled) scope() Scope {
+func (r *waitingTurn) scope() Scope {
 	return Scope{
 		Tenant: string(r.Tenant), Session: string(r.Session), Resource: string(r.Resource),
 		Execution: string(r.Execution), Parent: string(r.Parent),
@@ -66,14 +66,14 @@ func nameOfRecord(turn string, answered bool) string {
 }
 
 // waits identifies the record while it is in the spool.
-func (r *spooled) waits() turnqueue.Record {
+func (r *waitingTurn) waits() turnqueue.Record {
 	return turnqueue.Record{Group: r.scope().Group(), Name: nameOfRecord(r.Turn, r.Answer != nil), Began: turnrecord.BeganAt(r.Turn)}
 }
 
-// newSpooled returns the record of a turn that is not in the transcript, and the evictions seen with it.
-func newSpooled(w *turnWriter, a *Answer) (rec *spooled, seen []byte) {
+// newWaitingTurn returns the record of a turn that is not in the transcript, and the evictions seen with it.
+func newWaitingTurn(w *turnWriter, a *Answer) (rec *waitingTurn, seen []byte) {
 	sc, req, found := w.call.Scope, w.call.Request, w.entry.Found()
-	rec = &spooled{
+	rec = &waitingTurn{
 		Tenant: []byte(sc.Tenant), Session: []byte(sc.Session), Resource: []byte(sc.Resource),
 		Execution: []byte(sc.Execution), Parent: []byte(sc.Parent),
 		Turn: w.ID, Owner: w.m.heartbeat.Self(), Time: w.started, Began: w.began,
@@ -86,7 +86,7 @@ func newSpooled(w *turnWriter, a *Answer) (rec *spooled, seen []byte) {
 		return rec, nil
 	}
 
-	rec.Answer, rec.Values = newSpooledReply(a), w.values
+	rec.Answer, rec.Values = newWaitingAnswer(a), w.values
 	if w.states != nil {
 		rec.Values, seen = w.states.values.spooled()
 	}
@@ -94,7 +94,7 @@ func newSpooled(w *turnWriter, a *Answer) (rec *spooled, seen []byte) {
 }
 
 // encode returns the record: a line of JSON, and after it the body as it is.
-func (r *spooled) encode() ([]byte, error) {
+func (r *waitingTurn) encode() ([]byte, error) {
 	head, err := json.Marshal(r)
 	if err != nil {
 		return nil, fmt.Errorf("encode turn: %w", err)
@@ -102,9 +102,9 @@ func (r *spooled) encode() ([]byte, error) {
 	return slices.Concat(head, []byte{'\n'}, r.Body), nil
 }
 
-// decodeSpooled reads a record, with which it shares the memory of the body. It fails where the record names no session or no turn.
-func decodeSpooled(b []byte) (*spooled, error) {
-	var rec spooled
+// decodeWaitingTurn reads a record, with which it shares the memory of the body. It fails where the record names no session or no turn.
+func decodeWaitingTurn(b []byte) (*waitingTurn, error) {
+	var rec waitingTurn
 	head, body, _ := bytes.Cut(b, []byte{'\n'})
 	if err := json.Unmarshal(head, &rec); err != nil {
 		return nil, fmt.Errorf("read record of a turn: %w", err)
@@ -116,7 +116,7 @@ func decodeSpooled(b []byte) (*spooled, error) {
 	return &rec, nil
 }
 
-type spooledReply struct {
+type waitingAnswer struct {
 	Choices    [][][]byte `json:"choices,omitempty"`
 	ID         []byte     `json:"id,omitempty"`
 	Model      []byte     `json:"model,omitempty"`
@@ -132,8 +132,8 @@ type spooledReply struct {
 	Later      bool       `json:"later,omitempty"`     // upstream makes it in the background
 }
 
-func newSpooledReply(a *Answer) *spooledReply {
-	r := &spooledReply{
+func newWaitingAnswer(a *Answer) *waitingAnswer {
+	r := &waitingAnswer{
 		ID: []byte(a.Reply.ID), Model: []byte(a.Reply.Model), Finish: []byte(a.Reply.Finish),
 		Usage: a.Reply.Usage, Error: a.Reply.Error, Complete: a.Reply.Complete, Truncated: a.Reply.Truncated, HTTPStatus: a.HTTPStatus, Cut: a.Aborted,
 		Provider: a.Provider, AskedFor: []byte(a.Model), Later: a.Later,
@@ -148,7 +148,7 @@ func newSpooledReply(a *Answer) *spooledReply {
 	return r
 }
 
-func (r *spooledReply) answer(d wire.Dialect) (*Answer, error) {
+func (r *waitingAnswer) answer(d wire.Dialect) (*Answer, error) {
 	a := &Answer{HTTPStatus: r.HTTPStatus, Aborted: r.Cut, Provider: r.Provider, Model: string(r.AskedFor), Later: r.Later, Reply: wire.Reply{
 		ID: string(r.ID), Model: string(r.Model), Finish: string(r.Finish),
 		Usage: r.Usage, Used: wire.ParseUsage(r.Usage), Error: r.Error, Complete: r.Complete, Truncated: r.Truncated,

@@ -27,11 +27,11 @@ func TestSpooledAnswerIsWhole(t *testing.T) {
 		HTTPStatus: 200, Aborted: 1, Provider: "p", Model: "n", Later: true,
 	}
 	mustBeSet(t, *want, want.Reply)
-	b, err := json.Marshal(newSpooledReply(want))
+	b, err := json.Marshal(newWaitingAnswer(want))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var stored spooledReply
+	var stored waitingAnswer
 	if err := json.Unmarshal(b, &stored); err != nil {
 		t.Fatal(err)
 	}
@@ -73,13 +73,13 @@ func TestSpooledCallIsWhole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	written, _ := newSpooled(&turn.writer, &Answer{HTTPStatus: 200})
+	written, _ := newWaitingTurn(&turn.writer, &Answer{HTTPStatus: 200})
 	turn.Commit(Answer{HTTPStatus: 200})
 	b, err := written.encode()
 	if err != nil {
 		t.Fatal(err)
 	}
-	read, err := decodeSpooled(b)
+	read, err := decodeWaitingTurn(b)
 	if err != nil {
 		t.Fatal(err)
 	}
