@@ -209,7 +209,7 @@ func (p *parkedTurns) writeOne(ctx context.Context, w *turnWriter, a *Answer, en
 	w.entry.Order.GoesAhead = true
 	ctx, cancel := context.WithTimeout(ctx, p.m.replayWait(size)) // other turns of the session wait meanwhile
 	defer cancel()
-	if _, _, err := w.lock(ctx, nil); err != nil {
+	if err := w.lock(ctx); err != nil {
 		return err
 	}
 	defer w.unlock()

@@ -109,7 +109,7 @@ func (w *turnWriter) renew(ctx context.Context) {
 	if w.m.outages.available(w.group) != nil {
 		return
 	}
-	if _, _, err := w.lock(ctx, nil); err != nil {
+	if err := w.lock(ctx); err != nil {
 		return // another turn of the session is being written
 	}
 	defer w.unlock()
@@ -206,15 +206,21 @@ func endLost(m *Memory, s Scope, turn string) {
 }
 
 // lock locks the session, which spares turns of this process conflicts with each other. Locks are shared with other sessions, so that
-// no hook of a layer may run under one. Where a turn with its answer would be lost, it waits for longer than ctx allows, and the
-// context that is returned has new time for the store. Call end after using it.
-func (w *turnWriter) lock(ctx context.Context, a *Answer) (_ context.Context, end func(), err error) {
-	if w.sessionLock, err = w.m.locks.lock(ctx, w.group); err == nil || a == nil || w.m.spool.queue != nil {
+// no hook of a layer may run under one.
+func (w *turnWriter) lock(ctx context.Context) (err error) {
+	w.sessionLock, err = w.m.locks.lock(ctx, w.group)
+	return err
+}
+
+// lockFor is lock for the commit of a turn. Where its answer would be lost, it waits for longer than ctx allows, and the context that is
+// returned has new time for the store. Call end after using it.
+func (w *turnWriter) lockFor(ctx context.Context, a *Answer) (_ context.Context, end func(), err error) {
+	if err = w.lock(ctx); err == nil || a == nil || w.m.spool.queue != nil {
 		return ctx, func() {}, err
 	}
 	long, cancel := context.WithTimeout(w.base, w.m.replayWait(0))
 	defer cancel()
-	w.sessionLock, err = w.m.locks.lock(long, w.group)
+	err = w.lock(long)
 	own := withTimeout(w.base, w.m.o.CommitWait)
 	return own, own.end, err
 }
@@ -233,13 +239,13 @@ func (w *turnWriter) catchUp(ctx context.Context, a *Answer) (_ context.Context,
 	w.unlock()
 	w.states.catchUpSession(ctx)
 	own := withTimeout(w.base, w.m.o.CommitWait)
-	locked, endLocked, err := w.lock(own, a)
+	locked, endLocked, err := w.lockFor(own, a)
 	return locked, func() { endLocked(); own.end() }, err
 }
 
 // store commits the turn to the transcript. If it has to wait for an earlier turn of another process, it parks its record.
 func (w *turnWriter) store(ctx context.Context, a *Answer) (parked bool, err error) {
-	ctx, end, err := w.lock(ctx, a)
+	ctx, end, err := w.lockFor(ctx, a)
 	defer end()
 	if err != nil {
 		return false, err
