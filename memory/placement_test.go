@@ -196,6 +196,15 @@ func clientShapes() []shape {
 		{client: "LangGraph", name: "a worker is told what another found, as the router was before", said: supervisedSaid(), asks: "tools=edit | s:code u:1 u:" + summary, place: "ALONE quotes_an_answer"},
 		{client: "LangGraph", name: "the worker's loop", said: append(supervisedSaid(), "tools=edit | s:code u:1 u:"+summary+" -> c:y"), asks: "tools=edit | s:code u:1 u:" + summary + " c:y r:y", place: "LINE known_history"},
 		{client: "LangGraph", name: "a history that began in mid-session", said: []string{"| s:be u:1 -> a:1", "| s:be u:2 -> a:2", "| s:be u:3 -> a:3"}, asks: "| s:be u:2 a:2 u:4", place: "LINE known_history"},
+		{client: "CrewAI", name: "a step with the observation in the model's message", said: append(newSaid(), "| s:crew u:task -> a:Action:_look"), asks: "| s:crew u:task a:Action:_look¶Observation:_found", place: "BEFORE run", view: "s:crew u:1 a:1 u:2 a:2 u:task a:Action:_look¶Observation:_found"},
+		{client: "CrewAI", name: "the step after it", said: crewSaid(), asks: "| s:crew u:task a:Action:_look¶Observation:_found a:Action:_open¶Observation:_opened", place: "BEFORE run", view: "s:crew u:1 a:1 u:2 a:2 u:task a:Action:_look¶Observation:_found a:Action:_open¶Observation:_opened"},
+		{client: "CrewAI", name: "the task after it", said: append(crewSaid(), "| s:crew u:task a:Action:_look¶Observation:_found a:Action:_open¶Observation:_opened -> a:done"), asks: "| s:writer u:write", place: "BEFORE only_new", view: "s:writer u:1 a:1 u:2 a:2 u:task a:Action:_look¶Observation:_found a:Action:_open¶Observation:_opened a:done u:write"},
+		{client: "CrewAI", name: "what came of an answer, without the answer", said: append(newSaid(), "| s:crew u:task -> a:looking"), asks: "| s:crew u:task u:" + observed, place: "BEFORE run", view: "s:crew u:1 a:1 u:2 a:2 u:task u:" + observed},
+		{client: "SDK", name: "has a cut answer go on", said: append(newSaid(), "| s:be u:3 -> a:it_is"), asks: "| s:be u:3 a:it_is", place: "BEFORE run", view: "s:be u:1 a:1 u:2 a:2 u:3 a:it_is"},
+		{client: "SDK", name: "the same words and the same beginning of the answer twice", said: append(newSaid(), "| s:be u:on a:it -> a:_goes"), asks: "| s:be u:on a:it", place: "BEFORE only_new", view: "s:be u:1 a:1 u:2 a:2 u:on a:it a:_goes u:on a:it", only: dialects.Chat},
+		{client: "AutoGen", name: "a step in a later chat", said: append(newSaid(), "| s:coder u:task -> a:print"), asks: "| s:coder u:task a:print u:exitcode:_0_(execution_succeeded)", place: "BEFORE run", view: "s:coder u:1 a:1 u:2 a:2 u:task a:print u:exitcode:_0_(execution_succeeded)"},
+		{client: "AutoGen", name: "the chat after the first one", said: []string{"| s:coder u:task -> a:print", "| s:coder u:task a:print u:exitcode:_0_(execution_succeeded) -> a:done"}, asks: "| s:coder u:next", place: "BEFORE taken_as_only_new", view: "s:coder u:task a:print u:exitcode:_0_(execution_succeeded) a:done u:next"},
+		{client: "AutoGen", name: "a group chat, whose agents get each other's answers as the user's", said: []string{"| s:one u:1 -> a:draft", "| s:two u:1 u:draft -> a:better"}, asks: "| s:one u:1 a:draft u:better", place: "LINE known_history"},
 		{client: "CrewAI", name: "jobs under one id", said: newSaid(), asks: "tools=search | s:writer u:job", place: "BEFORE only_new", view: "s:writer u:1 a:1 u:2 a:2 u:job"},
 		{client: "openai-agents", name: "a guard beside an agent", said: []string{"tools=f | s:be u:1 -> c:x", "format=json_schema | s:judge u:ok -> a:yes", "tools=f | r:x -> a:1"}, asks: "format=json_schema | s:judge u:ok2", place: "SIDE helper_signs"},
 		{client: "openai-agents", name: "a guard of the first answer", said: []string{"tools=f | s:be u:1 -> a:It_is"}, asks: "format=json_schema | s:judge u:It_is", place: "SIDE helper_signs"},
@@ -238,6 +247,12 @@ func clientShapes() []shape {
 		{client: "framework", name: "a question for the language came first", said: []string{"| u:Which_language?_where_is_my_parcel? -> a:en"}, asks: "| u:where_is_my_parcel?", place: "LINE after_a_helper"},
 		{client: "framework", name: "a word of the first message", said: []string{"| u:Message:_where_is_my_parcel? -> a:parcel"}, asks: "| u:parcel", place: "BEFORE taken_as_only_new", view: "u:Message:_where_is_my_parcel? a:parcel u:parcel"},
 	}
+}
+
+// crewSaid is a conversation of a client that sends only what is new, in whose third turn an agent has written the result of its first
+// action behind the answer that asks for it.
+func crewSaid() []string {
+	return append(newSaid(), "| s:crew u:task -> a:Action:_look", "| s:crew u:task a:Action:_look¶Observation:_found -> a:Action:_open")
 }
 
 // delegating is a conversation of a client that sends only what is new, in whose second turn another agent is called with a text.

@@ -17,6 +17,9 @@ var (
 		"validation feedback:",                                 // Pydantic AI
 		"the json object is invalid for the following reason",  // TypeChat
 		"there is an issue with that response, please",         // zod-gpt
+		"please respond with a call to the",                    // zod-gpt
+		"exitcode:",                                            // AutoGen
+		"i did it wrong. invalid format:",                      // CrewAI
 	)
 	feedbackEnds = words(
 		"fix the errors and try again.",        // Pydantic AI

@@ -184,10 +184,13 @@ func (in *incoming) resends() bool {
 
 // feedback reports whether item i is a program's message about the answer before it: both belong to the run of an earlier message.
 func (in *incoming) feedback(i int) bool {
-	if i == 0 || i >= len(in.items) || in.items[i].Role != wire.User || !in.saidByModel(in.items[i-1]) {
-		return false
-	}
-	return mayBeFeedback(in.items[i].Raw) && isFeedback(in.items[i].Text())
+	return i > 0 && i < len(in.items) && in.saidByModel(in.items[i-1]) && in.isFeedback(i)
+}
+
+// isFeedback reports whether item i is a program's message about an answer, wherever it stands.
+func (in *incoming) isFeedback(i int) bool {
+	it := in.items[i]
+	return it.Role == wire.User && mayBeFeedback(it.Raw) && isFeedback(it.Text())
 }
 
 // hasHistory reports whether the request has items of a model, except for a prefilled answer: text of the model after the

@@ -180,14 +180,16 @@ func (m *merger) earlierRun(ctx context.Context) (match, error) {
 }
 
 // beginsAgain finds the place of a request with the items that a run began with, as asked reports of the last of them. What the model
-// said beside a call may stand after them. The match is empty for other requests.
+// said, or a program about it, may stand after them. The match is empty for other requests.
 func (m *merger) beginsAgain(ctx context.Context, asked func(item int) bool) (match, error) {
-	in, last := m.in, len(m.in.items)-1
-	for last > 0 && in.saidByModel(in.items[last]) {
-		last--
-	}
+	in := m.in
 	for _, start := range slices.Backward(m.head.Begun) {
-		if in.begin(start); !asked(last) {
+		in.begin(start)
+		last := len(in.items) - 1
+		for last > 0 && !asked(last) && (in.saidByModel(in.items[last]) || in.isFeedback(last)) {
+			last--
+		}
+		if !asked(last) {
 			continue
 		}
 		known, err := m.stored.lookup(ctx, in.ends[last:last+1])
@@ -203,6 +205,25 @@ func (m *merger) beginsAgain(ctx context.Context, asked func(item int) bool) (ma
 	}
 	in.begin(position{})
 	return match{}, nil
+}
+
+// beginsWithAnswer reports whether a text has the latest answer on the head line at its beginning.
+func (m *merger) beginsWithAnswer(ctx context.Context, text string) (bool, error) {
+	for at, err := range m.stored.back(ctx, m.head.Pos.Seq) {
+		if err != nil {
+			return false, err
+		}
+		if at.Flags&(flagSummary|flagHidden|flagOffChain) != 0 {
+			continue
+		}
+		it, err := wire.ParseItem(at.Dialect, at.Raw)
+		if err != nil || it.Kind != wire.Message || it.Role != wire.Assistant {
+			return false, err
+		}
+		answer := strings.TrimSpace(it.Text())
+		return answer != "" && strings.HasPrefix(strings.TrimSpace(text), answer), nil
+	}
+	return false, nil
 }
 
 // repaired reports whether the first call in items[from:] is one that the conversation waits for, in other words: a client has repaired

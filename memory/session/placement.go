@@ -121,6 +121,7 @@ func (q *placement) byRules(ctx context.Context) (plan, error) {
 		byHead((*placement).results),
 		(*placement).guard,
 		(*placement).handedOff,
+		(*placement).step,
 		(*placement).works,
 		byHead((*placement).onlyNew),
 		byHead((*placement).run),
@@ -414,6 +415,32 @@ func (q *placement) handedOff(ctx context.Context) (plan, error) {
 	}
 	p := withHistory(m, ruleRun)
 	p.shown, p.systemPrompt = onlyNew, h.SystemPrompt
+	return p, nil
+}
+
+// step places a step of an agent that sends the question of the current run again, with what came of the answer: behind it in the
+// model's own message, or as feedback without it. A beginning of the answer that the client demands has no more of it than upstream said.
+func (q *placement) step(ctx context.Context) (plan, error) {
+	last := len(q.in.items) - 1
+	if last < 1 || !q.mayPrecede() || q.in.hasHistory() {
+		return plan{}, nil
+	}
+	answers := q.in.saidByModel(q.in.items[last])
+	if !answers && !q.in.isFeedback(last) {
+		return plan{}, nil
+	}
+	m, err := q.merge.beginsAgain(ctx, q.asksAgain)
+	if err != nil || !m.found() {
+		return plan{}, err
+	}
+	if answers {
+		if more, err := q.merge.beginsWithAnswer(ctx, q.in.items[last].Text()); err != nil || !more {
+			q.in.begin(position{})
+			return plan{}, err
+		}
+	}
+	p := withHistory(m, ruleRun)
+	p.shown, p.systemPrompt = onlyNew, q.head.SystemPrompt
 	return p, nil
 }
 
