@@ -146,6 +146,7 @@ func TestALaterEvictionPolicyIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		answers := []string{"", "", "allkeys-lru", "allkeys-lru", "down", "allkeys-lru", "volatile-lru", ""}
+		later := time.Duration(len(answers)-1) * evictionEvery
 		stop := watchEviction(t.Context(), slog.New(slog.NewTextHandler(&log, nil)), func(context.Context) ([]string, error) {
 			policy := answers[0]
 			if answers = answers[1:]; policy == "down" {
@@ -153,7 +154,7 @@ func TestALaterEvictionPolicyIsLogged(t *testing.T) {
 			}
 			return strings.Fields(policy), nil
 		})
-		time.Sleep(time.Duration(len(answers))*evictionEvery + time.Second)
+		time.Sleep(later + time.Second)
 		stop()
 		for line, n := range map[string]int{"deletes whole": 2, "maxmemory_policy=allkeys-lru": 1, "maxmemory_policy=volatile-lru": 1, "no sessions any more": 1, "down": 0} {
 			if got := strings.Count(log.String(), line); got != n {
