@@ -223,3 +223,17 @@ func withoutCredentials(target []byte) []byte {
 	}
 	return slices.Concat(path, []byte("?"), bytes.Join(kept, []byte("&")))
 }
+
+// withoutKeys removes from the protocols of a WebSocket those with which clients that can set no headers send a key and its account,
+// such as openai-insecure-api-key.KEY. All other bytes stay.
+func withoutKeys(protocols []byte) []byte {
+	kept := make([][]byte, 0, 4)
+	for protocol := range bytes.SplitSeq(protocols, []byte(",")) {
+		name, _, valued := bytes.Cut(bytes.ToLower(bytes.TrimSpace(protocol)), []byte("."))
+		if valued && (namesCredential(name) || string(name) == "openai-organization" || string(name) == "openai-project") {
+			continue
+		}
+		kept = append(kept, protocol)
+	}
+	return bytes.TrimSpace(bytes.Join(kept, []byte(",")))
+}

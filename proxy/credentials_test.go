@@ -40,6 +40,16 @@ func TestCallersCredentialsStayWithTheirProvider(t *testing.T) {
 			"/v1/x?sign=1", "Authorization: Bearer operator\r\n",
 		},
 		{"behind a long word", operators, "/v1/x", "X-" + strings.Repeat("a", 64) + "-Token: caller\r\n", "/v1/x", "Authorization: Bearer operator\r\n"},
+		{
+			"a WebSocket's key", operators, "/v1/realtime",
+			"Sec-WebSocket-Protocol: realtime, openai-insecure-api-key.caller, OpenAI-Organization.org-caller, openai-project.proj-caller, openai-beta.realtime-v1\r\n" +
+				"sec-websocket-protocol: openai-insecure-api-key.caller\r\n",
+			"/v1/realtime", "Sec-WebSocket-Protocol: realtime, openai-beta.realtime-v1\r\nAuthorization: Bearer operator\r\n",
+		},
+		{
+			"a WebSocket's key, no key of its own", nil, "/v1/realtime", "Sec-WebSocket-Protocol: realtime,openai-insecure-api-key.caller\r\n",
+			"/v1/realtime", "Sec-WebSocket-Protocol: realtime,openai-insecure-api-key.caller\r\n",
+		},
 		{"an empty query", operators, "/v1/x?", "", "/v1/x?", "Authorization: Bearer operator\r\n"},
 		{"its own project", func(o *providers.Options) {
 			o.APIKey, o.Headers = "operator", []providers.Header{{Name: "OpenAI-Project", Value: "proj-operator"}}

@@ -160,6 +160,14 @@ func (h *head) appendHead(dst []byte, out *fasthttp.RequestHeader, rw rewrite) [
 			} else {
 				dst = appendLine(dst, l.key, l.value)
 			}
+		case roleProtocol:
+			value := l.value
+			if rw.ownCredential {
+				value = withoutKeys(value)
+			}
+			if len(value) > 0 || len(l.value) == 0 {
+				dst = appendLine(dst, l.key, value)
+			}
 		default:
 			if rw.forwards(l) && !added(out, l.key) {
 				dst = appendLine(dst, l.key, l.value)

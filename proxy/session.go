@@ -54,6 +54,7 @@ const (
 	roleMemory            // X-Memory: a control, not forwarded
 	roleHistory           // X-History: a control, not forwarded
 	roleUpgrade           // forwarded only with a tunnel
+	roleProtocol          // the protocols of a WebSocket, among which browsers send a key
 	roleCodexTurn         // may mark a side request
 	roleCodexSubtask      // marks a side request
 	roleRetryCount        // how often an SDK has sent the request before
@@ -84,6 +85,7 @@ func fixedHeaders() []meaning {
 		{roleHop, 0, "expect"}, // answered already
 		{roleConnection, 0, "connection"},
 		{roleUpgrade, 0, "upgrade"},
+		{roleProtocol, 0, "sec-websocket-protocol"},
 		{roleHost, 0, "host"},
 		{roleLength, 0, "content-length"},
 		{roleTransfer, 0, "transfer-encoding"},
