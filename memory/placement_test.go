@@ -83,6 +83,20 @@ func clientShapes() []shape {
 		{client: "Continue", name: "title", said: chatSaid(), asks: "| u:Given_the_conversation,_write_a_title_of_3-4_words._conversation:_" + strings.Repeat("user:_bake_assistant:_bread_", 8), place: "SIDE helper_prompt"},
 		{client: "agents", name: "a warm-up that asks nothing", said: agentSaid(), asks: "tools=ls,edit | s:agent", place: "SIDE nothing_asked"},
 
+		{client: "aider", name: "files behind the history", said: []string{"| s:edit u:map a:Ok u:files a:Ok u:1 -> a:1"}, asks: "| s:edit u:map a:Ok u:1 a:1 u:files a:Ok u:2", place: "LINE known_history", only: dialects.Chat},
+		{client: "aider", name: "its history as a summary", said: aiderSaid(), asks: "| s:edit u:map a:Ok u:I_spoke_to_you_previously_about_a_number_of_things._" + summary + " a:Ok. u:3", place: "LINE known_history"},
+		{client: "aider", name: "the order of that summary", said: aiderSaid(), asks: "model=small | s:*Briefly*_summarize_this_partial_conversation_about_programming. u:#_USER_1_#_ASSISTANT_1_#_USER_2_#_ASSISTANT_2", place: "ALONE history_replaced"},
+		{client: "aider", name: "a commit message", said: aiderSaid(), asks: "model=small | s:You_generate_Git_commit_messages. u:diff", place: "ALONE history_replaced"},
+		{client: "Cline", name: "a sub-agent while its call and another one are open", said: []string{"tools=spawn,run | s:agent u:1 -> c:x c:y"}, asks: "tools=run | s:count u:files", place: "ALONE head_waits"},
+		{client: "Cline", name: "the results of both", said: []string{"tools=spawn,run | s:agent u:1 -> c:x c:y", "tools=run | s:count u:files -> a:3"}, asks: "tools=spawn,run | s:agent u:1 c:x c:y r:x r:y", place: "LINE known_history", only: dialects.Responses},
+		{client: "Roo", name: "order of a summary, behind the history", said: agentSaid(), asks: "| s:You_are_tasked_with_summarizing_conversations. u:1 c:x r:x a:1 u:2 a:2 u:Summarize_the_conversation_so_far.", place: "LINE known_history"},
+		{client: "Roo", name: "condensed to an answer and the last messages", said: append(agentSaid(), "tools=ls,edit | s:agent u:1 c:x r:x a:1 u:2 a:2 u:3 -> a:3"), asks: "tools=ls,edit | s:agent u:1 a:" + summary + " u:2 a:2 u:3 a:3 u:4", place: "LINE known_history"},
+		{client: "gemini-cli", name: "who speaks next, behind the history", said: agentSaid(), asks: "tools=respond choice=respond | s:agent u:1 c:x r:x a:1 u:2 a:2 u:Analyze_*only*_your_preceding_response", place: "LINE known_history"},
+		{client: "gemini-cli", name: "the question after it", said: append(agentSaid(), "tools=respond choice=respond | s:agent u:1 c:x r:x a:1 u:2 a:2 u:Analyze_*only*_your_preceding_response -> c:y"), asks: "tools=ls,edit | s:agent u:1 c:x r:x a:1 u:2 a:2 u:3", place: "LINE known_history"},
+		{client: "gemini-cli", name: "compressed, with the last messages", said: append(agentSaid(), "tools=ls,edit | s:agent u:1 c:x r:x a:1 u:2 a:2 u:3 -> a:3"), asks: "tools=ls,edit | s:agent u:snapshot a:Got_it. u:3 a:3 u:4", place: "LINE known_history"},
+		{client: "Qwen Code", name: "a sub-agent that keeps notes, behind the history", said: agentSaid(), asks: "tools=ls,edit | s:You_are_the_memory_extraction_subagent. u:1 c:x r:x a:1 u:2 a:2 u:Scan_the_recent_conversation", place: "LINE known_history"},
+		{client: "Qwen Code", name: "the question after it", said: append(agentSaid(), "tools=ls,edit | s:You_are_the_memory_extraction_subagent. u:1 c:x r:x a:1 u:2 a:2 u:Scan_the_recent_conversation -> a:none"), asks: "tools=ls,edit | s:agent u:1 c:x r:x a:1 u:2 a:2 u:3", place: "LINE known_history"},
+
 		// Chat pages.
 		{client: "Open WebUI", name: "title", said: chatSaid(), asks: "| " + webUI("a concise, 3-5 word title summarizing"), place: "SIDE helper_prompt"},
 		{client: "Open WebUI", name: "tags", said: chatSaid(), asks: "| " + webUI("1-3 broad tags categorizing the main themes of"), place: "SIDE helper_prompt"},
@@ -168,6 +182,13 @@ func clientShapes() []shape {
 		{client: "SDK", name: "the beginning of the answer", said: newSaid(), asks: "| s:be u:3 a:it_is", place: "BEFORE only_new", view: "s:be u:1 a:1 u:2 a:2 u:3 a:it_is"},
 		{client: "SDK", name: "the beginning of the answer, second request", said: []string{"| u:1 -> a:1"}, asks: "| u:2 a:it_is", place: "BEFORE taken_as_only_new", view: "u:1 a:1 u:2 a:it_is"},
 		{client: "SDK", name: "a history from elsewhere", said: newSaid(), asks: "| s:be u:x a:y u:z", place: "ALONE foreign_answer"},
+		{client: "go-openai", name: "a history with a call", said: []string{"tools=f | s:be u:1 -> c:x", "tools=f | s:be u:1 c:x r:x -> a:1"}, asks: "tools=f | s:be u:1 c:x r:x a:1 u:2", place: "LINE known_history"},
+		{client: "langchaingo", name: "a history of texts", said: []string{"| u:1 -> a:1"}, asks: "| u:1 a:1 u:2", place: "LINE known_history"},
+		{client: "@openrouter/sdk", name: "a step of callModel", said: []string{"tools=f | u:1 -> c:x"}, asks: "tools=f | u:1 c:x r:x", place: "LINE known_history"},
+		{client: "promptfoo", name: "the second test of a suite", said: []string{"| u:1 -> a:1"}, asks: "| u:2", place: "BEFORE taken_as_only_new", view: "u:1 a:1 u:2"},
+		{client: "promptfoo", name: "a test that has the ones before it", said: []string{"| u:1 -> a:1"}, asks: "| u:1 a:1 u:2", place: "LINE known_history"},
+		{client: "AI SDK", name: "a step without the question, that prepareStep has cut", said: []string{"tools=f | s:be u:1 -> c:x", "tools=f | s:be u:1 c:x r:x -> c:y"}, asks: "tools=f | s:other c:x r:x c:y r:y", place: "LINE known_history"},
+		{client: "AI SDK", name: "generateObject beside an agent", said: agentSaid(), asks: "format=json_schema | u:{}", place: "SIDE helper_signs"},
 		{client: "Responses", name: "previous_response_id", said: newSaid(), asks: "previous=resp_2 | u:3", place: "LINE upstream", only: dialects.Responses},
 		{client: "Responses", name: "an approval", said: []string{"| s:be u:1 -> may:mcpr_1"}, asks: "| ok:mcpr_1", place: "BEFORE results", view: "s:be u:1 may:mcpr_1 ok:mcpr_1", only: dialects.Responses},
 		{client: "Responses", name: "an item of a type to come", said: newSaid(), asks: "| s:be new:screen u:3", place: "BEFORE only_new", view: "s:be u:1 a:1 u:2 a:2 new:screen u:3", only: dialects.Responses},
@@ -193,6 +214,15 @@ func clientShapes() []shape {
 		{client: "openai-agents", name: "an agent as a tool, asked the user's question", said: []string{"tools=ask | s:parent u:1 -> a:1", "tools=ask | s:parent u:look -> c:x=look"}, asks: "tools=ls | s:be u:look", place: "ALONE works_on_a_call"},
 		{client: "openai-agents", name: "hand-off, history resent", said: agentSaid(), asks: "tools=refund model=small | s:refunds u:1 c:x r:x a:1 u:2 a:2 u:3", place: "LINE known_history"},
 		{client: "LangChain", name: "messages trimmed", said: append(chatSaid(), "| u:1 a:1 u:2 a:2 u:3 -> a:3"), asks: "| u:3 a:3 u:4", place: "LINE known_history"},
+		{client: "n8n", name: "a history of texts, after a turn with calls", said: textsSaid(), asks: "tools=f | s:be u:1 a:1 u:2", place: "LINE known_history"},
+		{client: "n8n", name: "a step of that turn", said: append(textsSaid(), "tools=f | s:be u:1 a:1 u:2 -> c:y"), asks: "tools=f | s:be u:1 a:1 u:2 c:y r:y", place: "LINE known_history"},
+		{client: "n8n", name: "the last exchange of texts alone", said: append(textsSaid(), "tools=f | s:be u:1 a:1 u:2 -> c:y", "tools=f | s:be u:1 a:1 u:2 c:y r:y -> a:2"), asks: "tools=f | s:be u:2 a:2 u:3", place: "ALONE foreign_answer"},
+		{client: "eino", name: "a step of its ReAct agent in a later run", said: []string{"tools=f | s:be u:1 -> a:1", "tools=f | s:be u:2 -> c:x"}, asks: "tools=f | s:be u:2 c:x r:x", place: "BEFORE run", view: "s:be u:1 a:1 u:2 c:x r:x"},
+		{client: "Mastra", name: "an old exchange recalled, and the last ones", said: append(chatSaid(), "| u:1 a:1 u:2 a:2 u:3 -> a:3", "| u:1 a:1 u:2 a:2 u:3 a:3 u:4 -> a:4"), asks: "| u:1 a:1 u:3 a:3 u:4 a:4 u:5", place: "LINE known_history"},
+		{client: "Mastra", name: "an exchange of another session recalled, and the last ones", said: append(chatSaid(), "| u:1 a:1 u:2 a:2 u:3 -> a:3"), asks: "| u:x a:x u:2 a:2 u:3 a:3 u:4", place: "LINE known_history"},
+		{client: "CopilotKit", name: "what its page shows, in each request", said: []string{"tools=f | s:be s:page1 u:1 -> c:x", "tools=f | s:be s:page1 u:1 c:x r:x -> a:1"}, asks: "tools=f | s:be s:page2 u:1 c:x r:x a:1 u:2", place: "LINE known_history"},
+		{client: "Pydantic AI", name: "its output tool, history resent", said: []string{"tools=f,final choice=required | s:be u:1 -> c:x"}, asks: "tools=f,final choice=required | s:be u:1 c:x r:x u:2", place: "LINE known_history"},
+		{client: "smolagents", name: "a step in a later task", said: append(newSaid(), "| s:code u:task -> a:look"), asks: "| s:code u:task a:look u:" + observed, place: "BEFORE run", view: "s:code u:1 a:1 u:2 a:2 u:task a:look u:" + observed},
 		{client: "LangGraph", name: "a worker is told what another found, as the router was before", said: supervisedSaid(), asks: "tools=edit | s:code u:1 u:" + summary, place: "ALONE quotes_an_answer"},
 		{client: "LangGraph", name: "the worker's loop", said: append(supervisedSaid(), "tools=edit | s:code u:1 u:"+summary+" -> c:y"), asks: "tools=edit | s:code u:1 u:" + summary + " c:y r:y", place: "LINE known_history"},
 		{client: "LangGraph", name: "a history that began in mid-session", said: []string{"| s:be u:1 -> a:1", "| s:be u:2 -> a:2", "| s:be u:3 -> a:3"}, asks: "| s:be u:2 a:2 u:4", place: "LINE known_history"},
@@ -247,6 +277,16 @@ func clientShapes() []shape {
 		{client: "framework", name: "a question for the language came first", said: []string{"| u:Which_language?_where_is_my_parcel? -> a:en"}, asks: "| u:where_is_my_parcel?", place: "LINE after_a_helper"},
 		{client: "framework", name: "a word of the first message", said: []string{"| u:Message:_where_is_my_parcel? -> a:parcel"}, asks: "| u:parcel", place: "BEFORE taken_as_only_new", view: "u:Message:_where_is_my_parcel? a:parcel u:parcel"},
 	}
+}
+
+// aiderSaid is a session of an agent without tools that resends its history behind a map of the repository, textsSaid one whose client
+// keeps the texts of a turn alone.
+func aiderSaid() []string {
+	return []string{"| s:edit u:map a:Ok u:1 -> a:1", "| s:edit u:map a:Ok u:1 a:1 u:2 -> a:2"}
+}
+
+func textsSaid() []string {
+	return []string{"tools=f | s:be u:1 -> c:x", "tools=f | s:be u:1 c:x r:x -> a:1"}
 }
 
 // crewSaid is a conversation of a client that sends only what is new, in whose third turn an agent has written the result of its first
