@@ -320,9 +320,11 @@ func (m *merger) repetition(ctx context.Context, brokenOff bool) (match, error) 
 	h, in := m.head, m.in
 	p, left := match{relation: relResend, line: h.Line, systemPrompt: h.SystemPrompt}, len(in.items)
 	for at, err := range m.stored.back(ctx, h.Pos.Seq) {
-		switch {
-		case err != nil:
+		if err != nil {
 			return match{}, err
+		}
+		brokenOff = brokenOff && at.Flags&flagPartial == 0 // a partial thought is off the chain
+		switch {
 		case at.Flags&(flagSummary|flagHidden) != 0 || left > 0 && at.Flags&flagOffChain != 0:
 		case left == 0:
 			p.parent, p.offset = at.Pos, unitsBetween(position{}, at.Pos)
@@ -341,7 +343,6 @@ func (m *merger) repetition(ctx context.Context, brokenOff bool) (match, error) 
 			if err != nil || it.Kind == wire.ToolResult || it.Kind == wire.Message && it.Role != wire.Assistant {
 				return match{}, err
 			}
-			brokenOff = brokenOff && at.Flags&flagPartial == 0
 		}
 	}
 	if left > 0 {
