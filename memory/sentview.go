@@ -56,12 +56,11 @@ func (t *Turn) resolved(items []wire.Item) []wire.Item {
 }
 
 // WithoutTools removes the layers' tools from the turn. If the client offers none either, or only functions, hidden calls are
-// removed from the view with their results: gateways in front of Bedrock and Anthropic refuse calls in a request without tools. It
-// returns the new view and summary.
-func (t *Turn) WithoutTools() ([]wire.Item, Summary) {
+// removed from the view with their results: gateways in front of Bedrock and Anthropic refuse calls in a request without tools.
+func (t *Turn) WithoutTools() {
 	t.Tools = nil
 	if !t.chosen.hides() || t.call.Request.OffersTools() && !t.call.Request.OffersFunctions() {
-		return t.View, t.Summary
+		return
 	}
 
 	t.writer.mu.Lock()
@@ -71,7 +70,6 @@ func (t *Turn) WithoutTools() ([]wire.Item, Summary) {
 
 	t.chosen.leaveOut(t.chosen.hidden...)
 	t.describe(t.chosen)
-	return t.View, t.Summary
 }
 
 // Shorten leaves older items out of the request with which the model goes on, as a window does that leaves it at most maxTokens:

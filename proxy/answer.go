@@ -110,7 +110,7 @@ func (a *answer) notStored(reason string) {
 	id := ""
 	switch {
 	case a.req.turn != nil:
-		id, a.req.reason = a.req.turn.id, reason
+		id, a.req.reason = a.req.turn.ID, reason
 	case a.req.late.turn != nil:
 		id = a.req.late.turn.ID()
 	}

@@ -107,8 +107,8 @@ func (a *answer) report() bool {
 		return true
 	}
 	h.Drop("x-turn-id")
-	h.Add("X-Turn-Id", turn.id)
-	h.AddBytes("X-Memory", a.appendMemory(make([]byte, 0, 128), &turn.summary))
+	h.Add("X-Turn-Id", turn.ID)
+	h.AddBytes("X-Memory", a.appendMemory(make([]byte, 0, 128), &turn.reported))
 	h.AddBytes("Server-Timing", a.req.trace.appendServerTiming(make([]byte, 0, 64)))
 	return true
 }
@@ -160,7 +160,7 @@ func (a *answer) reportWhole() {
 	if !a.req.turn.kept() || a.modelCalls < 2 && a.req.reason == "" {
 		return
 	}
-	report := a.appendMemory(nil, &a.req.turn.summary)
+	report := a.appendMemory(nil, &a.req.turn.reported)
 	if a.modelCalls > 1 {
 		sum := wire.ParseUsage(a.usage)
 		report = fmt.Appendf(report, ";rounds=%d;input=%d;output=%d", a.modelCalls, sum.Input, sum.Output)

@@ -40,17 +40,17 @@ type teller struct {
 func (m *teller) begin(ctx context.Context, c memory.Call) (*turn, error) {
 	t, err := m.steerer.begin(ctx, c)
 	if !m.tool {
-		t.tools = nil
+		t.Tools = nil
 	}
-	system := wire.SystemItems(t.view)
-	messages := view.Messages{Dialect: c.Request.Dialect, System: t.view[:system], Items: t.view[system:]}
+	system := wire.SystemItems(t.View)
+	messages := view.Messages{Dialect: c.Request.Dialect, System: t.View[:system], Items: t.View[system:]}
 	if m.block {
 		block, err := wire.ParseItem(dialects.Chat, []byte(layerBlock))
 		if err != nil {
 			return nil, err
 		}
 		messages.Blocks = []view.Block{{Role: block.Role, Texts: []string{block.Text()}}}
-		t.summary.Recalled = 1
+		t.reported.Recalled = 1
 	}
 	t.shaper = shapes{turn: t, sent: func(s view.Shape) view.Sent { return messages.As(s.Form) }}
 	return t, err
@@ -683,7 +683,7 @@ func TestLongRequestIsShortened(t *testing.T) {
 			asked = append(asked, c.MaxTokens)
 			tokens := 9000
 			if test.windowed && c.MaxTokens > 0 {
-				tokens, turn.view = c.MaxTokens, turn.view[1:]
+				tokens, turn.View = c.MaxTokens, turn.View[1:]
 			}
 			turn.shaper = shapes{turn, turn.shaper.Sent, tokens}
 			return turn, err
@@ -755,7 +755,7 @@ func (b *book) shortened(ctx context.Context, c memory.Call) (*turn, error) {
 	turn, err := b.begin(ctx, c)
 	turn.shaper = shapes{turn, turn.shaper.Sent, cmp.Or(c.MaxTokens, 9000)}
 	if c.MaxTokens > 0 {
-		turn.view = turn.view[1:]
+		turn.View = turn.View[1:]
 	}
 	return turn, err
 }

@@ -163,8 +163,8 @@ func (x *exchange) recall(again bool) error {
 		return err
 	}
 	t.provider = out.provider.Name()
-	t.lastText = len(t.tools) > 0 && x.wantsJSON() && x.wantsOneChoice()
-	x.turn, x.answer.committed, x.previous = t, false, t.previous
+	t.lastText = len(t.Tools) > 0 && x.wantsJSON() && x.wantsOneChoice()
+	x.turn, x.answer.committed, x.previous = t, false, t.Previous
 	x.trace.spent.memory = x.s.now().Sub(begun)
 
 	if x.inBackground() {

@@ -58,8 +58,8 @@ func (o *outgoing) goOn() error {
 // "degraded".
 func (o *outgoing) encode(s view.Shape) {
 	if err := o.build(s); err != nil {
-		o.req.s.log.Error("encode a view; the request goes as it came", "turn", o.req.turn.id, "error", err.Error())
-		o.req.turn.summary = o.req.turn.shaper.RecordAsCame()
+		o.req.s.log.Error("encode a view; the request goes as it came", "turn", o.req.turn.ID, "error", err.Error())
+		o.req.turn.reported = o.req.turn.shaper.RecordAsCame()
 		o.body, o.decoded, o.shape = o.req.body.bytes, false, s
 		o.adaptBody()
 	}
@@ -73,7 +73,7 @@ func (o *outgoing) build(s view.Shape) error {
 		return err
 	}
 	o.shape, o.items, o.shown = s, sent.Items, sent.UserBlocks
-	o.req.turn.summary = o.req.turn.shaper.Record(s, sent)
+	o.req.turn.reported = o.req.turn.shaper.Record(s, sent)
 	o.body, o.decoded = body, len(o.req.head.encoded) > 0
 	if wire.SameBytes(body, o.req.body.plain) {
 		o.body, o.decoded = o.req.body.bytes, false
@@ -85,7 +85,7 @@ func (o *outgoing) build(s view.Shape) error {
 // bodyOf returns the client's body with the items of the view in a shape.
 func (o *outgoing) bodyOf(s view.Shape) (body []byte, sent view.Sent, err error) {
 	sent = o.req.turn.shaper.Sent(s)
-	tools := o.req.turn.tools
+	tools := o.req.turn.Tools
 	if s.NoTools || o.req.turn.judge.LastRound() {
 		tools = nil
 	}

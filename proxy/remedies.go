@@ -206,8 +206,8 @@ func (o *outgoing) inOtherForm(r *refusal) (next []view.Shape) {
 	}
 	wanted := r.form()
 	if wanted == view.AsIs {
-		own := o.req.turn.summary.Recalled == 0 && len(o.req.turn.view) == len(o.req.parsed.Items())
-		if own || o.req.turn.summary.Recalled == 0 && o.offersLayerTools() && r.aboutTools() {
+		own := o.req.turn.reported.Recalled == 0 && len(o.req.turn.View) == len(o.req.parsed.Items())
+		if own || o.req.turn.reported.Recalled == 0 && o.offersLayerTools() && r.aboutTools() {
 			return nil
 		}
 		wanted = view.NoSystem
@@ -243,7 +243,7 @@ func (o *outgoing) withoutTools(r *refusal) []view.Shape {
 }
 
 // offersLayerTools reports whether the request was sent with tools of layers.
-func (o *outgoing) offersLayerTools() bool { return len(o.req.turn.tools) > 0 && !o.shape.NoTools }
+func (o *outgoing) offersLayerTools() bool { return len(o.req.turn.Tools) > 0 && !o.shape.NoTools }
 
 // changed returns the present shape with another change, nothing where that makes the same body.
 func (o *outgoing) changed(by view.Shape) []view.Shape {

@@ -67,17 +67,18 @@ func (b *book) begin(_ context.Context, c memory.Call) (*turn, error) {
 
 // newTurn is a turn whose view is the same in every shape.
 func newTurn(id string, items []wire.Item, sum memory.Summary, f *fakeTurn) *turn {
-	t := &turn{id: id, view: items, summary: sum, ender: f, judge: noJudge{}}
-	t.shaper = shapes{turn: t, sent: func(view.Shape) view.Sent { return view.Sent{Items: t.view, Repaired: t.summary.Repaired} }}
+	t := &turn{Turn: &memory.Turn{View: items, Summary: sum}, reported: sum, ender: f, judge: noJudge{}}
+	t.ID = id
+	t.shaper = shapes{turn: t, sent: func(view.Shape) view.Sent { return view.Sent{Items: t.View, Repaired: t.reported.Repaired} }}
 	return t
 }
 
 // noJudge lets all answers pass.
 type noJudge struct{}
 
-func (noJudge) Review(context.Context, wire.Reply) memory.Next        { return memory.Next{} }
-func (noJudge) LastRound() bool                                       { return false }
-func (noJudge) WithoutTools() (items []wire.Item, sum memory.Summary) { return nil, memory.Summary{} }
+func (noJudge) Review(context.Context, wire.Reply) memory.Next { return memory.Next{} }
+func (noJudge) LastRound() bool                                { return false }
+func (noJudge) WithoutTools()                                  {}
 
 // shapes is what a turn says about its view.
 type shapes struct {
@@ -102,7 +103,7 @@ func (f shapes) RecordAsCame() memory.Summary {
 }
 
 func (f shapes) Record(_ view.Shape, sent view.Sent) memory.Summary {
-	summary := f.turn.summary
+	summary := f.turn.reported
 	summary.Repaired = sent.Repaired
 	return summary
 }
@@ -659,7 +660,7 @@ func TestSecondViewCannotBeEncoded(t *testing.T) {
 	begin := func(ctx context.Context, c memory.Call) (*turn, error) {
 		turn, err := b.begin(ctx, c)
 		block, failed := wire.ParseItem(dialects.Chat, []byte(`{"role":"user","content":"a block"}`))
-		sent, tokens := view.Sent{Items: slices.Insert(slices.Clone(turn.view), 2, block), UserBlocks: []int{2}}, 9000
+		sent, tokens := view.Sent{Items: slices.Insert(slices.Clone(turn.View), 2, block), UserBlocks: []int{2}}, 9000
 		if c.MaxTokens > 0 { // the turn is begun anew
 			sent, tokens = view.Sent{Items: []wire.Item{{Dialect: dialects.Chat}}}, c.MaxTokens
 		}

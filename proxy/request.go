@@ -430,7 +430,7 @@ func (r *request) follow() {
 
 // withPrevious is a body that names the end of the answer before it, or no answer if the view has its history.
 func (r *request) withPrevious(body []byte) []byte {
-	if r.turn != nil && r.turn.leavesPrevious && body != nil {
+	if r.turn != nil && r.turn.LeavesPrevious && body != nil {
 		return wire.WithoutMember(body, previousResponse)
 	}
 	if r.previous == "" || body == nil {

@@ -43,16 +43,16 @@ type judgedTurn struct {
 func (t judgedTurn) Review(_ context.Context, r wire.Reply) memory.Next {
 	next := t.review(r)
 	if next.GoesOn {
-		t.turn.view = t.more
+		t.turn.View = t.more
 	}
 	return next
 }
 
-func (t judgedTurn) WithoutTools() ([]wire.Item, memory.Summary) { return t.turn.view, t.turn.summary }
+func (t judgedTurn) WithoutTools() { t.turn.Tools = nil }
 
 func (s *steerer) begin(ctx context.Context, c memory.Call) (*turn, error) {
 	t, err := s.book.begin(ctx, c)
-	t.tools, t.judge = s.tools, judgedTurn{s, t}
+	t.Tools, t.judge = s.tools, judgedTurn{s, t}
 	if s.steering != nil {
 		t.steering, t.steered = *s.steering, true
 	}

@@ -35,9 +35,9 @@ func (t *trace) turnBegan(r *request) {
 	began := r.turn
 	noted := telemetry.Turn{Status: r.status, Session: r.head.id.session}
 	if began.kept() {
-		s := &began.summary
+		s := &began.reported
 		noted = telemetry.Turn{
-			Status: s.Status.String(), Session: r.head.id.session, ID: began.id, Items: s.Items, Sent: s.Sent, Windowed: s.Windowed,
+			Status: s.Status.String(), Session: r.head.id.session, ID: began.ID, Items: s.Items, Sent: s.Sent, Windowed: s.Windowed,
 			Orphans: s.Orphans, Recalled: s.Recalled, Saved: s.Saved, Side: s.Side, Skipped: len(s.Skipped),
 		}
 	}

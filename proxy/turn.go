@@ -9,23 +9,19 @@ import (
 	"remora/wire"
 )
 
-// turn is the part of a memory.Turn that an exchange uses.
+// turn is the memory.Turn of an exchange, with what only the proxy asks of it.
 type turn struct {
-	id             string
-	previous       string // see memory.Turn.Previous
-	leavesPrevious bool   // see memory.Turn.LeavesPrevious
-	provider       string // the provider that the view was made for
-	view           []wire.Item
-	tools          [][]byte // definitions that layers add to the client's
-	summary        memory.Summary
-	steering       memory.Steering
-	steered        bool // layers have a say in the answer
-	unkept         bool // nothing of it is stored, and no header of the answer mentions it
+	*memory.Turn
+	reported memory.Summary // what X-Memory says of it
+	provider string         // the provider that the view was made for
+	steering memory.Steering
+	steered  bool // layers have a say in the answer
+	unkept   bool // nothing of it is stored, and no header of the answer mentions it
 	// lastText: of an answer of several rounds the client gets the text of the last one only, as two JSON texts are none.
 	lastText bool
 
+	// The methods of the memory.Turn by what they are for. Tests have others.
 	shaper interface {
-		// See memory.Turn.
 		Sent(s view.Shape) view.Sent
 		Record(s view.Shape, sent view.Sent) memory.Summary
 		RecordAsCame() memory.Summary
@@ -40,7 +36,7 @@ type turn struct {
 	judge interface {
 		Review(ctx context.Context, r wire.Reply) memory.Next
 		LastRound() bool
-		WithoutTools() ([]wire.Item, memory.Summary)
+		WithoutTools()
 	}
 }
 
@@ -55,10 +51,7 @@ func adapt(m Memory) beginTurn {
 		if err != nil {
 			return nil, err
 		}
-		out := &turn{
-			unkept: c.Unkept, id: t.ID, previous: t.Previous, leavesPrevious: t.LeavesPrevious, view: t.View, tools: t.Tools, summary: t.Summary,
-			shaper: t, ender: t, judge: t,
-		}
+		out := &turn{Turn: t, reported: t.Summary, unkept: c.Unkept, shaper: t, ender: t, judge: t}
 		out.steering, out.steered = t.Steering()
 		return out, nil
 	}
@@ -72,8 +65,8 @@ func (t *turn) withholds(next memory.Next) bool { return next.Discard || next.Go
 
 // offerNoTools removes the tools of layers, and from the view the calls and results that upstream refuses without them.
 func (t *turn) offerNoTools() {
-	t.tools = nil
-	t.view, t.summary = t.judge.WithoutTools()
+	t.judge.WithoutTools()
+	t.reported = t.Summary
 }
 
 // severalChoices is the reason for denying an answer whose calls cannot all be judged.
