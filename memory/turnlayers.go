@@ -127,19 +127,6 @@ func (l *turnLayers) account(e *session.Entry, definitions [][]byte, system, his
 	e.View.Cost(cost)
 }
 
-// estimate returns the approximate tokens of items, without counting.
-func estimate(items []wire.Item) int { return tokensOf(bytesOf(items)) }
-
-// tokensOf returns the approximate tokens of a number of bytes of JSON: four bytes are one.
-func tokensOf(bytes int) int { return (bytes + 3) / 4 }
-
-func bytesOf(items []wire.Item) (n int) {
-	for i := range items {
-		n += len(items[i].Raw) + int(items[i].Target)
-	}
-	return n
-}
-
 // note adds the layers' results to the turn record.
 func (l *turnLayers) note(e *session.Entry) {
 	reports := l.run.Report()
