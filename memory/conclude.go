@@ -26,7 +26,7 @@ func (l *turnLayers) conclude(base context.Context, a *Answer) (after func(conte
 	defer ctx.end()
 	resp := l.rounds.response()
 	answered := l.success(a)
-	settles := answered && l.settles()
+	settles := answered && l.run.Settles(l.evictions.items)
 	if answered {
 		l.run.Store(ctx, resp)             //nolint:contextcheck // ctx is made of base
 		l.evictions.hand(ctx, &l.layerRun) //nolint:contextcheck // likewise
@@ -53,22 +53,10 @@ func (l *turnLayers) conclude(base context.Context, a *Answer) (after func(conte
 
 	return func(ctx context.Context) {
 		if settles {
-			defer l.settle(ctx, resp)()
+			defer l.run.Settle(ctx, resp, l.evictions.items)()
 		}
 		l.end(ctx, end, done && later)
 	}, gives
-}
-
-// settles reports whether settle has anything to do.
-func (l *turnLayers) settles() bool {
-	return l.run.Settles() || len(l.evictions.items) > 0 && l.run.EvictsLater()
-}
-
-// settle runs the slow store hooks of layers. The caller must call done once it has written their states.
-func (l *turnLayers) settle(ctx context.Context, resp *layer.Response) (done func()) {
-	done = l.run.Settle(ctx, resp)
-	l.run.SettleEvicted(ctx, l.evictions.items)
-	return done
 }
 
 // success reports whether the model gave a complete answer that no layer denied.

@@ -27,10 +27,10 @@ func TestEvict(t *testing.T) {
 	slow := at("c", 3, forgetful{})
 	slow.Model = model{}.Bind
 	r := start(t, Options{}, at("a", 1, forgetful{}), at("b", 2, forgetful{errors.New("secret words")}), slow, at("d", 4, says("x")))
-	if !r.EvictsLater() {
+	items := []wire.Item{user("x"), user("y")}
+	if !r.Settles(items) || r.Settles(nil) {
 		t.Error("a slow layer wants what is evicted")
 	}
-	items := []wire.Item{user("x"), user("y")}
 	r.Evict(t.Context(), nil)
 	if r.Changes() != nil {
 		t.Error("layers were told of nothing")
@@ -41,7 +41,7 @@ func TestEvict(t *testing.T) {
 	if diff := cmp.Diff(want, r.Changes()); diff != "" {
 		t.Errorf("what is kept, in spite of an error too: %s", diff)
 	}
-	r.SettleEvicted(t.Context(), items)
+	r.Settle(t.Context(), nil, items)()
 	if diff := cmp.Diff(append(want, Change{cell("c"), layer.State("1")}), r.Changes()); diff != "" {
 		t.Error(diff)
 	}
@@ -55,7 +55,7 @@ func TestEvict(t *testing.T) {
 	if diff := cmp.Diff(map[string]any{"evicted": 2}, reports[2].Notes); diff != "" {
 		t.Error(diff)
 	}
-	if start(t, Options{}, at("d", 4, says("x"))).EvictsLater() {
+	if start(t, Options{}, at("d", 4, says("x"))).Settles(items) {
 		t.Error("somebody wants to know who has no such hook")
 	}
 }

@@ -56,7 +56,7 @@ func TestPromptLayersRunInPlace(t *testing.T) {
 				cancel()
 			}
 			r.Store(ctx, &layer.Response{})
-			r.Settle(ctx, &layer.Response{})
+			r.Settle(ctx, &layer.Response{}, nil)
 			got := ""
 			for _, ch := range r.Changes() {
 				got = string(ch.State)

@@ -19,31 +19,25 @@ func (r *lifecycle) Store(ctx context.Context, resp *layer.Response) {
 	r.storeAll(ctx, resp, false)
 }
 
-// Settle is Store for the layers that call a model or another service. It is called after the client is served. The caller must
-// call done once it has written the states: until then, no other turn of this process distils them.
-func (r *lifecycle) Settle(ctx context.Context, resp *layer.Response) (done func()) {
+// Settle is Store, and then Evict, for the layers that call a model or another service. It is called after the client is served. The
+// caller must call done once it has written the states: until then, no other turn of this process distils them.
+func (r *lifecycle) Settle(ctx context.Context, resp *layer.Response, evicted []wire.Item) (done func()) {
 	r.storeAll(ctx, resp, true)
-	return r.distil(ctx)
+	done = r.distil(ctx)
+	r.evictAll(ctx, evicted, true)
+	return done
 }
 
 // Settles reports whether Settle has anything to do.
-func (r *lifecycle) Settles() bool {
-	return r.any(func(m *runningLayer) bool { return m.store != nil && m.slow || m.distil != nil })
+func (r *lifecycle) Settles(evicted []wire.Item) bool {
+	return r.any(func(m *runningLayer) bool {
+		return m.slow && (m.store != nil || m.evicted != nil && len(evicted) > 0) || m.distil != nil
+	})
 }
 
 // Evict passes newly evicted items of the conversation to the fast layers. It is called after Store.
 func (r *lifecycle) Evict(ctx context.Context, items []wire.Item) {
 	r.evictAll(ctx, items, false)
-}
-
-// SettleEvicted is Evict for the layers that call a model or another service. It is called after Settle.
-func (r *lifecycle) SettleEvicted(ctx context.Context, items []wire.Item) {
-	r.evictAll(ctx, items, true)
-}
-
-// EvictsLater reports whether SettleEvicted has anything to do.
-func (r *lifecycle) EvictsLater() bool {
-	return r.any(func(m *runningLayer) bool { return m.evicted != nil && m.slow })
 }
 
 // Concludes reports whether a layer wants the unseen items at the end of the work.

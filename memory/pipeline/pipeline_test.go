@@ -194,11 +194,11 @@ func TestWithoutLayersNothingIsDone(t *testing.T) {
 			c := t.Context()
 			history := r.Project(c, r.Append(c, items), nothingBeside, 0, math.MaxInt)
 			fit := r.Fit(Prompt{}, r.Recall(c, 5), history)
-			if len(history) != 1 || len(fit.Left) != 0 || r.Owns("x") || r.ReviewsCalls() || r.HoldsResponse() || r.Settles() {
+			if len(history) != 1 || len(fit.Left) != 0 || r.Owns("x") || r.ReviewsCalls() || r.HoldsResponse() || r.Settles(nil) {
 				t.Fatal("something is done")
 			}
 			r.Store(c, nil)
-			r.Settle(c, nil)()
+			r.Settle(c, nil, nil)()
 			r.Complete(c, layer.Outcome{})
 			r.Dispose(c)
 			r.Rebase(c, nil)

@@ -199,10 +199,10 @@ func TestStore(t *testing.T) {
 		if diff := cmp.Diff(want, classes); diff != "" {
 			t.Error(diff)
 		}
-		if !r.Settles() {
+		if !r.Settles(nil) {
 			t.Error("nothing to settle")
 		}
-		r.Settle(t.Context(), nil)
+		r.Settle(t.Context(), nil, nil)
 		if collect(); got["slow"] != "3" || len(got) != 4 {
 			t.Errorf("after Settle: %v", got)
 		}
@@ -460,7 +460,7 @@ func TestReloadDistilsNoStateTwice(t *testing.T) {
 	l.Model = model{}.Bind
 	old := build(t, Options{}, l)
 	reloaded := build(t, Options{Previous: old}, l)
-	settle := func(p *Pipeline) { begin(t, p, turn(), nil).Settle(t.Context(), nil)() }
+	settle := func(p *Pipeline) { begin(t, p, turn(), nil).Settle(t.Context(), nil, nil)() }
 	meanwhile = func() {
 		meanwhile = func() {}
 		settle(reloaded)
@@ -501,7 +501,7 @@ func TestRebaseAsksNoModelAgain(t *testing.T) {
 	l := at("a", 1, f)
 	l.Model = asked.Bind
 	r := begin(t, build(t, Options{}, l), turn(), nil)
-	r.Settle(t.Context(), nil)()
+	r.Settle(t.Context(), nil, nil)()
 	for range 2 {
 		r.Rebase(t.Context(), map[Cell]layer.State{{"a", layer.Thread, "s"}: layer.State("7")})
 	}
@@ -721,11 +721,11 @@ func TestModelIsAskedOnce(t *testing.T) {
 	l.Model = model{}.Bind
 	p := build(t, Options{}, l)
 	one, two := begin(t, p, turn(), nil), begin(t, p, turn(), nil)
-	if !one.Settles() {
+	if !one.Settles(nil) {
 		t.Fatal("nothing to settle")
 	}
-	done := one.Settle(t.Context(), nil)
-	two.Settle(t.Context(), nil)()
+	done := one.Settle(t.Context(), nil, nil)
+	two.Settle(t.Context(), nil, nil)()
 	one.Rebase(t.Context(), map[Cell]layer.State{{"a", layer.Thread, "s"}: layer.State("7")})
 	if asked != 1 || len(two.Changes()) != 0 {
 		t.Errorf("asked %d times; the other turn changed %v", asked, two.Changes())
@@ -735,7 +735,7 @@ func TestModelIsAskedOnce(t *testing.T) {
 	}
 
 	done()
-	two.Settle(t.Context(), nil)()
+	two.Settle(t.Context(), nil, nil)()
 	if asked != 2 {
 		t.Errorf("asked %d times, want once more when the first turn is done", asked)
 	}
@@ -754,7 +754,7 @@ func TestModelThatFailsRests(t *testing.T) {
 		at := turn()
 		at.Now = at.Now.Add(c.after)
 		before, r := asked, begin(t, p, at, nil)
-		r.Settle(t.Context(), nil)()
+		r.Settle(t.Context(), nil, nil)()
 		if changes := r.Changes(); len(changes) != asked-before {
 			t.Errorf("%s: %d changes of %d questions", c.after, len(changes), asked-before)
 		}
