@@ -236,20 +236,20 @@ func TestItemsShareTheBudget(t *testing.T) {
 	}
 }
 
-// TestSlowBodiesAreGivenUpForOthers: bodies that come too slowly are refused while others need their room, whether they are held or go
-// upstream as they arrive. A quick one is answered meanwhile.
+// TestSlowBodiesAreGivenUpForOthers: bodies that come too slowly are refused while others need their room, and a quick one is answered.
 func TestSlowBodiesAreGivenUpForOthers(t *testing.T) {
+	piece := strings.Repeat(" ", perRead-1) // more would ask for more room
 	for _, c := range []struct{ name, head string }{
-		{"held, with a length", "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 10000000\r\n\r\n" + strings.Repeat(" ", perRead)},
-		{"held, in chunks", "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk(strings.Repeat(" ", perRead))},
-		{"passed on, with a length", "POST /v1/files HTTP/1.1\r\nHost: x\r\nContent-Length: 10000000\r\n\r\n" + strings.Repeat(" ", perRead)},
+		{"held, with a length", "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 10000000\r\n\r\n" + piece},
+		{"held, in chunks", "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk(piece)},
+		{"of a file, with a length", "POST /v1/files HTTP/1.1\r\nHost: x\r\nContent-Length: 10000000\r\n\r\n" + piece},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			const slow = 20
+			const slow = 20 // bodies of perRead, which fill the room
 			var later atomic.Int64
 			limits := limit.New(limit.Config{
 				Options: limit.Options{Global: limit.Global{BodyBytes: slow * perRead}},
-				Now:     func() time.Time { return time.Now().Add(time.Duration(later.Load())) },
+				Now:     func() time.Time { return time.Unix(later.Load(), 0) }, // stands still until the room is full
 			})
 			r := start(t, rigOptions{
 				upstream: answering(t, func(*http.Request, []byte) string { return sized(chatAnswer) }),
@@ -265,18 +265,17 @@ func TestSlowBodiesAreGivenUpForOthers(t *testing.T) {
 			}
 			quick := func() int {
 				conn, br := r.dial(t)
+				defer func() { _ = conn.Close() }()
 				write(conn, chatIn("null", chatBody+strings.Repeat(" ", perRead)))
 				return status(br)
 			}
-			refused := make(chan int, slow)
-			for range slow {
+			refused := make(chan int, 10*slow)
+			for quick() != http.StatusServiceUnavailable { // until slow ones fill the room
 				conn, br := r.dial(t)
 				write(conn, c.head)
 				go func() { refused <- status(br) }()
 			}
-			for quick() != http.StatusServiceUnavailable { // until the slow ones fill the room
-			}
-			later.Store(int64(time.Hour))
+			later.Store(3600)
 			if got := quick(); got != http.StatusOK {
 				t.Errorf("a quick request beside slow bodies: %d, want 200", got)
 			}
