@@ -650,9 +650,10 @@ func (q *placement) waits() plan {
 	}
 	if !h.SentHistory && (q.offer().Client == h.Offer.Client || h.Offer.Format == formatAnyCall) {
 		// This client has never resent a history. A client that sends only new items may drop its call, or have wanted nothing
-		// else, under instructions with a date: then the call gets no result. Agents that compute a call share their instructions.
+		// else, under instructions with a date, or those that it has sent once: then the call gets no result. Agents that compute a
+		// call share their instructions.
 		others := slices.ContainsFunc(h.Tails, func(t tail) bool { return t.SystemPrompt == q.in.systemPrompt })
-		if q.in.systemPrompt == h.SystemPrompt || h.TurnsApart > 0 && !others {
+		if !q.in.hasSystemPrompt || q.in.systemPrompt == h.SystemPrompt || h.TurnsApart > 0 && !others {
 			return plan{}
 		}
 	}
