@@ -409,12 +409,18 @@ func (q *placement) handedOff(ctx context.Context) (plan, error) {
 	if _, asks, err := q.merge.openCall(ctx); err != nil || asks {
 		return plan{}, err
 	}
+	return q.sameRun(ctx)
+}
+
+// sameRun returns the plan of a request from a client that sends only what is new, with the question of the current run again: the run is
+// begun again, with the stored history before it. The plan is empty for other requests.
+func (q *placement) sameRun(ctx context.Context) (plan, error) {
 	m, err := q.merge.beginsAgain(ctx, q.asksAgain)
 	if err != nil || !m.found() {
 		return plan{}, err
 	}
 	p := withHistory(m, ruleRun)
-	p.shown, p.systemPrompt = onlyNew, h.SystemPrompt
+	p.shown, p.systemPrompt = onlyNew, q.head.SystemPrompt
 	return p, nil
 }
 
@@ -429,18 +435,14 @@ func (q *placement) step(ctx context.Context) (plan, error) {
 	if !answers && !q.in.isFeedback(last) {
 		return plan{}, nil
 	}
-	m, err := q.merge.beginsAgain(ctx, q.asksAgain)
-	if err != nil || !m.found() {
+	p, err := q.sameRun(ctx)
+	if err != nil || !p.found() || !answers {
+		return p, err
+	}
+	if more, err := q.merge.beginsWithAnswer(ctx, q.in.items[last].Text()); err != nil || !more {
+		q.in.begin(position{})
 		return plan{}, err
 	}
-	if answers {
-		if more, err := q.merge.beginsWithAnswer(ctx, q.in.items[last].Text()); err != nil || !more {
-			q.in.begin(position{})
-			return plan{}, err
-		}
-	}
-	p := withHistory(m, ruleRun)
-	p.shown, p.systemPrompt = onlyNew, q.head.SystemPrompt
 	return p, nil
 }
 
