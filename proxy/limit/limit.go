@@ -372,8 +372,7 @@ func (l *Limiter) giveUpSlowest(t *Ticket) bool {
 	if slowest == &l.coming || slowest == t || l.c.Now().Sub(slowest.since) < slowBody {
 		return false
 	}
-	l.bytes -= slowest.bytes
-	slowest.bytes = 0
+	slowest.free()
 	slowest.body.GiveUp()
 	slowest.forget()
 	return true
@@ -387,7 +386,12 @@ func (t *Ticket) Free() {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.bytes -= t.bytes
+	t.free()
+}
+
+// free returns the bytes. The caller holds Limiter.mu.
+func (t *Ticket) free() {
+	t.limiter.bytes -= t.bytes
 	t.bytes = 0
 }
 
@@ -400,7 +404,7 @@ func (t *Ticket) Leave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	t.forget()
-	l.bytes -= t.bytes
+	t.free()
 	if t.arrived {
 		l.running--
 	}
