@@ -236,13 +236,14 @@ func TestItemsShareTheBudget(t *testing.T) {
 	}
 }
 
-// TestSlowBodiesAreGivenUpForOthers: bodies that come too slowly are refused while others need their room, and a quick one is answered.
+// TestSlowBodiesAreGivenUpForOthers: bodies that come too slowly are refused while others need their room, whether they are held or go
+// upstream as they arrive. A quick one is answered then.
 func TestSlowBodiesAreGivenUpForOthers(t *testing.T) {
-	piece := strings.Repeat(" ", perRead-1) // more would ask for more room
+	piece := strings.Repeat(" ", perRead-1) // a held body with more would ask for more room
 	for _, c := range []struct{ name, head string }{
 		{"held, with a length", "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 10000000\r\n\r\n" + piece},
 		{"held, in chunks", "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk(piece)},
-		{"of a file, with a length", "POST /v1/files HTTP/1.1\r\nHost: x\r\nContent-Length: 10000000\r\n\r\n" + piece},
+		{"passed on, with a length", "POST /v1/files HTTP/1.1\r\nHost: x\r\nContent-Length: 10000000\r\n\r\n" + piece + " "},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			const slow = 20 // bodies of perRead, which fill the room
