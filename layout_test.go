@@ -43,7 +43,8 @@ var arrows = []struct {
 	{"wire/responses", []string{"wire", "wire/merge", "wire/sse"}},
 	{"wire/dialects", []string{"wire", "wire/chat", "wire/responses"}},
 
-	{"telemetry", []string{"address", "secret", "wire"}},
+	{"telemetry/seldom", nil},
+	{"telemetry", []string{"address", "secret", "telemetry/seldom", "wire"}},
 	{"cache/<store>", []string{"address", "cache"}},
 	{"cache/spool", []string{"cache"}},
 	{"cache/encrypted", []string{"cache", "cache/spool", "secret"}},
@@ -75,14 +76,14 @@ var arrows = []struct {
 	{"memory/layers", []string{"memory/layer", "memory/layers/<kind>"}},
 	{"memory/summary", []string{"memory/layer", "memory/redact", "wire"}},
 	{"memory/session", []string{"cache", "memory/helperprompt", "memory/lru", "memory/media", "memory/recordcodec", "memory/turnrecord", "memory/view", "wire", "wire/dialects"}},
-	{"memory/pipeline", []string{"memory/layer", "memory/layer/schema", "memory/lru", "memory/tokens", "memory/view", "secret", "wire", "wire/dialects"}},
+	{"memory/pipeline", []string{"memory/layer", "memory/layer/schema", "memory/lru", "memory/tokens", "memory/view", "secret", "telemetry/seldom", "wire", "wire/dialects"}},
 
 	{"memory/replicas", []string{"cache", "memory/session", "memory/turnqueue", "memory/turnrecord"}},
 	{"memory/past", []string{"cache", "memory/index", "memory/layer", "memory/lru", "memory/pipeline", "memory/redact", "memory/session", "wire"}},
 	{"memory", []string{"cache", "memory/layer", "memory/lru", "memory/past", "memory/pipeline", "memory/replicas", "memory/turnqueue", "memory/summary", "memory/session", "memory/tokens", "memory/turnrecord", "memory/view", "wire", "wire/dialects"}},
 
 	{"admin", nil},
-	{"proxy", []string{"memory", "memory/view", "providers", "proxy/limit", "proxy/listener", "providers/retry", "secret", "telemetry", "wire", "wire/dialects", "wire/breakpoint", "wire/merge"}},
+	{"proxy", []string{"memory", "memory/view", "providers", "proxy/limit", "proxy/listener", "providers/retry", "secret", "telemetry", "telemetry/seldom", "wire", "wire/dialects", "wire/breakpoint", "wire/merge"}},
 	{"proxy/listener", nil},
 	{"proxy/limit", []string{"cache"}},
 	{"cmd/remora/demo", []string{"test/process", "memory", "test/scripted", "wire", "wire/dialects"}},

@@ -122,7 +122,7 @@ func (a *answer) notStored(reason string) {
 func (a *answer) cutShort() {
 	const what = "there is no room to store the rest of an answer; it is passed on"
 	s := a.req.s
-	if _, due := s.bypasses.due(what, s.now(), bypassEvery); due {
+	if _, due := s.bypasses.Due(what, s.now(), bypassEvery); due {
 		s.log.Warn(what, "room", Size(foldLimit).String()+", or what limits.global.body_bytes leaves")
 	}
 }

@@ -31,6 +31,7 @@ import (
 	"remora/proxy/limit"
 	"remora/proxy/listener"
 	"remora/telemetry"
+	"remora/telemetry/seldom"
 	"remora/wire"
 )
 
@@ -73,8 +74,8 @@ type Server struct {
 	mu          sync.Mutex
 	listeners   []net.Listener // guarded by mu
 	lessons     lessons
-	bypasses    seldom               // reasons why a request with a session, or its answer, is not remembered
-	failures    seldom               // of upstream
+	bypasses    seldom.Lines         // reasons why a request with a session, or its answer, is not remembered
+	failures    seldom.Lines         // of upstream
 	telemetry   *telemetry.Telemetry // nil for none
 	// certificate is nil for plain HTTP.
 	certificate *listener.Certificate
@@ -303,7 +304,7 @@ func (s *Server) recoverPanic() {
 
 // logUpstream logs a failed call. In an outage all calls fail, and metrics count them.
 func (s *Server) logUpstream(p *providers.Provider, e *Error) {
-	unlogged, due := s.failures.due(p.Name()+" "+e.Code, s.now(), failureEvery)
+	unlogged, due := s.failures.Due(p.Name()+" "+e.Code, s.now(), failureEvery)
 	if !due {
 		return
 	}
@@ -314,7 +315,7 @@ func (s *Server) logUpstream(p *providers.Provider, e *Error) {
 // bypassed logs why memory is off for a request that names a session.
 func (s *Server) bypassed(reason string) {
 	kind, _, _ := strings.Cut(reason, " at byte ")
-	if _, due := s.bypasses.due(kind, s.now(), bypassEvery); due {
+	if _, due := s.bypasses.Due(kind, s.now(), bypassEvery); due {
 		s.log.Warn("memory is off for a request that names a session", "reason", reason)
 	}
 }
@@ -325,35 +326,6 @@ const (
 	bypassEvery  = time.Minute
 	failureEvery = time.Second
 )
-
-// seldom limits the log to one line in a while for each of few kinds.
-type seldom struct {
-	mu    sync.Mutex
-	kinds map[string]kind // guarded by mu
-}
-
-// kind is one kind of line: when it was logged last, and how often it was not since.
-type kind struct {
-	last     time.Time
-	unlogged int
-}
-
-// due reports whether a kind of line may be logged again, and how many were not since the last.
-func (s *seldom) due(name string, now time.Time, every time.Duration) (unlogged int, due bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	k, logged := s.kinds[name]
-	if logged && now.Sub(k.last) < every {
-		k.unlogged++
-		s.kinds[name] = k
-		return 0, false
-	}
-	if s.kinds == nil {
-		s.kinds = make(map[string]kind)
-	}
-	s.kinds[name] = kind{last: now}
-	return k.unlogged, true
-}
 
 // onHead is called with each head before fasthttp reads the body. fasthttp reads up to 8 KB of the body before it calls the
 // handler; for a body that is announced as too large it reads one byte, so that a slow client is refused at once.

@@ -5,10 +5,11 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
+
+	"remora/telemetry/seldom"
 )
 
 // failures is OpenTelemetry's error handler: it logs failed exports.
@@ -17,9 +18,7 @@ type failures struct {
 	log    *slog.Logger
 	secret *strings.Replacer // removes the values of headers, which a collector may quote in its answer
 
-	mu     sync.Mutex
-	next   time.Time
-	silent int
+	lines seldom.Lines
 }
 
 // failureEvery is the interval between logged failures: an unavailable collector fails every export.
@@ -61,15 +60,9 @@ func (f *failures) Handle(err error) {
 		return
 	}
 	f.t.in.dropped.Add(context.Background(), 1)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	now := f.t.now()
-	if now.Before(f.next) {
-		f.silent++
-		return
+	if unlogged, due := f.lines.Due("export", f.t.now(), failureEvery); due {
+		f.log.Warn("export telemetry", "error", f.text(err), "unlogged", unlogged)
 	}
-	f.log.Warn("export telemetry", "error", f.text(err), "unlogged", f.silent)
-	f.next, f.silent = now.Add(failureEvery), 0
 }
 
 // otherTroubles is OpenTelemetry's log of its own, which would else be lines of text on standard error. Values are left out: they quote

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"runtime/debug"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -163,64 +161,4 @@ func over(ctx context.Context) error {
 		return &failure{class: ClassTimeout, cause: layer.Safe(limit)}
 	}
 	return refuse(ClassTimeout)
-}
-
-// complaintEvery is how often a hook's failures of one class are logged: a layer whose service is down fails with every request.
-const complaintEvery = 10 * time.Second
-
-// complaints are the failures that were logged, by layer, hook and class: for each when it was last, and how many were not since.
-type complaints struct {
-	mu   sync.Mutex
-	last map[complaint]logged // guarded by mu
-}
-
-type complaint struct {
-	layer, hook string
-	class       Class
-}
-
-type logged struct {
-	at       time.Time
-	unlogged int
-}
-
-// due reports whether a failure is to be logged, and how many were not since the last one that was.
-func (c *complaints) due(e Event, now time.Time) (unlogged int, due bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.last == nil {
-		c.last = make(map[complaint]logged)
-	}
-	key := complaint{e.Layer, e.Hook, e.Class}
-	before, known := c.last[key]
-	if known && now.Sub(before.at) < complaintEvery {
-		before.unlogged++
-		c.last[key] = before
-		return 0, false
-	}
-	c.last[key] = logged{at: now}
-	return before.unlogged, true
-}
-
-// complain logs a failure by layer, hook and class, if one is due. An error may quote content, and is logged only if it is declared
-// safe (layer.Safe).
-func (c *complaints) complain(ctx context.Context, o *Options, e Event, stack []byte) {
-	const longest = 4 << 10 // bytes of a stack
-	level := slog.LevelWarn
-	if e.Class == ClassCancelled {
-		level = slog.LevelDebug
-	}
-	unlogged, due := c.due(e, o.Now())
-	if !due {
-		return
-	}
-	attrs := []slog.Attr{slog.String("layer", e.Layer), slog.String("hook", e.Hook), slog.String("class", string(e.Class))}
-	if e.Reason != "" {
-		attrs = append(attrs, slog.String("reason", e.Reason))
-	}
-	if stack != nil {
-		attrs = append(attrs, slog.String("stack", string(stack[:min(len(stack), longest)])))
-	}
-	attrs = append(attrs, slog.Int("unlogged", unlogged))
-	o.Log.LogAttrs(ctx, level, "layer hook failed", attrs...)
 }

@@ -2,10 +2,12 @@ package pipeline
 
 import (
 	"context"
+	"log/slog"
 	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"remora/memory/layer"
 	"remora/memory/view"
@@ -122,7 +124,7 @@ func (m *runningLayer) initState(ctx context.Context) error {
 // note adds a call to the layer's report, logs its failure, and tells the observer. stack is that of a panic.
 func (m *runningLayer) note(ctx context.Context, e Event, stack []byte) {
 	if e.Layer = m.ID; e.Class != ClassNone {
-		m.of.p.complaints.complain(ctx, &m.of.p.o, e, stack)
+		m.complain(ctx, e, stack)
 	}
 	m.of.mu.Lock()
 	m.report.Time += e.Duration
@@ -133,6 +135,32 @@ func (m *runningLayer) note(ctx context.Context, e Event, stack []byte) {
 	if m.of.p.o.Observe != nil {
 		m.of.p.o.Observe(ctx, e)
 	}
+}
+
+// complaintEvery is how often a hook's failures of one class are logged: a layer whose service is down fails with every request.
+const complaintEvery = 10 * time.Second
+
+// complain logs a failure by layer, hook and class, if one is due. An error may quote content, and is logged only if it is declared
+// safe (layer.Safe).
+func (m *runningLayer) complain(ctx context.Context, e Event, stack []byte) {
+	const longest = 4 << 10 // bytes of a stack
+	level := slog.LevelWarn
+	if e.Class == ClassCancelled {
+		level = slog.LevelDebug
+	}
+	unlogged, due := m.of.p.complaints.Due(e.Layer+" "+e.Hook+" "+string(e.Class), m.of.p.o.Now(), complaintEvery)
+	if !due {
+		return
+	}
+	attrs := []slog.Attr{slog.String("layer", e.Layer), slog.String("hook", e.Hook), slog.String("class", string(e.Class))}
+	if e.Reason != "" {
+		attrs = append(attrs, slog.String("reason", e.Reason))
+	}
+	if stack != nil {
+		attrs = append(attrs, slog.String("stack", string(stack[:min(len(stack), longest)])))
+	}
+	attrs = append(attrs, slog.Int("unlogged", unlogged))
+	m.of.p.o.Log.LogAttrs(ctx, level, "layer hook failed", attrs...)
 }
 
 // addNote records a named value of the turn, if a record can contain it.

@@ -26,6 +26,7 @@ import (
 	"remora/memory/lru"
 	"remora/memory/view"
 	"remora/secret"
+	"remora/telemetry/seldom"
 	"remora/wire"
 )
 
@@ -108,7 +109,7 @@ type Pipeline struct {
 	spellings  map[string]*tool                // by the spelling of both, and of the function alone; nil if several have it
 	executions *lru.Cache[executionKey, *held] // shared with the pipelines before and after this one
 	distillers *distillers                     // likewise
-	complaints *complaints                     // shared with guard
+	complaints *seldom.Lines                   // shared with guard
 	recalls    lru.Cache[recallKey, recalled]
 	keptBytes  int // of executions, and of recalls
 	guard      *Pipeline
@@ -135,7 +136,7 @@ func (p *Pipeline) Evicts() bool {
 // New builds a pipeline. Without layers and limits it does nothing. The error joins one line per problem, each beginning with
 // its key, as "layers[2].id: ".
 func New(layers []Layer, o Options) (*Pipeline, error) {
-	p := &Pipeline{o: o.withDefaults(), complaints: new(complaints), keptBytes: maxKept, byName: make(map[string]*tool), spellings: make(map[string]*tool)}
+	p := &Pipeline{o: o.withDefaults(), complaints: new(seldom.Lines), keptBytes: maxKept, byName: make(map[string]*tool), spellings: make(map[string]*tool)}
 	var errs []error
 	seen := make(map[string]int)
 	for i, l := range layers {
